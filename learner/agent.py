@@ -60,7 +60,7 @@ class Agent:
         self._config, self._settings, self._mirror = config, settings, mirror
         rig = config.rig
         self._algorithm = algorithm_for(
-            settings, len(rig.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
+            settings, len(config.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
         )
         self._prefix = f"{settings.algorithm}/"
         self._notes: Notes | None = None
@@ -93,7 +93,7 @@ class Agent:
 
     def _fresh_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
-        look = Look(self._gather, self._algorithm.policy, self._age, len(rig.signals), len(rig.actuators))
+        look = Look(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
@@ -183,6 +183,7 @@ class Agent:
             parent_run=run_id,
             training_step=self._algorithm.updates,
             behaviour=behaviour,
+            signals=self._config.signals,
         )
         layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
         if isinstance(self._algorithm, Gaussian):

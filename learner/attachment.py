@@ -39,6 +39,7 @@ from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.settings import Weighted
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
+from onrig.runtime.task import Task
 
 Role = Literal["push", "watch"]
 _AGAIN_S: Final = 1.0
@@ -105,14 +106,17 @@ class Attachment:
         return attached
 
     def _begin(self, attached: Attached) -> None:
-        theirs = convert(parse_document(attached.config.decode(), "the rig's configuration"), ("rig",), Rig)
+        document = parse_document(attached.config.decode(), "the rig's configuration")
+        theirs, inputs = convert(document, ("rig",), Rig), convert(document, ("task",), Task).inputs
         if theirs != self._config.rig:
             raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
+        if inputs != self._config.task.inputs:
+            raise Unfit("the policies of the rig at the other end see other inputs (task.inputs)")
         intervened = self._config.selection.intervened
         algorithm = msgspec.convert(self._config.learner, LearnerSettings).selected
         self.mirror = Mirror(
             attached.capacity,
-            Layout(len(theirs.signals), len(theirs.actuators), attached.behaviour),
+            Layout(len(self._config.signals), len(theirs.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
             successors=algorithm.successors,

@@ -99,7 +99,7 @@ MAX_POLICY_ID: Final = (1 << 32) - 1
 
 Code = Literal["u1", "u2", "u4", "u8", "i4", "i8", "f4", "f8"]
 """Storage type of a number, by its numpy code; little-endian."""
-Per = Literal["tick", "stage", "sensor", "signal", "actuator"]
+Per = Literal["tick", "stage", "sensor", "signal", "input", "actuator"]
 Source = Literal["frame", "loop", "decision"]
 _STRUCT: Final = {"u1": "B", "u2": "H", "u4": "I", "u8": "Q", "i4": "i", "i8": "q", "f4": "f", "f8": "d"}
 
@@ -108,7 +108,7 @@ class Stored(NamedTuple):
     """Storage and meaning of a field of the step."""
 
     number: int
-    """Field number in the log's messages, part of that format; a new field takes the next one (40)."""
+    """Field number in the log's messages, part of that format; a new field takes the next one (41)."""
     code: Code
     source: Source
     """Origin: the device's frames, the loop's clock and counters, or a decision, which a replay recomputes."""
@@ -175,6 +175,8 @@ class Step(msgspec.Struct, gc=False, eq=False):
     drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
     """What a stochastic policy drew, and the Gaussian it was drawn from, with the reduced std where the amplitude is
     below 1; normalised, before clipping or squashing (``onrig.runtime.policy.contract.ports_for``)."""
+    input: Annotated[tuple[float, ...], Stored(40, "f4", "decision", "input", "SI")] = ()
+    """What the policy saw, where that is not the observation (``onrig.runtime.inputs``)."""
     mean: Annotated[tuple[float, ...], Stored(31, "f4", "decision", "actuator", behaviour=True)] = ()
     std: Annotated[tuple[float, ...], Stored(32, "f4", "decision", "actuator", behaviour=True)] = ()
 
@@ -225,13 +227,19 @@ def _flattener(fields: Sequence[Field], n_actions: int) -> Callable[[Step], tupl
 class RecordLayout:
     """Layout of a rig's records: scalars, then vectors, between ``seq`` and ``crc``.
 
-    ``behaviour`` adds the fields of stochastic policies.
+    ``behaviour`` adds the fields of stochastic policies, ``n_inputs`` what policies see instead of the observation.
     """
 
-    def __init__(self, n_sensors: int, n_observations: int, n_actions: int, *, behaviour: bool = False) -> None:
+    def __init__(
+        self, n_sensors: int, n_observations: int, n_actions: int, *, behaviour: bool = False, n_inputs: int = 0
+    ) -> None:
         self._widths = {"stage": len(STAGES), "sensor": n_sensors, "signal": n_observations, "actuator": n_actions}
+        self._widths["input"] = n_inputs
         self.n_sensors, self.n_observations, self.n_actions = n_sensors, n_observations, n_actions
+        self.n_seen: Final = n_inputs or n_observations
+        """Values that the policy sees."""
         fields = [f for f in FIELDS if behaviour or not f.stored.behaviour]
+        fields = [f for f in fields if n_inputs or f.stored.per != "input"]
         scalars = [f for f in fields if f.stored.per == "tick"]
         vectors = [f for f in fields if f.stored.per != "tick"]
         self.fields: Final = (SEQ, *scalars, *vectors, CRC)
@@ -245,9 +253,10 @@ class RecordLayout:
             raise AssertionError(f"record layouts disagree: {self.dtype.itemsize} and {self.size} bytes")
 
     @classmethod
-    def of(cls, rig: Rig, *, behaviour: bool = False) -> RecordLayout:
+    def of(cls, rig: Rig, *, behaviour: bool = False, n_inputs: int = 0) -> RecordLayout:
         """Return the layout of a rig's records."""
-        return cls(len(rig.sensors), len(rig.signals), len(rig.actuators), behaviour=behaviour)
+        widths = len(rig.sensors), len(rig.signals), len(rig.actuators)
+        return cls(*widths, behaviour=behaviour, n_inputs=n_inputs)
 
     def _shape(self, field: Field) -> tuple[tuple[int], ...]:
         return () if field.stored.per == "tick" else ((self._widths[field.stored.per],),)

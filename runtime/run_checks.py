@@ -74,6 +74,12 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             "synthetic experiences need a twin, whose plant computes them; this device is on a port "
             "at selection.synthetic",
         )
+    if config.composed:
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences are computed as the rig observes them: leave out these, or task.inputs, at "
+            "selection.synthetic",
+        )
     if isinstance(config.exploration, OwnNoise):
         yield (
             ("selection", "synthetic"),

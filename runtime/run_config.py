@@ -12,10 +12,11 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Observation, Rig
 from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
+from onrig.runtime.inputs import policy_signals
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.log.settings import Log
 from onrig.runtime.policy.settings import Probation
@@ -108,6 +109,16 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(self.exploration, OwnNoise)
 
     @property
+    def signals(self) -> tuple[Observation, ...]:
+        """Components of what policies see, in order (``onrig.runtime.inputs``)."""
+        return policy_signals(self.task.inputs, self.rig)
+
+    @property
+    def composed(self) -> tuple[str, ...]:
+        """Names of what policies see where the task chooses it; empty where that is the rig's observations."""
+        return () if self.task.inputs is msgspec.UNSET else tuple(s.name for s in self.signals)
+
+    @property
     def lockstep(self) -> bool:
         """Whether the run is in virtual time and reproducible bit for bit (docs/architecture.md)."""
         return self.device.pace == "lockstep"
@@ -131,7 +142,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def record_layout(config: RunConfig) -> RecordLayout:
     """Layout of the run's step records."""
-    return RecordLayout.of(config.rig, behaviour=config.stochastic)
+    return RecordLayout.of(config.rig, behaviour=config.stochastic, n_inputs=len(config.composed))
 
 
 def capacity_of(config: RunConfig) -> int:
@@ -142,7 +153,7 @@ def capacity_of(config: RunConfig) -> int:
 
 def layout_of(config: RunConfig) -> Layout:
     """Layout of the rows of the run's memory."""
-    return Layout(len(config.rig.signals), len(config.rig.actuators), behaviour=config.stochastic)
+    return Layout(len(config.signals), len(config.rig.actuators), behaviour=config.stochastic)
 
 
 _FREE: Final[frozenset[NodePath]] = frozenset(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig, is_word
+from onrig.runtime.inputs import PolicyInput, input_problems
 from onrig.runtime.reset.schema import Reset, reset_problems
 
 ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
@@ -74,6 +75,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Observation name to the [low, high] outside of which the episode terminates."""
     reset: Reset | None = None
     """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
+    inputs: tuple[PolicyInput, ...] | msgspec.UnsetType = msgspec.UNSET
+    """What policies see; left out: all observations of the rig.  Everything else sees these."""
 
 
 def _observation_index(rig: Rig) -> dict[str, int]:
@@ -250,6 +253,7 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
         elif name in task.start and not low <= task.start[name] <= high:
             problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
+    problems += input_problems(task.inputs, rig)
     if task.reset is not None:
         problems.extend((f"reset.{path}", message) for path, message in reset_problems(task.reset, task.start, rig))
     n = task.normalization

@@ -23,6 +23,7 @@ from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import find, load_document
 from onrig.runtime.control.observe import Observer
+from onrig.runtime.inputs import composition_of, policy_signals
 from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -80,7 +81,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._command = m.CommandLayout(len(self.rig.actuators))
         self._request_id = 0
         self._steps = 0
-        signals = self.rig.signals
+        self._composition = composition_of(self.task.inputs, self.rig)
+        signals = policy_signals(self.task.inputs, self.rig)
         self._centre = np.array([0.5 * (s.low + s.high) for s in signals])
         self._half_range = np.array([0.5 * (s.high - s.low) for s in signals])
         self._action_centre = np.array([a.centre for a in self.rig.actuators])
@@ -101,6 +103,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
         self._observer.reset()
+        self._seen: list[tuple[float, ...]] = []
         self._steps = 0
         observation, info, _, _ = self._sample()
         return observation, info
@@ -125,8 +128,11 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         seen = self._observer.observe(state.sensors)
         if self.rig.previous_command:
             seen = seen + acted
+        info = {"observation": np.array(seen), "applied": np.array(acted)}
         values = np.array(seen)
-        info = {"observation": values, "applied": np.array(acted)}
+        if self._composition is not None:
+            self._seen = [seen, *self._seen[: self._composition.reach]]
+            values = np.array(self._composition(self._seen))
         return ((values - self._centre) / self._half_range).astype(np.float32), info, seen, acted
 
     def _request(self, op: Op, payload: bytes = b"") -> None:

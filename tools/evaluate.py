@@ -29,7 +29,7 @@ from onrig.sim.twin.main import twin_options
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
     """Admission verdict of a rig whose memory is still empty."""
-    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic)
+    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
 
 

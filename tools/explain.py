@@ -32,6 +32,8 @@ _RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
 def tables(config: RunConfig) -> Iterator[Table]:
     """All tables, in the order in which their subjects act."""
     yield _observations(config)
+    if config.composed:
+        yield _inputs(config)
     yield _actuators(config)
     yield _envelope(config)
     yield _timing(config)
@@ -90,6 +92,11 @@ def _observations(config: RunConfig) -> Table:
             (o.name, o.unit, span(o.low, o.high), source, f"{task.start.get(o.name, 0.0):g}", _cost(task, o.name))
         )
     return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
+
+
+def _inputs(config: RunConfig) -> Table:
+    rows = tuple((s.name, s.unit, span(s.low, s.high)) for s in config.signals)
+    return Table("policy input", ("unit", "range (-1 .. 1)"), rows)
 
 
 def _cost(task: Task, name: str) -> str:

@@ -91,7 +91,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
         strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
     )
     yield from (("a number of the keeper", value) for value in _numbers(keeper))
-    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic)
+    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
     yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
     msgspec.convert(config.learner, LearnerSettings)

@@ -77,7 +77,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
         progress.done(records)
 
     try:
-        verification.run(read_log(folder, config.rig, behaviour=config.stochastic), more)
+        verification.run(read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed), more)
     except LogDamaged as error:
         return complain("replay", str(error), ExitCode.INTERNAL)
     finally:

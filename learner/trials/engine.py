@@ -59,7 +59,7 @@ class Trials:
         problems = trials_problems(config, settings)
         if problems:
             raise ValueError("; ".join(problems))
-        n, m = len(config.rig.signals), len(config.rig.actuators)
+        n, m = len(config.signals), len(config.rig.actuators)
         networks = [stream(seed, Role.NETWORKS) for seed in seeds]
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)

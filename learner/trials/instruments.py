@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.inputs import composition_of
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import batched_reward, batched_terminated, episode_steps
@@ -39,6 +40,14 @@ class Instruments:
         """Transitions of a whole episode."""
         names = self.plant.state_names
         self._seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
+        self._composition = composition_of(config.task.inputs, rig)
+        signals = config.signals
+        self.k: Final = len(signals)
+        """Numbers that policies see."""
+        self._shown_centre = np.array([0.5 * (o.low + o.high) for o in signals])
+        self._shown_half = np.array([0.5 * (o.high - o.low) for o in signals])
+        self.reach: Final = 0 if self._composition is None else self._composition.reach
+        """Observations before the present one that ``shown`` needs."""
         self._centre = np.array([0.5 * (o.low + o.high) for o in rig.observations])
         self._half = np.array([0.5 * (o.high - o.low) for o in rig.observations])
         wrapped = {s.name for s in rig.sensors if s.wrap}
@@ -73,6 +82,13 @@ class Instruments:
             low = (-np.pi - self._centre) / self._half
             seen = np.where(self._wraps, (seen - low) % turns + low, seen)
         return seen
+
+    def shown(self, seen: Values) -> Values:
+        """Return what policies see (..., k) of normalised observations (r, ..., n), the present ones first."""
+        if self._composition is None:
+            return np.asarray(seen[0])
+        composed = self._composition.of_many(self.in_si(seen))
+        return np.asarray((composed - self._shown_centre) / self._shown_half)
 
     def in_si(self, observation: Values) -> Values:
         """Observations (..., n) in SI."""

@@ -52,8 +52,8 @@ class Kept(NamedTuple):
     setting: Setting
     """For the samplers; what ``Memories.begin_episode`` counts is its ``episodes``."""
     write_probability: float = 1.0
-    noisy: bool = False
-    """Whether rows end with the noise in them, n + m floats."""
+    noises: int = 0
+    """Floats of noise that rows end with: of each observation of the rig and each action."""
     terminates: bool = False
     """Whether episodes can end before their time; rows then have a column for it."""
     behaviour: bool = False
@@ -63,12 +63,12 @@ class Kept(NamedTuple):
 def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool) -> Kept:
     """What trials of a run's configuration keep."""
     return Kept(
-        len(config.rig.signals),
+        len(config.signals),
         len(config.rig.actuators),
         parse_strategy(config.selection.strategy),
         Setting.of_run(config, settings, capacity_of(config)),
         config.selection.write_probability,
-        noisy,
+        len(config.rig.signals) + len(config.rig.actuators) if noisy else 0,
     )
 
 
@@ -81,7 +81,7 @@ class Memories:
         self._exploration_at = 2 * self._n + self._m + 1
         self._behaviour_at = self._exploration_at + 1 + kept.terminates
         self._noise_at = self._behaviour_at + (3 * self._m + 1) * kept.behaviour
-        self.width = self._noise_at + (self._n + self._m if kept.noisy else 0)
+        self.width = self._noise_at + kept.noises
         """Floats in a row: observation, action, next observation, reward, exploration, and where they are kept 1 where
         the task terminated, mean, std and draw of the policy and 1 where another action was applied, and the noise."""
         self._kept = kept
@@ -226,7 +226,7 @@ class Memories:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
-        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noisy else None
+        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noises else None
         minibatches = replace(self._fields(rows, weights), slots=self.slots)
         if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)

@@ -18,7 +18,7 @@ from onrig.sim.plants import Plant
 
 Values = NDArray[np.float64]
 Act = Callable[[int, NDArray[np.floating]], tuple[Values, Values]]
-"""``act(t, observation)``: (S, 2, n) normalised observations at step t, the training episodes' first, to the actions
+"""``act(t, observation)``: (S, 2, k) normalised policy inputs at step t, the training episodes' first, to the actions
 chosen and the policy's own, each (S, 2, m) and normalised."""
 
 TRAINING: Final = 0
@@ -29,13 +29,13 @@ class Rollout(NamedTuple):
     """One training episode of T steps of each trial, as its learner sees it; mean rewards are the plant's own."""
 
     observation: NDArray[np.float32]
-    """(S, T, n), normalised, sensor noise included."""
+    """(S, T, k), what policies see, normalised, sensor noise included."""
     action: NDArray[np.float32]
     """(S, T, m), normalised: the action asked for.  A learner does not see actuator noise (eq. 2)."""
     reward: NDArray[np.float32]
     """(S, T), raw units of the task."""
     next_observation: NDArray[np.float32]
-    """(S, T, n)."""
+    """(S, T, k)."""
     exploration: NDArray[np.float32]
     """(S, T): 1-norm of the action's distance from the policy's own (§7.1.1)."""
     noise: NDArray[np.float32] | None
@@ -73,15 +73,17 @@ class Rollouts:
         state = instruments.start(2 * S)
         states = np.empty((T + 1, S, 2, n))
         seen = np.empty((T + 1, S, 2, n))
+        shown = np.empty((T + 1, S, 2, instruments.k))
         asked = np.empty((T, S, 2, m))
         applied = np.empty((T, S, 2, m))
         exploration = np.empty((T, S))
         for t in range(T + 1):
             states[t] = instruments.measured(state).reshape(S, 2, n)
             seen[t] = instruments.normalised(states[t], None if noise is None else noise[:, :, t, :n])
+            shown[t] = instruments.shown(seen[t::-1][: instruments.reach + 1])
             if t == T:
                 break
-            chosen, wish = act(t, seen[t])
+            chosen, wish = act(t, shown[t])
             asked[t] = chosen
             exploration[t] = np.abs(chosen[:, TRAINING] - wish[:, TRAINING]).sum(axis=-1)
             moved = chosen if noise is None else chosen + noise[:, :, t, n:]
@@ -90,7 +92,7 @@ class Rollouts:
         reward = instruments.reward(states[1:], applied)
         trial_first = np.ascontiguousarray(reward.transpose(1, 2, 0))
         means = trial_first.mean(axis=-1)
-        observed = seen[:, :, TRAINING].astype(np.float32).transpose(1, 0, 2)
+        observed = shown[:, :, TRAINING].astype(np.float32).transpose(1, 0, 2)
         return Rollout(
             observation=observed[:, :-1],
             action=asked[:, :, TRAINING].astype(np.float32).transpose(1, 0, 2),

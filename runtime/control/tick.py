@@ -15,6 +15,7 @@ from onrig.runtime.control.observe import Observer
 from onrig.runtime.control.ports import PolicyPorts
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import EpsilonGreedy
+from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
@@ -35,6 +36,7 @@ class Tick:
         self._steps = episode_steps(config.task, config.rate_hz)
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
+        self._composition = composition_of(config.task.inputs, rig)
         self._ports = PolicyPorts(rig)
         self._stochastic = config.stochastic
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
@@ -78,6 +80,7 @@ class Tick:
         self._k = 0
         self._commanded = self._safe
         self._last_frame = 0
+        self._seen: list[tuple[float, ...]] = []
         self._observer.reset()
         self._shield.reset()
         self._contradictions.reset()
@@ -142,6 +145,9 @@ class Tick:
             in_force,
             zeros,
         )
+        if self._composition is not None:
+            self._seen = [observation, *self._seen[: self._composition.reach]]
+            step.input = self._composition(self._seen)
         if not self._last_frame:
             step.flags |= Flag.FIRST
         self._tick += 1
@@ -154,7 +160,7 @@ class Tick:
         if policy is None:
             step.policy = self._safe
             return
-        policy.observation[0] = step.observation
+        policy.observation[0] = step.input or step.observation
         if not policy.plain:
             unit = self._own_noise[self._k] if self._k < len(self._own_noise) else None
             amplitude = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
@@ -208,7 +214,7 @@ class Tick:
             return None
         if self._perturbed is None:
             return self._noise[self._k] if self._k < len(self._noise) else None
-        self._perturbed.observation[0] = step.observation
+        self._perturbed.observation[0] = step.input or step.observation
         try:
             self._perturbed.run()
         except Exception:  # as in ask

@@ -49,8 +49,8 @@ class Explorer:
         self._safe = tuple(a.safe for a in rig.actuators)
         self._full = tuple(max(a.high - a.safe, a.safe - a.low) for a in rig.actuators)
         self._stroke = tuple(a.high - a.low for a in rig.actuators)
-        self._low = np.array([s.low for s in rig.signals])
-        self._high = np.array([s.high for s in rig.signals])
+        self._low = np.array([s.low for s in config.signals])
+        self._high = np.array([s.high for s in config.signals])
         exploration = self._exploration
         self._near = None if isinstance(exploration, NoExploration) else exploration.near_envelope
         self._back_off = None if isinstance(exploration, NoExploration) else exploration.back_off

@@ -66,7 +66,7 @@ class McapLog:
         """``kept_state`` returns the loop's last stored state, or None."""
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
-        self._messages = StepMessages(config.rig, behaviour=config.stochastic)
+        self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.composed)
         self._events = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_EVENTS_AT_ONCE_BYTES)
         self._unix_minus_mono_s = time.time() - time.monotonic()
         self._t_ns = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -75,10 +75,10 @@ Part = Beginning | Ending | Records | Event | Kept
 """Parts of a log, in order; records come in batches."""
 
 
-def read_log(folder: Path, rig: Rig, *, behaviour: bool = False) -> Iterator[Part]:
-    """Read all log files of a run, of one with stochastic policies if ``behaviour``; raises LogDamaged."""
+def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Iterator[Part]:
+    """Read all log files of a run; ``behaviour`` and ``inputs`` as for `StepMessages`.  Raises LogDamaged."""
     for path in log_files(folder):
-        yield from _read_file(path, StepMessages(rig, behaviour=behaviour))
+        yield from _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs))
 
 
 def size_of(folder: Path) -> int:

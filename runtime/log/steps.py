@@ -121,7 +121,13 @@ _TYPES: Final[dict[str, Type]] = {
     "f4": "float",
     "f8": "double",
 }
-_GROUPS: Final = {"stage": "Stages", "sensor": "Sensor", "signal": "Observation", "actuator": "Action"}
+_GROUPS: Final = {
+    "stage": "Stages",
+    "sensor": "Sensor",
+    "signal": "Observation",
+    "input": "Input",
+    "actuator": "Action",
+}
 _SENSORS_SI: Final = 100
 """Field number of the sensors in SI units, which no record holds."""
 
@@ -154,10 +160,13 @@ class _Part(NamedTuple):
 
 
 class StepMessages:
-    """Encodes and decodes the step records of one rig; ``behaviour``: those of stochastic policies."""
+    """Encodes and decodes the step records of one rig; ``behaviour``: those of stochastic policies.
 
-    def __init__(self, rig: Rig, *, behaviour: bool = False) -> None:
-        self._layout = RecordLayout.of(rig, behaviour=behaviour)
+    ``inputs``: names of what policies see, where that is not the observation.
+    """
+
+    def __init__(self, rig: Rig, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> None:
+        self._layout = RecordLayout.of(rig, behaviour=behaviour, n_inputs=len(inputs))
         self._names = {
             "Stages": STAGES,
             "SensorCounts": identifiers([s.name for s in rig.sensors]),
@@ -166,6 +175,8 @@ class StepMessages:
             "Observation": identifiers([s.name for s in rig.signals]),
             "Action": identifiers([a.name for a in rig.actuators]),
         }
+        if inputs:
+            self._names["Input"] = identifiers(inputs)
         self._resolutions = np.array([s.resolution for s in rig.sensors])
         self._parts = list(self._build())
         self._rows = Rows([p.part for p in self._parts])

@@ -8,11 +8,12 @@ numbers and the hidden state are inputs, which the loop supplies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Observation, Rig
 
 FORMATS: Final = (1, 2)
 """Formats that are read; 1 is that of policies that are neither stochastic nor recurrent."""
@@ -90,15 +91,24 @@ class PolicyContract(msgspec.Struct, frozen=True):
 
 
 def contract_for(
-    rig: Rig, rate_hz: float, *, policy_id: int, parent_run: str, training_step: int, behaviour: str = DETERMINISTIC
+    rig: Rig,
+    rate_hz: float,
+    *,
+    policy_id: int,
+    parent_run: str,
+    training_step: int,
+    behaviour: str = DETERMINISTIC,
+    signals: Sequence[Observation] | None = None,
 ) -> PolicyContract:
     """Build the contract that a policy for ``rig`` at ``rate_hz`` must have.
 
-    A rig that requires one stochastic ``behaviour`` admits the others too.
+    ``signals`` are what it sees (``RunConfig.signals``), by default the rig's observations.  A rig that requires one
+    stochastic ``behaviour`` admits the others too.
     """
+    seen = rig.signals if signals is None else signals
     return PolicyContract(
         rig=rig.name,
-        observations=tuple(Signal(o.name, o.unit, o.low, o.high) for o in rig.signals),
+        observations=tuple(Signal(o.name, o.unit, o.low, o.high) for o in seen),
         actions=tuple(Signal(a.name, a.unit, a.low, a.high) for a in rig.actuators),
         rate_hz=rate_hz,
         policy_id=policy_id,

@@ -112,6 +112,7 @@ class ReplayProcess:
             admission_rate(config),
             lockstep=config.lockstep,
             stochastic=config.stochastic,
+            signals=config.signals,
         )
         config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
@@ -135,7 +136,7 @@ class ReplayProcess:
         self._parts = Parts(
             self._ring,
             loop_state,
-            TransitionBuilder(rig),
+            TransitionBuilder(rig, config.signals),
             self._memory,
             RunFigures(lockstep=config.lockstep),
             EpisodeAccounts(config.task),

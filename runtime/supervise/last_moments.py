@@ -24,8 +24,10 @@ _ENCODER: Final = msgspec.json.Encoder()
 _TYPES: Final = {t.value: t.name.lower() for t in MessageType}
 
 
-def records_csv(records: NDArray[np.void], rig: Rig) -> bytes:
+def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ()) -> bytes:
     """Format records (dtype ``RecordLayout.dtype``) as CSV, columns ``field`` or ``field.name``, in SI units.
+
+    ``inputs``: names of what policies see, where records have it.
 
     Counts stay counts; float32 values have the nine digits needed to restore them exactly.
     """
@@ -39,7 +41,7 @@ def records_csv(records: NDArray[np.void], rig: Rig) -> bytes:
             names.append(field)
             columns.append(_column(field, values))
         else:
-            parts = _parts(field, values.shape[1], rig)
+            parts = inputs if field == "input" else _parts(field, values.shape[1], rig)
             names += [f"{field}.{part}" for part in parts]
             columns += [_column(field, values[:, i]) for i in range(values.shape[1])]
     text = io.StringIO(newline="")

@@ -144,7 +144,7 @@ class PostMortem:
             return  # no device was ever connected
         rig = self._config.rig
         content = {
-            RECORDS: records_csv(records, rig) if records is not None else b"",
+            RECORDS: records_csv(records, rig, self._config.composed) if records is not None else b"",
             FRAMES: frames_jsonl(frames, rig),
             FAULT: self._account(pending, records, frames),
         }

@@ -72,7 +72,7 @@ class ViewReader:
         rig = config.rig
         self.config = config
         self.layout = record_layout(config)
-        self._sample = sample_dtype(len(rig.signals), len(rig.actuators))
+        self._sample = sample_dtype(len(config.signals), len(rig.actuators))
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             board, ring, view = (

@@ -19,6 +19,7 @@ from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import GAUSSIAN, METADATA_KEY, SQUASHED_GAUSSIAN
 from onrig.runtime.replay.memory.layout import Flag, Layout
 from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_config import layout_of
 from onrig.runtime.run_loading import load_run
 from onrig.tools.evaluate import judge
 
@@ -99,6 +100,27 @@ def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contrac
         assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
         a.policies = policy_id  # the rig took it
         assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
+
+
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+def test_policies_of_the_hidden_pendulum_fit_it_and_no_other(name: str) -> None:
+    config = load_run("pendulum-hidden")
+    if name == "sac":
+        config = msgspec.structs.replace(config, exploration=OwnNoise())
+    small = {"td3": {"hidden": [8, 8], "batch": 16}, "sac": {"hidden": [8], "batch": 16}, "ddpg": {}}
+    settings = msgspec.convert({"algorithm": name, name: small[name], "updates_per_episode": 1}, LearnerSettings)
+    mirror = Mirror(CAPACITY, layout_of(config), cyclic=True)
+    rng = np.random.default_rng(0)
+    for slot in range(CAPACITY):
+        x = rng.uniform(-1, 1, 9)
+        mirror.storage.insert(slot, x[:4], x[4:5], -1.0, x[5:], behaviour=np.ones(mirror.storage.layout.n_behaviour))
+    a = Agent(config, settings, mirror)
+    a.written(np.arange(CAPACITY))
+    assert all(np.isfinite(piece.values).all() for piece in a.learn(2))
+    assert isinstance(judge(a.export("run"), config), Admitted)
+    told = judge(a.export("run"), msgspec.structs.replace(config, task=RUN.task))
+    assert isinstance(told, Refused)
+    assert "observations are ['cos_angle', 'sin_angle', 'cos_angle-1', 'sin_angle-1']" in told.reason
 
 
 def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged, OtherVersion, Role, Unfit
+from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.link import client as client_module
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
@@ -242,9 +243,14 @@ def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
 
 def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     other = msgspec.structs.replace(SMALL, rig=msgspec.structs.replace(SMALL.rig, name="another"))
-    links = [attachment(rig.end.endpoints[0]), Attachment(other, client_of(rig.end.endpoints[0]), "push")]
+    inputs = (PolicyInput("angle"),)
+    blind = msgspec.structs.replace(SMALL, task=msgspec.structs.replace(SMALL.task, inputs=inputs))
+    links = [attachment(rig.end.endpoints[0])]
+    links += [Attachment(config, client_of(rig.end.endpoints[0]), "push") for config in (other, blind)]
 
     def fail() -> None:
+        with pytest.raises(Unfit, match=r"see other inputs \(task.inputs\)"):
+            links[2].attach()
         with pytest.raises(Unfit, match="the rig at the other end, 'pendulum', differs from this configuration"):
             links[1].attach()
         monkeypatch.setattr("onrig.learner.attachment.LINK_VERSION", 1)

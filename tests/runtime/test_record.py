@@ -29,11 +29,11 @@ def a_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
 
 
 @settings(max_examples=30)
-@given(WIDTHS, WIDTHS, WIDTHS, st.booleans(), st.integers(0, 1000))
+@given(WIDTHS, WIDTHS, WIDTHS, st.booleans(), st.integers(0, 3), st.integers(0, 1000))
 def test_numpy_reads_what_struct_wrote(
-    n_sensors: int, n_observations: int, n_actions: int, behaviour: bool, seed: int
+    n_sensors: int, n_observations: int, n_actions: int, behaviour: bool, n_inputs: int, seed: int
 ) -> None:
-    layout = RecordLayout(n_sensors, n_observations, n_actions, behaviour=behaviour)
+    layout = RecordLayout(n_sensors, n_observations, n_actions, behaviour=behaviour, n_inputs=n_inputs)
     step = a_step(layout, np.random.default_rng(seed))
     values = (seed, *layout.values(step))
     raw = memoryview(bytearray(2 * layout.size))
@@ -81,7 +81,14 @@ def test_only_a_stochastic_policy_s_records_have_its_distribution() -> None:
     assert plain.schema != stochastic.schema
 
 
+def test_only_records_of_policies_with_inputs_of_their_own_have_them() -> None:
+    plain, composed = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, n_inputs=4)
+    assert set(composed.dtype.names or ()) - set(plain.dtype.names or ()) == {"input"}
+    assert composed.dtype["input"].shape == (4,)
+    assert (plain.n_seen, composed.n_seen) == (2, 4)
+
+
 def test_no_two_fields_share_a_number_in_the_log() -> None:
-    numbers = [f.stored.number for f in (*RecordLayout(1, 1, 1, behaviour=True).fields,)]
-    assert sorted(numbers) == list(range(1, 40))
+    numbers = [f.stored.number for f in (*RecordLayout(1, 1, 1, behaviour=True, n_inputs=2).fields,)]
+    assert sorted(numbers) == list(range(1, 41))
     assert len(FIELDS) == len(numbers) - 2

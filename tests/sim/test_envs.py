@@ -138,3 +138,16 @@ def test_rig_and_task_may_be_files(tmp_path: Path) -> None:
     observation = env.step(np.array([0.5], np.float32))[0]
     assert observation[2] == pytest.approx(0.5)
     assert env.observation_space.contains(observation)
+
+
+def test_an_environment_shows_what_the_task_lets_policies_see() -> None:
+    env = TwinEnv("pendulum", "swingup-hidden", PENDULUM)
+    assert env.observation_space.shape == (4,)
+    first, info = env.reset(seed=0)
+    assert first.tolist() == [1.0, 0.0, 1.0, 0.0]
+    before = first
+    for _ in range(3):
+        seen, _, _, _, info = env.step(np.ones(1, np.float32))
+        angle = info["observation"][0]
+        np.testing.assert_allclose(seen, [np.cos(angle), np.sin(angle), *before[:2]], atol=1e-7)
+        before = seen

@@ -145,6 +145,15 @@ def test_klper_needs_batches_with_a_spread() -> None:
     load("pendulum", changes[1:])
 
 
+def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> None:
+    (told,) = refusal("task.inputs=[{observation: angle}]", "selection.synthetic={states: 0.1}")
+    assert told.endswith("leave out these, or task.inputs, at selection.synthetic")
+    (told,) = refusal("task.inputs=[{observation: speed}]")
+    assert (
+        "rig 'pendulum' has no observation 'speed' (there are: angle, velocity) at task.inputs[0].observation" in told
+    )
+
+
 def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = ["selection.strategy=FIFO[NERS]", "learner.ners={hidden: [64, 64, 32], score: [64, 32]}"]
     load("pendulum", changes)

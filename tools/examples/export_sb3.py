@@ -233,7 +233,9 @@ def main(arguments: list[str]) -> int:
         remedy = "pip install 'stable-baselines3>=2.4'"
         return complain("export_sb3", f"{error}; install it with {remedy}", ExitCode.PREFLIGHT)
     parent_run = f"stable-baselines3-{args.algorithm}"
-    contract = contract_for(config.rig, config.rate_hz, policy_id=args.id, parent_run=parent_run, training_step=0)
+    contract = contract_for(
+        config.rig, config.rate_hz, policy_id=args.id, parent_run=parent_run, training_step=0, signals=config.signals
+    )
     try:
         train(agent, args.steps, contract, config, args.file)
     except Unfit as error:

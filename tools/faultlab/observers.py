@@ -69,7 +69,7 @@ class LifeWatch:
         self.life, self.folder = life, run.folder
         self._run = run
         self._layout = record_layout(config)
-        self._builder = TransitionBuilder(rig)
+        self._builder = TransitionBuilder(rig, config.signals)
         self._segment: Segment | None = None
         self._ring: RingHistory | None = None
         self.events = EventLog(run.folder / "events.jsonl")

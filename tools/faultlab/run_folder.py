@@ -231,7 +231,7 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     open_: list[NDArray[np.void]] = []
     episodes: dict[tuple[int, str], Episode] = {}
     try:
-        for part in read_log(folder, config.rig, behaviour=config.stochastic):
+        for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed):
             if isinstance(part, Beginning):
                 if part.metadata.get("session") != session:
                     session, expected, open_ = part.metadata.get("session", ""), 0, []

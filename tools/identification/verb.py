@@ -127,7 +127,7 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
 
     layout = record_layout(config)
     steps: list[Step] = []
-    for part in read_log(folder, config.rig, behaviour=config.stochastic):
+    for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed):
         if isinstance(part, Beginning | Ending | Event | Kept):
             continue
         for row in part[: _MOST_STEPS - len(steps)]:

@@ -50,6 +50,7 @@ class Comparison:
         scales: dict[tuple[str, str], npt.NDArray[np.float64]] = {
             ("actuator", "SI"): halves,
             ("signal", "SI"): np.array([0.5 * (o.high - o.low) for o in rig.signals]),
+            ("input", "SI"): np.array([0.5 * (o.high - o.low) for o in config.signals]),
             ("actuator", "counts"): halves / [a.resolution for a in rig.actuators],
         }
         self._scales = {f.name: scales.get((f.stored.per, f.stored.unit), 1.0) for f in FIELDS}

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.trials.measures import curve_bounds, mean_bounds, rule_of_thumb
-from onrig.learner.trials.step_run import READINGS
+from onrig.learner.trials.step_run import DEPARTURE, READINGS
 from onrig.tools.reports.style import (
     INK,
     Label,
@@ -56,6 +56,14 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
         path = _curves(folder / f"scores-{name}.png", world, members, panels)
         pictures.append(Picture(0, f"KLPER's score, {world}", caption, path))
+    departures = {measure: [r.measure(measure) for r in members] for measure in DEPARTURE}
+    if np.isfinite([values[:, -1].mean() for values in departures["kl behaviour"]]).any():
+        caption = (
+            "Mean KL divergence of the present policy from those that acted, and share of far experiences, both over "
+            "the memory, after figures 2 and 5 of Novati and Koumoutsakos 2019; bands as above."
+        )
+        path = _curves(folder / f"departure-{name}.png", world, members, departures)
+        pictures.append(Picture(0, f"Distance from the policies that acted, {world}", caption, path))
     return pictures
 
 
@@ -67,7 +75,9 @@ def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapp
         ends = []
         for k, (result, values) in enumerate(zip(members, curves, strict=True)):
             look, band = ordinal_look(k, len(members), graded=False), curve_bounds(values)
-            axes.fill_between(result.steps, band.low, band.high, color=look.colour, alpha=0.18, lw=0)
+            axes.fill_between(
+                result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
+            )
             axes.plot(result.steps, band.mean, color=look.colour, lw=1.5)
             if np.isfinite(band.mean[-1]):
                 ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))

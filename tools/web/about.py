@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.hw.rig import Observation
 from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import (
     EpsilonGreedy,
@@ -107,10 +108,10 @@ class Axis(NamedTuple):
     """``centre`` and ``half`` turn normalised values back: value = centre + half * normalised."""
 
 
-def axes_of(config: RunConfig) -> tuple[Axis, ...]:
-    """Choose the axes: the rig's range of each observation, narrower where the envelope is."""
+def axes_of(config: RunConfig, signals: Sequence[Observation] | None = None) -> tuple[Axis, ...]:
+    """Choose the axes: the range of each signal, by default of the rig's, narrower where the envelope is."""
     axes = []
-    for o in config.rig.signals:
+    for o in config.rig.signals if signals is None else signals:
         low, high = o.low, o.high
         envelope = config.limits.envelope.get(o.name)
         if envelope is not None:
@@ -135,6 +136,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "lockstep": config.lockstep,
         "period_us": config.wall_period_ns / 1000,
         "observations": [a._asdict() for a in axes_of(config)],
+        "inputs": [a._asdict() for a in axes_of(config, config.signals)],
         "actuators": [{"name": a.name, "unit": a.unit, "low": a.low, "high": a.high} for a in rig.actuators],
         "target": {name: task.reward.target[name] for name in task.reward.weights if name in task.reward.target},
         "drawing": drawing_of(config),

@@ -110,7 +110,7 @@ class Surfaces:
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._policies = folder / "policies"
-        self._axes = axes_of(config)
+        self._axes = axes_of(config, config.signals)
         self._config = config
         self._kept: OrderedDict[tuple[int, int, int], dict[str, object]] = OrderedDict()
         self._lock = threading.Lock()
@@ -169,7 +169,7 @@ def surface_actions(
     except (OSError, ModelRefused):
         return None
     n_actions = session.action.shape[1]
-    if session.observation.shape[1] != len(config.rig.signals) or n_actions != len(config.rig.actuators):
+    if session.observation.shape[1] != len(config.signals) or n_actions != len(config.rig.actuators):
         return None
     actions = np.empty((n_actions, len(up), len(across)), np.float32)
     x, y = axes

@@ -76,7 +76,7 @@ class PlantWorld:
         rig = config.rig
         instruments = Instruments(config, None if plant is None else repeated(plant, actors))
         self._instruments: Final = instruments
-        self.spaces: Final = Spaces(instruments.n, instruments.m, None, horizon or instruments.steps)
+        self.spaces: Final = Spaces(instruments.k, instruments.m, None, horizon or instruments.steps)
         self._shape: Final = (len(seeds), actors)
         A = len(seeds) * actors
         self._shields = [Shield(config.limits, rig, instruments.period_s) for _ in range(A)] if shield else []
@@ -90,7 +90,8 @@ class PlantWorld:
         noise_steps = self.spaces.horizon + 1 if instruments.is_noisy else 0
         self._noise: Final = np.zeros((A, noise_steps, instruments.n + instruments.m))
         self._state = instruments.start(A)
-        self._seen: Final = np.zeros((A, instruments.n))
+        self._seen: Final = np.zeros((instruments.reach + 1, A, instruments.n))
+        """Normalised observations, the present ones first."""
         delay = instruments.plant.delay_s
         periods = np.zeros(A) if delay is msgspec.UNSET else np.broadcast_to(delay, A) / instruments.period_s
         whole = np.floor(periods + 1e-9)
@@ -117,7 +118,8 @@ class PlantWorld:
         self._episodes[chosen] += 1
         self._step[chosen] = 0
         self._commands[:, chosen] = self._safe
-        return self._observed(chosen)
+        self._seen[:, chosen] = self._observed()[chosen]
+        return self._shown()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
@@ -139,10 +141,12 @@ class PlantWorld:
         self._state = tuple(np.where(chosen, new, old) for new, old in zip(state, self._state, strict=True))
         self._step[chosen] += 1
         truncated = chosen & (self._step >= self.spaces.horizon) & ~terminated
+        self._seen[1:, chosen] = self._seen[:-1, chosen]
+        self._seen[0, chosen] = self._observed()[chosen]
         flags = (terminated, truncated, intervened, tripped)
         over, out_of_time, held, fell = (flag.reshape(self._shape) for flag in flags)
         paid, applied = reward.reshape(self._shape), wish.reshape(*self._shape, -1)
-        return Stepped(self._observed(chosen), paid, over, out_of_time, applied, held, fell)
+        return Stepped(self._shown(), paid, over, out_of_time, applied, held, fell)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -150,7 +154,7 @@ class PlantWorld:
     def _guard(self, i: int, wish: NDArray[np.float64]) -> tuple[bool, bool]:
         """Replace an actor's action by what its shield lets through; returns whether it intervened, and tripped."""
         instruments = self._instruments
-        seen = instruments.in_si(self._seen[i]).tolist()
+        seen = instruments.in_si(self._seen[0, i]).tolist()
         asked = instruments.commanded(wish).tolist()
         verdict = self._shields[i].decide(seen, asked, self._commands[0, i].tolist())
         if verdict.rule is not Rule.NONE:
@@ -179,13 +183,15 @@ class PlantWorld:
             outside |= ~((low <= measured[:, at]) & (measured[:, at] <= high))
         return outside
 
-    def _observed(self, fresh: NDArray[np.bool_]) -> Values:
-        """Observations (S, E, n), those of the ``fresh`` actors anew."""
+    def _observed(self) -> NDArray[np.float64]:
+        """Normalised observations (A, n)."""
         instruments = self._instruments
         noise = self._row(self._step)[:, : instruments.n] if instruments.is_noisy else None
-        seen = instruments.normalised(instruments.measured(self._state), noise)
-        self._seen[fresh] = seen[fresh]
-        return self._seen.reshape(*self._shape, -1).astype(np.float32)
+        return instruments.normalised(instruments.measured(self._state), noise)
+
+    def _shown(self) -> Values:
+        """What policies see, (S, E, k)."""
+        return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(np.float32)
 
     def _row(self, step: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.asarray(self._noise[np.arange(len(step)), step])

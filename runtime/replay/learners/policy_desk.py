@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Observation, Rig
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
 from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContract, contract_for
@@ -44,10 +44,12 @@ def admission_limits(config: RunConfig) -> AdmissionLimits:
     return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
 
 
-def wanted_of(rig: Rig, rate_hz: float, *, stochastic: bool) -> PolicyContract:
+def wanted_of(
+    rig: Rig, rate_hz: float, *, stochastic: bool, signals: Sequence[Observation] | None = None
+) -> PolicyContract:
     """Contract that a rig's policies must have."""
     behaviour = GAUSSIAN if stochastic else DETERMINISTIC
-    return contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0, behaviour=behaviour)
+    return contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0, behaviour=behaviour, signals=signals)
 
 
 def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
@@ -60,7 +62,7 @@ class PolicyDesk:
 
     A policy is identified by its bytes.  Admitted policies get consecutive ids; the id that a policy states itself is
     ignored.  ``rate`` limits the judgements (None: no limit); in ``lockstep`` the files kept depend on records only.
-    Only ``stochastic`` policies are admitted, or only others.
+    Only ``stochastic`` policies are admitted, or only others; ``signals`` are what they see (``contract_for``).
     """
 
     def __init__(
@@ -76,12 +78,13 @@ class PolicyDesk:
         *,
         lockstep: bool = False,
         stochastic: bool = False,
+        signals: Sequence[Observation] | None = None,
     ) -> None:
-        self._wanted = wanted_of(rig, rate_hz, stochastic=stochastic)
+        self._wanted = wanted_of(rig, rate_hz, stochastic=stochastic, signals=signals)
         self._limits, self._slot, self._event, self._rate, self._lockstep = limits, slot, event, rate, lockstep
         self._probes = desk_probes(self._wanted, seed)
-        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals], np.float32)
-        self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals], np.float32)
+        self._centre = np.array([0.5 * (o.low + o.high) for o in self._wanted.observations], np.float32)
+        self._half = np.array([0.5 * (o.high - o.low) for o in self._wanted.observations], np.float32)
         self._admitted: dict[bytes, int] = {}
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}

@@ -6,12 +6,13 @@ Transitions are in normalised units: observation and action on [-1, 1].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Observation, Rig
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.replay.memory.layout import Flag
@@ -71,8 +72,9 @@ def behaviour_of(records: NDArray[np.void]) -> NDArray[np.float32]:
 class TransitionBuilder:
     """Builder of transitions from batches of records; the last record of a batch waits for the first of the next."""
 
-    def __init__(self, rig: Rig) -> None:
-        signals = rig.signals
+    def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
+        """``signals`` are what policies see, by default the rig's observations."""
+        signals = rig.signals if signals is None else signals
         self._obs_centre = np.array([0.5 * (o.low + o.high) for o in signals])
         self._obs_half = np.array([0.5 * (o.high - o.low) for o in signals])
         self._act_centre = np.array([a.centre for a in rig.actuators])
@@ -104,6 +106,7 @@ class TransitionBuilder:
         )
         self.gaps += int(np.count_nonzero(within & ~whole))
         a, b = first[whole], second[whole]
+        seen = "input" if "input" in (records.dtype.names or ()) else "observation"
         closing = b["flags"]
         action = (a["applied"] - self._act_centre) / self._act_half
         chosen = np.clip((a["explored"] - self._act_centre) / self._act_half, -1.0, 1.0)
@@ -118,10 +121,10 @@ class TransitionBuilder:
             + deviates * int(Flag.DEVIATES)
         )
         transitions = Transitions(
-            observation=self._normalise(a["observation"]),
+            observation=self._normalise(a[seen]),
             action=action.astype(np.float32),
             reward=a["reward"].astype(np.float32),
-            next_observation=self._normalise(b["observation"]),
+            next_observation=self._normalise(b[seen]),
             flags=flags.astype(np.uint32),
             policy_id=a["policy_id"].astype(np.uint32),
             exploration=a["exploration"].astype(np.float32),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.trials.engine import Scores
-from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
 from onrig.learner.trials.steps import StepTrials
 
 SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
@@ -125,6 +125,31 @@ def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
         assert trials._algorithm.policy(both)[0, 0, 0] == acted
 
 
+def test_updates_follow_on_as_many_steps_as_asked_for() -> None:
+    trials = StepTrials(_run(updates_per_step=0.5, update_every=10), [0])
+    done = []
+    for _ in range(40):
+        trials.train(1)
+        done.append(trials._algorithm.updates)
+    # 20 random steps.
+    assert done == [0] * 29 + [5] * 10 + [10]
+
+
+def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
+    at = [REPLAYED.index(name) for name in DEPARTURE]
+    run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
+    trials = StepTrials(run, [1, 2])
+    replayed = trials.advance().replayed
+    assert replayed is not None
+    kl, far = (np.stack([trials.memories.notes.of(s, name) for s in (0, 1)]) for name in ("kl", "far"))
+    assert kl.shape == (2, 40)
+    np.testing.assert_allclose(replayed[:, at], np.stack((kl.mean(axis=1), far.mean(axis=1)), axis=1), rtol=1e-6)
+    assert (replayed[:, at[0]] > 0.0).all()
+    other = StepTrials(_run(), [1]).advance().replayed
+    assert other is not None
+    assert np.isnan(other[:, at]).all()
+
+
 def test_returns_are_means_of_whole_episodes() -> None:
     run = _run(world="gym:CartPole-v1", learner=CASES["dqn"]["learner"], horizon=None)
     scores = StepTrials(run, [4, 5]).advance()
@@ -161,6 +186,7 @@ def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pyt
     [
         ({"world": "Pendulum-v1"}, "world"),
         ({"steps": 81}, "evaluation.every"),
+        ({"updates_per_step": 0.5, "update_every": 5}, "updates_per_step"),
         ({"random_steps": 75}, "random_steps"),
         ({"learner": {"updates_per_episode": 100}}, "learner"),
         ({"selection": {"strategy": "FIFO[Nothing]"}}, "selection.strategy"),

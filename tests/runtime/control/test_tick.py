@@ -16,9 +16,10 @@ from onrig.hw.rig import Observation
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import BackOff, EpsilonGreedy, NearEnvelope, OrnsteinUhlenbeck, ParameterNoise
+from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.safety.rules import Envelope
 from onrig.runtime.task import compile_reward
@@ -367,3 +368,26 @@ def test_a_record_says_what_the_step_knew() -> None:
     for name in ("observation", "policy", "explored", "commanded", "applied"):
         assert record[name].tolist() == pytest.approx(getattr(step, name), rel=1e-6)
     assert record["seq"] == 77
+
+
+def test_a_policy_sees_what_its_task_composes_and_the_record_says_so() -> None:
+    inputs = (PolicyInput("angle", "sin"), PolicyInput("velocity", lag=1), PolicyInput("velocity", lag=2))
+    config = msgspec.structs.replace(FREE, task=msgspec.structs.replace(FREE.task, inputs=inputs))
+    shown: list[list[float]] = []
+
+    def answer(observation: npt.NDArray[np.float32]) -> Sequence[float]:
+        shown.append(observation.tolist())
+        return (0.5,)
+
+    acting = cast(PolicySession, FakePolicy(answer, n=3))
+    tick = begun(config)
+    steps = [decided(tick, state(5 + k, sensors=(1000 * k, 100 + k)), acting) for k in range(4)]
+    tick.begin(2, Kind.TRAIN, [])
+    steps.append(decided(tick, state(9, sensors=(0, 200)), acting))
+    before = [(0.1, 0.1), (0.1, 0.1), (0.101, 0.1), (0.102, 0.101), (0.2, 0.2)]
+    for step, seen, (once, twice) in zip(steps, shown, before, strict=True):
+        assert step.observation == pytest.approx((step.observation[0], 0.001 * step.sensors[1]))
+        assert step.input == pytest.approx((math.sin(step.observation[0]), once, twice))
+        assert np.array(step.input, np.float32).tolist() == seen
+    layout = record_layout(config)
+    assert layout.pack(steps)["input"].tolist() == shown

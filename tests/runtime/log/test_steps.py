@@ -91,3 +91,14 @@ def test_messages_of_another_rig_are_refused() -> None:
     pendulum = StepMessages(PENDULUM.rig)
     with pytest.raises(ValueError, match="layout"):
         pendulum.decode(encoded[: pendulum.size])
+
+
+def test_what_policies_saw_comes_back_under_its_names() -> None:
+    names = ("cos_angle", "cos_angle-1", "velocity-2")
+    messages = StepMessages(PENDULUM.rig, inputs=names)
+    records = np.frombuffer(np.random.default_rng(1).bytes(4 * messages.layout.size), messages.layout.dtype)
+    encoded = messages.encode(records)
+    assert messages.decode(encoded).tobytes() == records.tobytes()
+    for message, row in zip(decoded(messages, encoded), records, strict=True):
+        shown = [message.input.cos_angle, message.input.cos_angle_1, message.input.velocity_2]
+        np.testing.assert_equal(shown, row["input"].tolist())

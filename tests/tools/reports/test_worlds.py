@@ -65,7 +65,7 @@ def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureF
     assert "| FIFO[Uniform], capacity 20 | 2 |" in page
 
 
-CURVES = ("returns", "replayed", "scores")
+CURVES = ("returns", "replayed", "scores", "departure")
 
 
 def test_pages_are_of_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,23 +58,23 @@ class Surface(NamedTuple):
 
 
 def shown_axes(config: RunConfig) -> tuple[int, int] | None:
-    """The two observations that are shown: the rig's first two; None where it has only one."""
-    return (0, 1) if len(config.rig.observations) >= 2 else None
+    """The two signals that are shown: the first two that policies see; None where there is only one."""
+    return (0, 1) if len(config.signals) >= 2 else None
 
 
 def read_contents(folder: Path, config: RunConfig) -> Contents | str:
     """Restore the memory from the last checkpoint; in words why there is nothing to show."""
     axes = shown_axes(config)
     if axes is None:
-        return "the rig has a single observation"
+        return "the policy sees a single value"
     memory = RunView(folder, config).memory()
     if isinstance(memory, str):
         return memory
     storage = memory.storage
     stored = storage.stored
-    x, y = (config.rig.observations[i] for i in axes)
+    x, y = (config.signals[i] for i in axes)
     slots = np.linspace(0, stored - 1, min(stored, _SHOWN)).astype(np.int64)
-    every = np.stack([_in_si(storage.observation[:stored, i], config.rig.signals[i]) for i in axes], axis=1)
+    every = np.stack([_in_si(storage.observation[:stored, i], config.signals[i]) for i in axes], axis=1)
     return Contents(
         x,
         y,
@@ -106,7 +106,7 @@ def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface
         found = active if active in ids else ids[-1] if ids else None
     if axes is None or found is None:
         return None
-    signals = config.rig.signals
+    signals = config.signals
     held = np.array([_rest(config, o) for o in signals], np.float32)
     across, up = (np.linspace(signals[i].low, signals[i].high, _NODES) for i in axes)
     path = folder / "policies" / f"{found}.onnx"
@@ -170,8 +170,8 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Chart:
     for i, axes in enumerate(panels):
         _background(axes, config, surface, i, figure)
         title(axes, f"{config.rig.actuators[i].name} ({config.rig.actuators[i].unit})")
-        axes.set_xlabel(config.rig.signals[0].name, fontsize=9.5)
-    panels[0].set_ylabel(config.rig.signals[1].name, fontsize=9.5)
+        axes.set_xlabel(config.signals[0].name, fontsize=9.5)
+    panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
     caption = f"What policy {surface.policy_id} commands before exploration and shield{_held(surface)}."
     return Chart("The policy", caption, svg_uri(figure), "policy surface")
 

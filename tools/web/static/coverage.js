@@ -15,7 +15,7 @@ export class Coverage {
     this.stage = stage;
     this.colour = "age";
     this.x = 0;
-    this.y = Math.min(1, about.observations.length - 1);
+    this.y = Math.min(1, about.inputs.length - 1);
     this.actuator = 0;
     this.policy = 0;
     this.memory = this.surface = null;
@@ -40,9 +40,9 @@ export class Coverage {
       set.append(label);
     }
     this.pick("actuator", this.about.actuators, () => this.actuator, (i) => { this.actuator = i; this.renew(); });
-    if (this.about.observations.length > 2) {
-      this.pick("axis-x", this.about.observations, () => this.x, (i) => { this.x = i; this.fetchSurface(); });
-      this.pick("axis-y", this.about.observations, () => this.y, (i) => { this.y = i; this.fetchSurface(); });
+    if (this.about.inputs.length > 2) {
+      this.pick("axis-x", this.about.inputs, () => this.x, (i) => { this.x = i; this.fetchSurface(); });
+      this.pick("axis-y", this.about.inputs, () => this.y, (i) => { this.y = i; this.fetchSurface(); });
     }
   }
 
@@ -115,7 +115,7 @@ export class Coverage {
       const round = isAngle(o.unit, o.low, o.high);
       return { low: o.low, high: o.high, ticks: round ? angleTicks(o.low, o.high) : undefined, format: round ? angleLabel : written(o).format };
     };
-    const ox = this.about.observations[this.x], oy = this.about.observations[this.y];
+    const ox = this.about.inputs[this.x], oy = this.about.inputs[this.y];
     return Plot.within(ctx, width, height, { ...axis(ox), label: `${ox.name} in ${written(ox).unit}` }, axis(oy), MARGIN);
   }
 
@@ -138,7 +138,7 @@ export class Coverage {
 
   paintPoints(ctx, plot) {
     const { points, shown } = this.memory, levels = this.memory.colours[this.colour].bytes;
-    const ox = this.about.observations[this.x], oy = this.about.observations[this.y];
+    const ox = this.about.inputs[this.x], oy = this.about.inputs[this.y];
     const size = Math.max(2, Math.min(3.4, 90 / Math.sqrt(shown) + 0.8));
     const table = Array.from({ length: 255 }, (_, i) => css(viridis(this.colour === "age" ? 1 - i / 254 : i / 254)));
     const order = Array.from({ length: shown }, (_, i) => i).sort((a, b) => this.rank(levels[a]) - this.rank(levels[b]));
@@ -172,14 +172,14 @@ export class Coverage {
     const m = this.memory;
     document.getElementById("memory-note").textContent = m ? `${m.shown.toLocaleString("en")} of ${m.stored.toLocaleString("en")} shown, capacity ${m.capacity.toLocaleString("en")}` : "";
     const range = colour && colour.low !== null ? `, from ${short(colour.low)} to ${short(colour.high)}` : "";
-    this.picture.describe(m ? `${m.stored} experiences in memory over ${this.about.observations[this.x].name} and ${this.about.observations[this.y].name}, coloured by ${LEGENDS[this.colour]}${range}` : "The memory is empty");
+    this.picture.describe(m ? `${m.stored} experiences in memory over ${this.about.inputs[this.x].name} and ${this.about.inputs[this.y].name}, coloured by ${LEGENDS[this.colour]}${range}` : "The memory is empty");
   }
 
   paint(ctx, width, height) {
     const { picture } = this;
     if (this.stale || this.layer.width !== picture.canvas.width || this.layer.height !== picture.canvas.height) this.paintLayer();
     ctx.drawImage(this.layer, 0, 0, width, height);
-    const oy = this.about.observations[this.y];
+    const oy = this.about.inputs[this.y];
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
     ctx.fillText(`${oy.name} in ${written(oy).unit}`, MARGIN.left, 7);

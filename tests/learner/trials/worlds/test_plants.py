@@ -212,3 +212,29 @@ def test_another_world_may_take_its_place() -> None:
 def test_what_no_world_can_be_made_of_is_refused(world: str, options: dict[str, object], said: str) -> None:
     with pytest.raises(NoSuchTask, match=said):
         spaces_of_world(StepRun(world, 10, options=options))
+
+
+HIDDEN: dict[str, object] = {
+    "task.inputs": [{"observation": "angle", "form": form, "lag": lag} for lag in (0, 2) for form in ("cos", "sin")]
+}
+
+
+@pytest.mark.parametrize("noise", [{}, NOISE])
+def test_a_policy_sees_the_same_of_whole_episodes_and_of_steps(noise: dict[str, object]) -> None:
+    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **noise, **HIDDEN}))
+    plain = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **noise}))
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 2, 2, 1))
+    shown, seen = ((Rollouts(c, [4, 9])(1, lambda t, _: (actions[t], actions[t]))) for c in (config, plain))
+    assert shown.observation.shape == (2, 20, 4)
+    angle = np.pi * seen.observation[..., 0].astype(np.float64)
+    for lag, first in ((0, 0), (2, 2)):
+        before = angle[:, np.maximum(np.arange(20) - lag, 0)]
+        np.testing.assert_allclose(shown.observation[..., first], np.cos(before), atol=1e-6)
+        np.testing.assert_allclose(shown.observation[..., first + 1], np.sin(before), atol=1e-6)
+    assert (shown.reward == seen.reward).all(), "the reward is that of what the rig observes"
+    assert (shown.observation[:, 1:] == shown.next_observation[:, :-1]).all()
+    world = _world([4, 9], {**noise, **HIDDEN})
+    assert world.spaces.n == 4
+    assert (_observed(world, actions[:, :, 0]) == shown.next_observation.transpose(1, 0, 2)).all()
+    begun = world.begin(_all(world, 2))[:, 0]
+    assert (begun[:, :2] == begun[:, 2:]).all(), "nothing is left of the episode before"

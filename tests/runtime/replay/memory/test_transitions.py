@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onrig.runtime.inputs import PolicyInput, policy_signals
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, RecordLayout, Rule
 from onrig.runtime.replay.memory.layout import Flag
@@ -285,3 +286,17 @@ def test_selecting_keeps_the_chosen_ones_in_order(n: int, mask: int) -> None:
     built, _ = build(records(n + 1))
     chosen = np.array([bool(mask >> i & 1) for i in range(n)], bool)
     assert ticks(built.select(chosen)) == [i for i in range(n) if chosen[i]]
+
+
+def test_the_memory_holds_what_the_policy_saw() -> None:
+    plain = records(3)
+    rows = np.zeros(3, RecordLayout(2, 2, 1, n_inputs=3).dtype)
+    for name in plain.dtype.names or ():
+        rows[name] = plain[name]
+    rows["input"] = np.arange(9).reshape(3, 3) / 4.0
+    inputs = (PolicyInput("angle", "cos"), PolicyInput("angle", "sin"), PolicyInput("velocity", lag=1))
+    built = TransitionBuilder(RIG, policy_signals(inputs, RIG)).add(rows)
+    shown = rows["input"] / [1.0, 1.0, 30.0]
+    assert built.observation.tolist() == np.float32(shown[:2]).tolist()
+    assert built.next_observation.tolist() == np.float32(shown[1:]).tolist()
+    assert built.action.tolist() == TransitionBuilder(RIG).add(plain).action.tolist()

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.hw.rig import Observation
+from onrig.runtime.inputs import Composition, PolicyInput, composition_of, input_problems, policy_signals
+from tests.runtime.samples import PENDULUM
+
+RIG = PENDULUM.rig
+LAST_TWO = tuple(PolicyInput("angle", form, lag) for lag in (0, 1) for form in ("cos", "sin"))
+
+
+def test_left_out_they_are_the_observations_of_the_rig() -> None:
+    assert policy_signals(msgspec.UNSET, RIG) == RIG.signals
+    assert composition_of(msgspec.UNSET, RIG) is None
+
+
+def test_signals_are_named_after_what_they_are_of_and_how_long_ago() -> None:
+    signals = policy_signals((*LAST_TWO, PolicyInput("velocity", lag=3)), RIG)
+    names = ["cos_angle", "sin_angle", "cos_angle-1", "sin_angle-1", "velocity-3"]
+    assert [s.name for s in signals] == names
+    assert signals[1] == Observation("sin_angle", "1", -1.0, 1.0)
+    assert signals[4] == Observation("velocity-3", "rad/s", -30.0, 30.0)
+
+
+def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
+    compose = Composition((PolicyInput("velocity"), PolicyInput("velocity", lag=1), PolicyInput("angle", lag=3)), RIG)
+    assert compose.reach == 3
+    frames = [(0.1 * k, float(k)) for k in range(6)]
+    seen: list[tuple[float, ...]] = []
+    shown = []
+    for frame in frames:
+        seen = [frame, *seen[: compose.reach]]
+        shown.append(compose(seen))
+    angles = [0.0, 0.0, 0.0, 0.0, 0.1, 0.2]
+    assert shown == [(float(k), float(max(k - 1, 0)), angles[k]) for k in range(6)]
+
+
+def test_one_and_many_are_composed_alike() -> None:
+    compose = Composition((*LAST_TWO, PolicyInput("velocity")), RIG)
+    frames = np.random.default_rng(0).uniform(-3, 3, (2, 5, 4, 2))
+    many = compose.of_many(frames)
+    assert many.shape == (5, 4, 5)
+    for at in np.ndindex(5, 4):
+        one = compose([tuple(frames[lag][at].tolist()) for lag in (0, 1)])
+        np.testing.assert_allclose(many[at], one, rtol=1e-15)
+        assert one[0] == math.cos(frames[0][at][0])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "path", "message"),
+    [
+        ((), "inputs", "expected 1 to"),
+        ((PolicyInput("speed"),), "inputs[0].observation", "no observation 'speed' (there are: angle, velocity)"),
+        ((PolicyInput("angle"), PolicyInput("velocity", "cos")), "inputs[1].form", "not an angle in rad but in rad/s"),
+        ((PolicyInput("angle"), PolicyInput("angle", lag=1), PolicyInput("angle")), "inputs[2]", "is there twice"),
+    ],
+)
+def test_what_cannot_be_composed_is_refused_where_it_stands(
+    inputs: tuple[PolicyInput, ...], path: str, message: str
+) -> None:
+    [(at, told)] = input_problems(inputs, RIG)
+    assert at == path
+    assert message in told
