@@ -88,5 +88,6 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
     """What tells a cell from the others of its task, all of it if there are no others."""
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     apart = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
-    words = [str(v) if k in ("strategy", "algorithm") else f"{k} {v}" for k, v in (apart or label).items()]
+    named = {k.removeprefix("learner."): v for k, v in (apart or label).items()}
+    words = [str(v) if k in ("strategy", "algorithm") else f"{k} {v}" for k, v in named.items()]
     return ", ".join(words) or "trials"

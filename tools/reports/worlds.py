@@ -120,9 +120,10 @@ def _apart(result: WorldResult) -> dict[str, str | float | int]:
 
 
 def _has_scores(result: WorldResult) -> bool:
-    """Whether KLPER has a part in a cell: it replays by it, or sets its options."""
-    options = result.cell.config.learner.klper is not UNSET
-    return options or parts_of_sampling(result.strategy.sampling).name == "KLPER"
+    """Whether KLPER has a part in a cell, which replays by it or sets its options, and its score is known."""
+    given = result.cell.config.learner.klper is not UNSET
+    part = given or parts_of_sampling(result.strategy.sampling).name == "KLPER"
+    return part and bool(np.isfinite(result.measure("kl std")).any())
 
 
 def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -136,6 +137,7 @@ def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
                 shown = ["" if np.isnan(v).any() else bounded(mean_bounds(v), 2) for v in late.values()]
                 below = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
                 share = f"{100 * below.mean():.0f} %" if all(shown) else ""
-                rows.append((world, in_words(result, members), reading, *shown, share))
+                if any(shown):
+                    rows.append((world, in_words(result, members), reading, *shown, share))
     heads = ("world", "cell", "σ as", *ORIGINS, "random below present")
     return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES,)))
