@@ -19,7 +19,7 @@ from onrig.tools.reports.results import FEW
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.tables import EACH, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world
-from onrig.tools.reports.world_results import WorldResult, by_world, in_words, read_results
+from onrig.tools.reports.world_results import WorldResult, by_world, in_words, read_results, size_by_rule
 
 _MEASURES: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
@@ -66,6 +66,9 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     differences = differences_sheet(usable)
     if differences.rows:
         sheets.insert(0, differences)
+    sizes = sizes_sheet(usable)
+    if sizes.rows and any(result.cell.config.selection.capacity for result in usable):
+        sheets.insert(-1, sizes)
     if has_scores:
         sheets.insert(-1, origins_sheet(usable))
     lead = (
@@ -91,6 +94,21 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
         for result in members
     )
     return Sheet("All cells", 2, ("world", "cell", "trials", "area", "final", "final, IQM"), rows, (_MEASURES,))
+
+
+def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
+    """Size of the memory of each task by the rule of thumb."""
+    sizes = {world: size_by_rule(members) for world, members in by_world(results).items()}
+    rows = tuple(
+        (world, str(size.experiences), "" if size.settled else "still rising: more may be needed")
+        for world, size in sizes.items()
+        if size is not None
+    )
+    note = (
+        "Experiences that FULL[Uniform] needed for 90 % of its final return above that of its first evaluation "
+        "(figure 17 of de Bruin et al. 2018)."
+    )
+    return without_empty(Sheet("Rule of thumb", 1, ("world", "capacity", "remark"), rows, (note,)))
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
