@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from onrig.learner.algorithms import Spread
 from onrig.runtime.policy.contract import (
     DETERMINISTIC,
     GAUSSIAN,
+    HIDDEN,
+    HIDDEN_OUT,
     INPUT_NAME,
     METADATA_KEY,
     NOISE,
@@ -109,6 +112,27 @@ def export_discrete_policy(
     return graph.model(contract)
 
 
+def export_recurrent_policy(layers: Layers, contract: PolicyContract) -> bytes:
+    """Build the ONNX model of a recurrent actor, tanh at the end, with the ports ``hidden`` and ``hidden_out``.
+
+    ``layers`` are those of ``onrig.learner.lstm``: of each cell the weights (in + units, 4 units) and bias, then the
+    linear outputs.  The contract becomes one of format 2.  Raises ValueError when the layers do not fit it.
+    """
+    if contract.behaviour != DETERMINISTIC:
+        raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
+    *cells, (weight, bias) = layers
+    units = [len(b) // 4 for _, b in cells]
+    widths = [len(contract.observations), *units]
+    shapes = [w.shape for w, _ in layers]
+    fitting = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
+    if not cells or shapes != fitting:
+        raise ValueError(f"layers of shape {shapes} are no cells between observations and actions, {fitting} would be")
+    graph = _Graph()
+    action = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "sum")
+    graph.scaled(graph.add("Tanh", [action], "unit"), contract)
+    return graph.model(msgspec.structs.replace(contract, format=2), hidden=2 * sum(units))
+
+
 class _Graph:
     """Nodes and constants of a model in the making."""
 
@@ -156,6 +180,39 @@ class _Graph:
             self._nodes.append(helper.make_node("Gemm", names, [value], name=f"gemm{i}"))
         return value
 
+    def linear(self, name: str, weight: NDArray[np.floating], bias: NDArray[np.floating]) -> list[str]:
+        """Add the constants of a Gemm; returns their names."""
+        return [self.constant(f"weight_{name}", weight), self.constant(f"bias_{name}", bias)]
+
+    def split(self, value: str, parts: Sequence[str], widths: Sequence[int]) -> Sequence[str]:
+        """Cut (1, width) into parts; returns their names."""
+        self._constants.append(numpy_helper.from_array(np.array(widths, np.int64), f"{value}_widths"))
+        names = [value, f"{value}_widths"]
+        self._nodes.append(helper.make_node("Split", names, list(parts), name=f"split_{value}", axis=1))
+        return parts
+
+    def cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
+        """Add LSTM cells from the observation (SI); returns the output of the last one."""
+        centre, half_range = _centre_and_half_range(contract.observations)
+        n, (weight, bias) = len(contract.observations), cells[0]
+        scaled = weight[:n] / half_range[:, None]
+        first = (np.concatenate((scaled, weight[n:])), bias - centre @ scaled)
+        before = [f"{part}{i}" for i in range(len(cells)) for part in ("output", "state")]
+        self.split(HIDDEN, before, np.repeat(units, 2).tolist())
+        value, after = INPUT_NAME, []
+        for i, (u, layer) in enumerate(zip(units, [first, *cells[1:]], strict=True)):
+            joined = self.add("Concat", [value, f"output{i}"], f"joined{i}", axis=1)
+            gates = self.add("Gemm", [joined, *self.linear(str(i), *layer)], f"gates{i}")
+            let_in, keep, candidate, let_out = self.split(gates, [f"{gates}_{k}" for k in range(4)], [u] * 4)
+            let_in, keep, let_out = (self.add("Sigmoid", [gate], f"{gate}_open") for gate in (let_in, keep, let_out))
+            candidate = self.add("Tanh", [candidate], f"candidate{i}")
+            kept = self.add("Mul", [keep, f"state{i}"], f"kept{i}")
+            state = self.add("Add", [kept, self.add("Mul", [let_in, candidate], f"new{i}")], f"next_state{i}")
+            value = self.add("Mul", [let_out, self.add("Tanh", [state], f"bounded{i}")], f"next_output{i}")
+            after += [value, state]
+        self.add("Concat", after, HIDDEN_OUT, axis=1)
+        return value
+
     def means(self, logits: str, levels: int, atoms: NDArray[np.floating]) -> str:
         """Add the means (1, levels) of distributions over ``atoms``, given as logits (1, levels * atoms)."""
         by_level = self._reshaped(logits, "by_level", (levels, len(atoms)))
@@ -177,13 +234,13 @@ class _Graph:
         std = self.add("Exp", [self.add("Clip", [log_std, *bounds], "log_std")], "std")
         return self.add("Add", [mean, self.add("Mul", [std, NOISE], "spread")], "drawn")
 
-    def model(self, contract: PolicyContract) -> bytes:
-        """Serialise; the last node's output becomes the action."""
+    def model(self, contract: PolicyContract, hidden: int = 0) -> bytes:
+        """Serialise; the last node's output becomes the action.  ``hidden``: width of the state."""
         self._nodes[-1].output[0] = OUTPUT_NAME
         n, m = len(contract.observations), len(contract.actions)
         inputs, outputs = (
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width]) for name, width in widths.items()]
-            for widths in ports_for(n, m, stochastic=contract.stochastic)
+            for widths in ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)
         )
         graph = helper.make_graph(self._nodes, "policy", inputs, outputs, self._constants)
         model = helper.make_model(

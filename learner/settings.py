@@ -17,6 +17,7 @@ from onrig.learner.algorithm_settings import (
     log_std_problems,
     returns_problems,
 )
+from onrig.learner.on_policy_settings import batch_problems
 from onrig.learner.sampler_settings import (
     EroSettings,
     Exponent,
@@ -100,6 +101,10 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
         problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
     if settings.rainbow is not UNSET:
         problems += [(f"rainbow.{at}", message) for at, message in returns_problems(settings.rainbow)]
+    for section in (settings.ppo, settings.trpo):
+        if section is not UNSET:
+            name = section.implementation.partition(":")[0]
+            problems += [(f"{name}.{at}", message) for at, message in batch_problems(section)]
     if settings.refer is not UNSET and not settings.selected.under_refer:
         able = algorithms_where(lambda section: bool(section.under_refer))
         problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))

@@ -27,7 +27,7 @@ FIGURES: Final = "figures"
 TABLES: Final = "tables.md"
 PAGE: Final = "report.html"
 _SOURCE_LIMIT: Final = 50_000
-_SHOWN_WITH: Final = {6: (5,), 9: (9, 10), 22: (7,), 23: (9, 10), 24: (8,)}
+_SHOWN_WITH: Final = {6: (5,), 9: (9, 10), 18: (12,), 22: (7,), 23: (9, 10), 24: (8,)}
 _NEEDS: Final = {
     5: "three synthetic fractions",
     7: "three synthetic fractions with several algorithms",
@@ -89,6 +89,8 @@ def _write_page(pages: Path, name: str, content: Content) -> Path:
     for picture, file in files.items():
         write_whole(pages / file, picture.path.read_bytes())
     page = pages / f"{name}.md"
+    again = f"```sh\nonrig experiment {name} --out runs/{name}\nonrig report runs/{name} --pages {pages}\n```"
+    content = content._replace(lead=f"{content.lead}\n\n{again}")
     write_whole(page, markdown(content, files).encode())
     return page
 

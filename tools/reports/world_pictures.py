@@ -75,7 +75,9 @@ def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapp
         ends = []
         for k, (result, values) in enumerate(zip(members, curves, strict=True)):
             look, band = ordinal_look(k, len(members), graded=False), curve_bounds(values)
-            axes.fill_between(result.steps, band.low, band.high, color=look.colour, alpha=0.18, lw=0)
+            axes.fill_between(
+                result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
+            )
             axes.plot(result.steps, band.mean, color=look.colour, lw=1.5)
             if np.isfinite(band.mean[-1]):
                 ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))

@@ -31,6 +31,11 @@ _SCORES: Final = (
     "KLPER replays the smallest. Last column: share of these evaluations in which the random ones score below the "
     "present ones. 95 % bootstrap bounds."
 )
+_OF_STRATEGY: Final = [
+    ["strategy"],
+    ["per_alpha"],
+    *(["learner", name] for name in ("klper", "prop_per", "ners", "ero")),
+]
 
 
 def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Content | None:
@@ -89,20 +94,20 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Each cell against the first that differs from it in the strategy alone, else against the first of its task."""
+    """Each cell against those before it that differ from it in their strategy alone, else the first of its task."""
     rows = []
     for world, members in by_world(results).items():
-        for result in members:
-            first = next(other for other in members if _apart(other) == _apart(result))
-            against = members[0] if first is result else first
-            i, j = paired(result.seeds, against.seeds)
-            if against is result or not len(i):
-                continue
-            area = paired_difference(result.area[i], against.area[j])
-            final = paired_difference(result.final[i], against.final[j])
-            shown = [marked(bounds, 0.0) + bounded(bounds, 1, signed=True) for bounds in (area, final)]
-            named = f"{in_words(result, members)} − {in_words(against, members)}"
-            rows.append((world, named, str(len(i)), *shown))
+        for k, result in enumerate(members):
+            before = [other for other in members[:k] if _apart(other) == _apart(result)]
+            for against in before or members[: min(k, 1)]:
+                i, j = paired(result.seeds, against.seeds)
+                if not len(i):
+                    continue
+                area = paired_difference(result.area[i], against.area[j])
+                final = paired_difference(result.final[i], against.final[j])
+                shown = [marked(bounds, 0.0) + bounded(bounds, 1, signed=True) for bounds in (area, final)]
+                named = f"{in_words(result, members)} − {in_words(against, members)}"
+                rows.append((world, named, str(len(i)), *shown))
     note = f"Paired by seed, 95 % bootstrap bounds; ▲ better and ▼ worse where they exclude 0, else not settled. {EACH}"
     return without_empty(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (note,))
@@ -110,7 +115,8 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def _apart(result: WorldResult) -> dict[str, str | float | int]:
-    return {k: v for k, v in result.cell.label.items() if k != "strategy"}
+    """What a cell differs in from others, strategy and options of the samplings left out."""
+    return {k: v for k, v in result.cell.label.items() if k.split(".")[:2] not in _OF_STRATEGY}
 
 
 def _has_scores(result: WorldResult) -> bool:

@@ -125,6 +125,16 @@ def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
         assert trials._algorithm.policy(both)[0, 0, 0] == acted
 
 
+def test_updates_follow_on_as_many_steps_as_asked_for() -> None:
+    trials = StepTrials(_run(updates_per_step=0.5, update_every=10), [0])
+    done = []
+    for _ in range(40):
+        trials.train(1)
+        done.append(trials._algorithm.updates)
+    # 20 random steps.
+    assert done == [0] * 29 + [5] * 10 + [10]
+
+
 def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
     at = [REPLAYED.index(name) for name in DEPARTURE]
     run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
@@ -176,6 +186,7 @@ def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pyt
     [
         ({"world": "Pendulum-v1"}, "world"),
         ({"steps": 81}, "evaluation.every"),
+        ({"updates_per_step": 0.5, "update_every": 5}, "updates_per_step"),
         ({"random_steps": 75}, "random_steps"),
         ({"learner": {"updates_per_episode": 100}}, "learner"),
         ({"selection": {"strategy": "FIFO[Nothing]"}}, "selection.strategy"),
