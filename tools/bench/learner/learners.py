@@ -96,7 +96,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     if case.algorithm == "td3":
         own["action_noise"] = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
     elif case.algorithm == "ppo":
-        env = gymnasium.wrappers.RescaleAction(env, -1.0, 1.0)
+        env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
     model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], Role.PLANT_EVAL, actors=actors[1])
