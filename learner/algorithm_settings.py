@@ -3,62 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, LogStd, Rate
+from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig
 from onrig.learner.sampler_settings import Hidden
-
-Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
-Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
-Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
-LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
-
-
-class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the section of every algorithm has, and what else is known of the algorithm without torch."""
-
-    implementation: ClassVar[str]
-    """Module and class in ``onrig.learner.algorithms``."""
-    on_rig: ClassVar[bool] = True
-    """Whether a rig can run its policies; trials on plants run those of all."""
-    stochastic: ClassVar[bool] = False
-    """Whether its policies draw their actions, and so explore by noise of their own."""
-    noisy_weights: ClassVar[bool] = False
-    """Whether trials explore by noise in its weights; a rig acts without."""
-    single_action: ClassVar[bool] = False
-    """Whether it is limited to one action dimension."""
-
-    @property
-    def successors(self) -> int:
-        """Consecutive experiences that an update looks at from each one drawn, itself included."""
-        return 1
-
-    under_refer: ClassVar[str] = ""
-    """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
-    follows_episodes: ClassVar[bool] = False
-    """Whether it looks along the episodes in the memory."""
-    gives_targets: ClassVar[bool] = False
-    """Whether its ``Signals`` hold targets, which some samplings look at."""
-
-    if TYPE_CHECKING:  # fields of every section, each in its own order
-        batch: int
-        gamma: float
-        reward_scale: float
-        """Factor on every reward before it is learned from; 1e-3 pendulum, 0.1 magman."""
-
-    @property
-    def size(self) -> str:
-        """Size of the networks: a name (``network``), or units such as ``256-256`` (``hidden``)."""
-        return getattr(self, "network", None) or "-".join(map(str, getattr(self, "hidden", ())))
 
 
 class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
 
-    rules: Literal["both", "1", "2", "none"] = "both"
+    rules: Literal["both", 1, 2, "none"] = "both"
     """1: no gradient from far experiences.  2: the KL divergence's is mixed in.  With ``none`` replay is plain, and the
     distance from the policies that acted is still measured."""
     c: Positive = 4.0
@@ -78,12 +37,12 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def masks(self) -> bool:
         """Whether rule 1 is in force."""
-        return self.rules in ("both", "1")
+        return self.rules in ("both", 1)
 
     @property
     def mixes(self) -> bool:
         """Whether rule 2 is in force."""
-        return self.rules in ("both", "2")
+        return self.rules in ("both", 2)
 
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -286,6 +245,8 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rainbow: RainbowConfig | UnsetType = UNSET
     naf: NafConfig | UnsetType = UNSET
     vracer: VracerConfig | UnsetType = UNSET
+    ppo: PpoConfig | UnsetType = UNSET
+    trpo: TrpoConfig | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm) is UNSET:

@@ -74,6 +74,17 @@ def softsign_outputs(layout: Layout, blocks: Blocks, x: torch.Tensor) -> torch.T
     return torch.bmm(x, blocks[-1])
 
 
+TANH_CONSTANT: Final = 20.0
+"""Weight of the constant unit on itself behind tanh units: tanh(20) is 1, exactly."""
+
+
+def tanh_outputs(blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
+    """Linear outputs (nets, B, cols) behind tanh units, of ``Nets`` with the constant ``TANH_CONSTANT``."""
+    for block in blocks[:-1]:
+        x = torch.bmm(x, block).tanh_()
+    return torch.bmm(x, blocks[-1])
+
+
 def states(observation: NDArray[np.floating], dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Observations (S, B, n) as inputs of networks: padded, with the constant unit behind them."""
     S, B, n = observation.shape
@@ -113,12 +124,14 @@ class Nets:
         targets: bool = True,
         eps: float = 1e-8,
         by_trial: bool = False,
+        constant: float = 1.0,
         **options: Any,
     ) -> None:
         """Start at plain ``vectors`` (S, copies, P); ``by_trial``: not all trials are always stepped.
 
-        ``options`` are those of ``Adam``.
+        ``constant`` is the weight of a hidden layer's constant unit on the next; ``options`` are those of ``Adam``.
         """
+        self._constant: Final = constant
         self._layout: Final = layout
         self._shape: Final = vectors.shape[:2]
         self._nets: Final = vectors.shape[0] * vectors.shape[1]
@@ -205,7 +218,7 @@ class Nets:
         self._adam.restore({key: self._by_net(array) if array.ndim else array for key, array in adam.items()})
 
     def _write(self, flat: torch.Tensor, vectors: NDArray[np.generic]) -> None:
-        self._layout.write(flat, self._by_net(vectors), self._nets)
+        self._layout.write(flat, self._by_net(vectors), self._nets, constant=self._constant)
 
     def _by_net(self, vectors: NDArray[np.generic]) -> NDArray[np.float64]:
         if vectors.shape[:2] != self._shape:

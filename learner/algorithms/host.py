@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import AlgorithmConfig, ReferSettings
+from onrig.learner.algorithm_config import AlgorithmConfig
+from onrig.learner.algorithm_settings import ReferSettings
 from onrig.learner.algorithms import Minibatches, Signals, State, Stored
 from onrig.learner.algorithms.refer import Apart, Refer, Weights
 from onrig.learner.autograd import Nets, states

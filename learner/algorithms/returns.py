@@ -1,4 +1,5 @@
-"""Returns along the episodes of a memory, estimated from actions of older policies (Munos et al. 2016; Retrace)."""
+"""Estimates along episodes: of returns from actions of older policies (Retrace; Munos et al. 2016), and of advantages
+from those of the present one (Schulman et al. 2016)."""
 
 from __future__ import annotations
 
@@ -41,3 +42,18 @@ def retrace(
     q = value if advantage is None else value + advantage
     beyond = np.where(follows, (value - trace * q)[after], end_value)
     return linear_recursion(reward + gamma * beyond, gamma * trace[after], after)
+
+
+def generalised_advantages(
+    error: Column, ended: NDArray[np.bool_], gamma: float, gae_lambda: float
+) -> NDArray[np.float64]:
+    """A_t = sum_l (gamma lambda)^l delta_{t+l}, (..., T), to the end of the episode or of the T steps.
+
+    ``error`` holds delta_t = r_{t+1} + gamma V(s_{t+1}) - V(s_t), without V(s_{t+1}) where the task terminated;
+    ``ended`` says where an episode did, by termination or truncation (generalised advantage estimation).
+    """
+    advantage = np.array(error, np.float64)
+    factor = np.where(ended, 0.0, gamma * gae_lambda)
+    for t in reversed(range(advantage.shape[-1] - 1)):
+        advantage[..., t] += factor[..., t] * advantage[..., t + 1]
+    return advantage

@@ -218,18 +218,20 @@ AHEAD: Final = 256
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Values]
 
 
-class _Drawn:
-    """Random numbers of S trials, (S, 1, k) for each step, from streams of their own."""
+class DrawnAhead:
+    """Random numbers of S trials, (S, E, k) for each step, from streams of their own."""
 
-    def __init__(self, seeds: Sequence[int], number: int, draw: Draw, k: int) -> None:
+    def __init__(self, seeds: Sequence[int], number: int, draw: Draw, k: int, actors: int = 1) -> None:
+        """``number`` tells the streams of one trial apart."""
         self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
-        self._draw, self._k = draw, k
-        self._rows: Values = np.zeros((0, len(seeds), 1, k))
+        self._draw, self._shape = draw, (AHEAD, actors, k)
+        self._rows: Values = np.zeros((0, len(seeds), actors, k))
         self._used = 0
 
     def __call__(self) -> Values:
+        """Those of the next step."""
         if self._used == len(self._rows):
-            self._rows = np.stack([self._draw(s, (AHEAD, 1, self._k)) for s in self._streams], axis=1)
+            self._rows = np.stack([self._draw(s, self._shape) for s in self._streams], axis=1)
             self._used = 0
         self._used += 1
         row: Values = self._rows[self._used - 1]
@@ -238,10 +240,10 @@ class _Drawn:
 
 def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int) -> Explore:
     """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``."""
-    uniform = _Drawn(seeds, 0, lambda s, shape: s.random(shape), m)
+    uniform = DrawnAhead(seeds, 0, lambda s, shape: s.random(shape), m)
     noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
-    normal = _Drawn(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
-    coin = _Drawn(seeds, 2, lambda s, shape: s.random(shape), 1)
+    normal = DrawnAhead(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
+    coin = DrawnAhead(seeds, 2, lambda s, shape: s.random(shape), 1)
     discrete = algorithm.discrete
 
     def explore_by_draws(

@@ -57,7 +57,8 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, object] = {}
     """Arguments of the task, such as ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
-    """Steps at the start without updates, with uniformly random actions; a Gaussian policy acts by itself."""
+    """Steps at the start without updates, with uniformly random actions; a Gaussian policy acts by itself, and an
+    algorithm that learns from batches of its own policies has none."""
     updates_per_step: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
     update_every: Count = 1
     """Environment steps after which their updates follow, all at once."""
@@ -99,7 +100,10 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
             f"expected a whole number of updates, got {run.updates_per_step:g} for each of {run.update_every} steps"
         )
         yield "updates_per_step", message
-    if run.random_steps + learner.batch > run.steps:
+    on_policy, actors = learner.selected.batch_steps, learner.selected.parallel
+    if on_policy:
+        yield from _on_policy_problems(run, on_policy, actors)
+    elif run.random_steps + learner.batch > run.steps:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: give updates_per_step instead"
@@ -116,6 +120,16 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     yield from strategy_problems(learner, selection.strategy)
     learning = msgspec.structs.replace(learner, updates_per_episode=1, updates_per_transition=None)
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
+
+
+def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple[str, str]]:
+    name = run.learner.algorithm
+    if steps > run.steps:
+        yield f"learner.{name}.steps", f"a batch of {steps} is longer than the {run.steps} steps"
+    if run.evaluation.every % actors:
+        yield "evaluation.every", f"expected a multiple of the {actors} actors, got {run.evaluation.every}"
+    if run.selection != Selection("FULL[Uniform]"):
+        yield "selection", f"{name} learns from batches of its own policies, not from a memory: leave it out"
 
 
 def space_problems(run: StepRun, m: int, levels: int | None) -> Iterator[tuple[str, str]]:

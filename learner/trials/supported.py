@@ -39,6 +39,10 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if settings.selected.single_action and len(config.rig.actuators) != 1:
         able = algorithms_where(lambda section: not section.single_action)
         problems.append(f"{settings.algorithm} discretises one action, this rig has several; {able} take them")
+    if settings.selected.batch_steps:
+        problems.append(
+            f"{settings.algorithm} learns from its own batches, trials of a run from memories: give a world"
+        )
     if settings.refers is not None:
         problems.append("ReF-ER needs the policies that acted, which trials of a run do not keep: give a world instead")
     problems += _exploration_problems(config.exploration, settings)

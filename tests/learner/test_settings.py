@@ -93,7 +93,13 @@ def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_giv
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_section_names_the_size_of_its_networks(name: str) -> None:
-    assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in ("small", "256-256", "128-128")
+    assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in (
+        "small",
+        "256-256",
+        "128-128",
+        "64-64",
+        "32-32",
+    )
 
 
 @pytest.mark.parametrize(

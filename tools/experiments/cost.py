@@ -61,13 +61,13 @@ def _without_fractions(value: object) -> object:
 def _probed(cell: WorldCell, at_once: int, progress: Progress) -> Cost:
     import torch
 
-    from onrig.learner.trials.steps import StepTrials
+    from onrig.learner.trials.batches import world_trials
 
     progress.doing(f"trying {shown(cell)}")
     run = cell.config
-    steps = run.update_every * math.ceil(_STEPS / run.update_every)
+    steps = run.learner.selected.batch_steps or run.update_every * math.ceil(_STEPS / run.update_every)
     torch.set_num_threads(1)
-    trials = StepTrials(msgspec.structs.replace(run, random_steps=run.learner.batch), range(at_once))
+    trials = world_trials(msgspec.structs.replace(run, random_steps=run.learner.batch), range(at_once))
     try:
         trials.train(run.learner.batch + steps)
         start, done = time.process_time(), 0

@@ -134,9 +134,9 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finish
     if isinstance(job, Job):
         settings = msgspec.convert(job.config.learner, LearnerSettings)
         return _scored(engine(job.config, settings, job.seeds).episode, job.config.episodes, len(job.seeds), on_episode)
-    from onrig.learner.trials.steps import StepTrials
+    from onrig.learner.trials.batches import world_trials
 
-    trials = StepTrials(job.config, job.seeds)
+    trials = world_trials(job.config, job.seeds)
     try:
         return _scored(trials.advance, job.config.points, len(job.seeds), on_episode)
     finally:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.learner.algorithms.returns import linear_recursion, retrace
+from onrig.learner.algorithms.returns import generalised_advantages, linear_recursion, retrace
 
 GAMMA = 0.97
 
@@ -57,3 +57,32 @@ def test_with_ratios_of_zero_it_is_the_reward_and_the_next_value() -> None:
 def test_nothing_stored_has_no_returns_and_a_lone_experience_its_own() -> None:
     assert linear_recursion(np.zeros(0), np.zeros(0), np.zeros(0, np.int64)).shape == (0,)
     assert linear_recursion(np.array([3.0]), np.array([0.5]), np.array([-1])).tolist() == [3.0]
+
+
+def test_advantages_are_the_double_sum_within_episodes() -> None:
+    rng = np.random.default_rng(4)
+    reward, value, after = rng.standard_normal((3, 2, 20))
+    terminated, truncated = rng.random((2, 2, 20)) < 0.15
+    ended = terminated | truncated
+    gamma, lam = 0.9, 0.7
+    error = reward + gamma * np.where(terminated, 0.0, after) - value
+    advantage = generalised_advantages(error, ended, gamma, lam)
+    for k in range(2):
+        for t in range(20):
+            total, ahead = 0.0, 0
+            while True:
+                total += (gamma * lam) ** ahead * error[k, t + ahead]
+                if ended[k, t + ahead] or t + ahead == 19:
+                    break
+                ahead += 1
+            assert advantage[k, t] == pytest.approx(total, rel=1e-12)
+
+
+def test_with_lambda_one_an_advantage_is_the_return_less_the_value() -> None:
+    rng = np.random.default_rng(5)
+    reward, value = rng.standard_normal((2, 12))
+    after, ended = np.append(value[1:], 0.3), np.arange(12) == 6
+    error = reward + 0.8 * np.where(ended, 0.0, after) - value
+    advantage = generalised_advantages(error, ended, 0.8, 1.0)
+    assert advantage[2] + value[2] == pytest.approx(sum(0.8**k * reward[2 + k] for k in range(5)))
+    assert advantage[8] + value[8] == pytest.approx(sum(0.8**k * reward[8 + k] for k in range(4)) + 0.8**4 * 0.3)

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.trials.batches import world_trials
 from onrig.learner.trials.step_run import StepRun
-from onrig.learner.trials.steps import StepTrials
 from onrig.learner.trials.worlds import NoSuchTask as NoSuchTask
 from onrig.learner.trials.worlds import Values, episode_returns
 from onrig.learner.trials.worlds.gym import GymWorld, make
@@ -64,7 +64,7 @@ CASES: Final = tuple(
 
 def ours(case: Case, seed: int) -> NDArray[np.float64]:
     """Mean return of each evaluation of one trial of Onrig, (P,)."""
-    trials = StepTrials(case.run, [seed])
+    trials = world_trials(case.run, [seed])
     try:
         return np.array([trials.advance().evaluation[0] for _ in range(case.run.points)])
     finally:

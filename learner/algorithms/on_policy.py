@@ -1,0 +1,71 @@
+"""Algorithms that learn from batches of experiences of their present policies: what they have in common, without torch.
+
+Whoever runs the policies gathers a batch, N experiences under one policy, and hands it over whole; what an algorithm
+derives from it (advantages, target values, densities) it keeps itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import State, algorithm_for
+from onrig.learner.settings import LearnerSettings
+
+
+class PolicyBatch(NamedTuple):
+    """T consecutive steps of K actors of S trials, each trial's under one policy; normalised units, raw rewards."""
+
+    observation: NDArray[np.floating]
+    """(S, K, T, n)"""
+    drawn: NDArray[np.floating]
+    """The policy's actions before any clip, (S, K, T, m)."""
+    reward: NDArray[np.floating]
+    """(S, K, T)"""
+    next_observation: NDArray[np.floating]
+    """Where the step led, in a finished episode its last state: (S, K, T, n)."""
+    terminated: NDArray[np.bool_]
+    """(S, K, T)"""
+    truncated: NDArray[np.bool_]
+    """(S, K, T): the chain ends here without a terminal state."""
+
+
+@runtime_checkable
+class OnPolicy(Protocol):
+    """Gaussian policies of S trials, and what trains them; trial s of S gives bit for bit what it gives alone."""
+
+    updates: int
+    """Gradient steps taken so far."""
+
+    def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
+        ...
+
+    def draw(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Draw actions by N(0, 1) ``noise`` (S, E, m): (S, E, m), not clipped."""
+        ...
+
+    def learn(self, batch: PolicyBatch, left: float) -> None:
+        """Learn from a batch of the present policies; ``left`` is the share of the run that was left at its start.
+
+        Raises ValueError for a batch of another size.
+        """
+        ...
+
+    def state(self) -> State:
+        """Copy of everything needed to resume training."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
+        ...
+
+
+def on_policy_for(
+    settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
+) -> OnPolicy:
+    """Build the on-policy algorithm that ``settings`` select: ``onrig.learner.algorithms.algorithm_for``."""
+    return cast(OnPolicy, algorithm_for(settings, n_observations, n_actions, streams))

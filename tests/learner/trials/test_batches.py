@@ -1,0 +1,84 @@
+"""Trials that learn from batches of their own policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.learner.algorithms.on_policy import PolicyBatch
+from onrig.learner.trials.batches import BatchTrials, world_trials
+from onrig.learner.trials.step_run import StepRun, step_problems
+from onrig.learner.trials.steps import StepTrials
+
+PPO: dict[str, Any] = {
+    "algorithm": "ppo",
+    "ppo": {"hidden": [8, 8], "steps": 32, "batch": 8, "epochs": 2, "depth": 2, "draw": "uniform", "actors": 2},
+}
+TRPO: dict[str, Any] = {"algorithm": "trpo", "trpo": {"hidden": [8], "steps": 32, "batch": 8, "fisher_every": 2}}
+
+
+def _run(**changes: Any) -> StepRun:
+    values: dict[str, Any] = {
+        "world": "gym:Pendulum-v1",
+        "steps": 96,
+        "horizon": 15,
+        "evaluation": {"every": 48, "episodes": 2},
+        "learner": PPO,
+    }
+    return msgspec.convert(values | changes, StepRun)
+
+
+@pytest.mark.parametrize("learner", [PPO, TRPO], ids=["ppo", "trpo"])
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(learner: dict[str, Any]) -> None:
+    run = _run(learner=learner)
+    together, alone = world_trials(run, [5, 0, 11]), world_trials(run, [11])
+    for _ in range(run.points):
+        among, own = together.advance(), alone.advance()
+        assert among.evaluation[2] == own.evaluation[0]
+        assert among.train[2] == own.train[0]
+    assert len(set(among.evaluation.tolist())) == 3
+
+
+def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = BatchTrials(_run(), [3, 4])
+    heard: list[tuple[PolicyBatch, float]] = []
+    monkeypatch.setattr(
+        trials._algorithm,
+        "learn",
+        lambda batch, left: heard.append((PolicyBatch(*(field.copy() for field in batch)), left)),
+    )
+    trials.train(96)
+    assert trials.steps == 96
+    assert [left for _, left in heard] == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]
+    batches = [batch for batch, _ in heard]
+    whole = PolicyBatch(*(np.concatenate(fields, axis=2) for fields in zip(*batches, strict=True)))
+    assert whole.reward.shape == (2, 2, 48)
+    assert not whole.terminated.any()
+    assert (np.flatnonzero(whole.truncated[1, 1]) == [14, 29, 44]).all()
+    follows = (whole.observation[:, :, 1:] == whole.next_observation[:, :, :-1]).all(axis=3)
+    assert (follows == ~whole.truncated[:, :, :-1]).all()
+    assert len(np.unique(whole.drawn[:, :, 0, 0])) == 4
+    assert np.abs(whole.drawn).max() > 1.0  # kept as drawn
+
+
+def test_the_kind_of_algorithm_decides_how_trials_learn() -> None:
+    off_policy = _run(learner={"algorithm": "td3", "td3": {"hidden": [8], "batch": 8}}, random_steps=10)
+    assert isinstance(world_trials(off_policy, [0]), StepTrials)
+    assert isinstance(world_trials(_run(), [0]), BatchTrials)
+
+
+@pytest.mark.parametrize(
+    ("changes", "at"),
+    [
+        ({"selection": {"strategy": "FIFO[Uniform]", "capacity": 64}}, "selection"),
+        ({"steps": 16, "evaluation": {"every": 8}}, "learner.ppo.steps"),
+        ({"steps": 99, "evaluation": {"every": 33}}, "evaluation.every"),
+        ({"learner": {"algorithm": "ppo", "ppo": {"steps": 32, "batch": 12}}}, "learner.ppo.batch"),
+    ],
+)
+def test_contradictions_are_found_at_their_place(changes: dict[str, Any], at: str) -> None:
+    assert at in [path for path, _ in step_problems(_run(**changes))]
+    assert not list(step_problems(_run()))
