@@ -49,8 +49,8 @@ def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
     assert ddpg.departure()[0, 1] < 1.0
 
 
-@pytest.mark.parametrize("rules", ["both", "2", "none"])
-def test_it_learns_the_best_action_and_stays_near_where_it_is_told_to(rules: str) -> None:
+@pytest.mark.parametrize("rules", ["both", 2, "none"])
+def test_it_learns_the_best_action_and_stays_near_where_it_is_told_to(rules: str | int) -> None:
     memory = Memory(1, m=1)
     memory.terminated[:] = True
     memory.mean[:], memory.std[:] = 0.0, 0.2
