@@ -17,7 +17,7 @@ from onrig.learner.sampler_settings import Hidden
 class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
 
-    rules: Literal["both", "1", "2", "none"] = "both"
+    rules: Literal["both", 1, 2, "none"] = "both"
     """1: no gradient from far experiences.  2: the KL divergence's is mixed in.  With ``none`` replay is plain, and the
     distance from the policies that acted is still measured."""
     c: Positive = 4.0
@@ -37,12 +37,12 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def masks(self) -> bool:
         """Whether rule 1 is in force."""
-        return self.rules in ("both", "1")
+        return self.rules in ("both", 1)
 
     @property
     def mixes(self) -> bool:
         """Whether rule 2 is in force."""
-        return self.rules in ("both", "2")
+        return self.rules in ("both", 2)
 
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):

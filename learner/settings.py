@@ -56,10 +56,10 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     @property
     def refers(self) -> ReferSettings | None:
         """Options of ReF-ER, ``rules: none`` in algorithms that are built for it; None where it has no part."""
+        hosted = self.selected.under_refer
         if self.refer is not UNSET:
-            return self.refer
-        plain = ReferSettings(rules="none", standardise=False)
-        return plain if self.selected.implementation == self.selected.under_refer else None
+            return self.refer if hosted else None
+        return ReferSettings(rules="none", standardise=False) if hosted == self.selected.implementation else None
 
     @property
     def stochastic(self) -> bool:
@@ -152,7 +152,8 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
     """What is wrong with the exploration process for the algorithm's policies on a rig, and where in its section."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
-        return "process", f"the policies of {name} draw their actions: expected 'own', got {tag!r}"
+        who = name if settings.refer is UNSET else f"{name} under ReF-ER"
+        return "process", f"the policies of {who} draw their actions: expected 'own', got {tag!r}"
     levels = getattr(settings.selected, "levels", None)
     if levels is not None:
         if not isinstance(exploration, EpsilonGreedy | NoExploration):

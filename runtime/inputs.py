@@ -59,7 +59,8 @@ class Composition:
 
     def __init__(self, inputs: Sequence[PolicyInput], rig: Rig) -> None:
         at = {o.name: i for i, o in enumerate(rig.signals)}
-        self._terms: Final = tuple((term.lag, at[term.observation], term.form) for term in inputs)
+        self._ones: Final = tuple((term.lag, at[term.observation], _ONE[term.form]) for term in inputs)
+        self._many: Final = tuple((term.lag, at[term.observation], _MANY[term.form]) for term in inputs)
         self.reach: Final = max(term.lag for term in inputs)
         """Observations before the present one that are needed."""
 
@@ -69,12 +70,12 @@ class Composition:
         Where there are fewer than ``reach`` before it, the last one stands for those that are missing.
         """
         oldest = len(seen) - 1
-        return tuple([_ONE[form](seen[min(lag, oldest)][i]) for lag, i, form in self._terms])
+        return tuple([form(seen[lag if lag < oldest else oldest][i]) for lag, i, form in self._ones])
 
     def of_many(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
         """Compose many at once: (r, ..., n), the present ones first, to inputs (..., k); equal but for rounding."""
         oldest = len(seen) - 1
-        return np.stack([_MANY[form](seen[min(lag, oldest)][..., i]) for lag, i, form in self._terms], axis=-1)
+        return np.stack([form(seen[min(lag, oldest)][..., i]) for lag, i, form in self._many], axis=-1)
 
 
 _ONE: Final[dict[Form, Any]] = {"value": float, "cos": math.cos, "sin": math.sin}

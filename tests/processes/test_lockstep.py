@@ -101,3 +101,16 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
     settings = ("task.episode_s=1", "learner.updates_per_episode=20", "episodes=3")
     first, again = (outcome_of(completed(tmp_path / name, "magman", *settings)) for name in ("first", "again"))
     assert first == again
+
+
+@pytest.mark.study
+def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(tmp_path: Path) -> None:
+    learner = "learner={algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"
+    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}", "episodes=7")
+    settings = (SETTINGS[0], SETTINGS[2], *more)
+    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
+    with Run(folder, "pendulum", *settings) as run:
+        run.until(lambda: last_episode(folder) >= 5, "the kill")
+        run.cut()
+    completed(folder, "pendulum", resume=True)
+    assert outcome_of(folder) == outcome_of(undisturbed)

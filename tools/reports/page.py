@@ -31,9 +31,10 @@ class Sheet(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Columns of plain text."""
+        """Columns of plain text; a terminal's spaces are all of one width."""
         rows = (self.heads, *self.rows)
-        return aligned([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
+        text = aligned([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
+        return text.replace("\u2009", " ")
 
     def markdown(self) -> str:
         """Markdown with its title and notes."""

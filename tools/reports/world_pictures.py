@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.measures import curve_bounds, mean_bounds, rule_of_thumb
+from onrig.learner.trials.measures import curve_bounds, mean_bounds
 from onrig.learner.trials.step_run import DEPARTURE, READINGS
 from onrig.tools.reports.style import (
     INK,
@@ -23,7 +23,7 @@ from onrig.tools.reports.style import (
     strategy_look,
     title,
 )
-from onrig.tools.reports.world_results import Values, WorldResult, by_world, in_words
+from onrig.tools.reports.world_results import Values, WorldResult, by_world, full_memory, in_words, size_by_rule
 
 STEPS: Final = "environment steps"
 _CAPACITIES: Final = 3
@@ -104,7 +104,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
         return []
     figure, grid = new_figure(len(worlds), 3, 0.4 + 2.6 * len(worlds))
     for row, (world, members) in zip(grid, worlds.items(), strict=True):
-        lines, size, full = _lines(members), _rule(members), _full(members)
+        lines, size, full = _lines(members), size_by_rule(members), full_memory(members)
         measures = {"highest return": "highest", "final return": "final", "mean return": "area"}
         for axes, (name, measure) in zip(row, measures.items(), strict=True):
             for retention, points in lines.items():
@@ -116,7 +116,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
             if full is not None:
                 axes.axhline(float(getattr(full, measure).mean()), color=INK, lw=1, ls="--", label="FULL")
             if size is not None:
-                axes.axvline(size, color="tab:green", lw=1, label="rule of thumb")
+                axes.axvline(size.experiences, color="tab:green", lw=1, label="rule of thumb")
             graded_axis(axes, [x for points in lines.values() for x in points])
             axes.tick_params(axis="x", labelrotation=90)
             axes.set_ylabel(name)
@@ -145,13 +145,3 @@ def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
 
 def _enough(points: Mapping[int, WorldResult]) -> bool:
     return len(points) >= _CAPACITIES
-
-
-def _full(members: Sequence[WorldResult]) -> WorldResult | None:
-    return next((result for result in members if str(result.strategy) == "FULL[Uniform]"), None)
-
-
-def _rule(members: Sequence[WorldResult]) -> int | None:
-    full = _full(members)
-    size = None if full is None else rule_of_thumb(full.steps, full.returns - full.returns[:, :1].mean())
-    return None if size is None else size.experiences

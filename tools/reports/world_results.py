@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import final_mean
+from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.store import WorldCell, read_trials
@@ -88,5 +88,20 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
     """What tells a cell from the others of its task, all of it if there are no others."""
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     apart = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
-    words = [str(v) if k in ("strategy", "algorithm") else f"{k} {v}" for k, v in (apart or label).items()]
+    named = {k.removeprefix("learner."): v for k, v in (apart or label).items()}
+    words = [str(v) if k in ("strategy", "algorithm") else f"{k} {v}" for k, v in named.items()]
     return ", ".join(words) or "trials"
+
+
+def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:
+    """Of the cells of a task the one that keeps everything and replays it uniformly."""
+    return next((result for result in members if str(result.strategy) == "FULL[Uniform]"), None)
+
+
+def size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
+    """Size of the memory by the rule of thumb (de Bruin et al. 2018, §8.5); None where it does not apply.
+
+    Returns count from the first evaluation's on, since 90 % of a negative one means nothing.
+    """
+    full = full_memory(members)
+    return None if full is None else rule_of_thumb(full.steps, full.returns - full.returns[:, :1].mean())

@@ -19,7 +19,7 @@ from onrig.tools.reports.results import FEW
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.tables import EACH, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world
-from onrig.tools.reports.world_results import WorldResult, by_world, in_words, read_results
+from onrig.tools.reports.world_results import WorldResult, by_world, in_words, read_results, size_by_rule
 
 _MEASURES: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
@@ -66,6 +66,9 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     differences = differences_sheet(usable)
     if differences.rows:
         sheets.insert(0, differences)
+    sizes = sizes_sheet(usable)
+    if sizes.rows and any(result.cell.config.selection.capacity for result in usable):
+        sheets.insert(-1, sizes)
     if has_scores:
         sheets.insert(-1, origins_sheet(usable))
     lead = (
@@ -91,6 +94,21 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
         for result in members
     )
     return Sheet("All cells", 2, ("world", "cell", "trials", "area", "final", "final, IQM"), rows, (_MEASURES,))
+
+
+def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
+    """Size of the memory of each task by the rule of thumb."""
+    sizes = {world: size_by_rule(members) for world, members in by_world(results).items()}
+    rows = tuple(
+        (world, str(size.experiences), "" if size.settled else "still rising: more may be needed")
+        for world, size in sizes.items()
+        if size is not None
+    )
+    note = (
+        "Experiences that FULL[Uniform] needed for 90 % of its final return above that of its first evaluation "
+        "(figure 17 of de Bruin et al. 2018)."
+    )
+    return without_empty(Sheet("Rule of thumb", 1, ("world", "capacity", "remark"), rows, (note,)))
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -120,9 +138,10 @@ def _apart(result: WorldResult) -> dict[str, str | float | int]:
 
 
 def _has_scores(result: WorldResult) -> bool:
-    """Whether KLPER has a part in a cell: it replays by it, or sets its options."""
-    options = result.cell.config.learner.klper is not UNSET
-    return options or parts_of_sampling(result.strategy.sampling).name == "KLPER"
+    """Whether KLPER has a part in a cell, which replays by it or sets its options, and its score is known."""
+    given = result.cell.config.learner.klper is not UNSET
+    part = given or parts_of_sampling(result.strategy.sampling).name == "KLPER"
+    return part and bool(np.isfinite(result.measure("kl std")).any())
 
 
 def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -136,6 +155,7 @@ def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
                 shown = ["" if np.isnan(v).any() else bounded(mean_bounds(v), 2) for v in late.values()]
                 below = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
                 share = f"{100 * below.mean():.0f} %" if all(shown) else ""
-                rows.append((world, in_words(result, members), reading, *shown, share))
+                if any(shown):
+                    rows.append((world, in_words(result, members), reading, *shown, share))
     heads = ("world", "cell", "σ as", *ORIGINS, "random below present")
     return without_empty(Sheet("KLPER's score by origin", 3, heads, tuple(rows), (_SCORES,)))

@@ -63,7 +63,7 @@ def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None
 
 @HOSTS
 def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(section: dict[str, Any]) -> None:
-    def learned(rules: str, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    def learned(rules: str | int, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         memory = Memory(1)
         memory.deviates[:] = True
         memory.reward[:] *= reward
@@ -73,7 +73,7 @@ def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(se
         assert algorithm.departure()[0, 1] == 1.0
         return before.copy(), algorithm.distribution(memory.observation)[0]
 
-    before, masked = learned("1", 1.0)
+    before, masked = learned(1, 1.0)
     assert np.array_equal(before, masked)
     _, mixed = learned("both", 1.0)
     assert np.array_equal(mixed, learned("both", 100.0)[1])

@@ -63,9 +63,9 @@ def test_an_experience_is_near_within_the_bounds_alone_and_a_flagged_one_is_far(
 
 
 @pytest.mark.parametrize(
-    ("rules", "near", "beta"), [("both", 0.0, 0.0), ("1", 0.0, 1.0), ("2", 1.0, 0.0), ("none", 1.0, 1.0)]
+    ("rules", "near", "beta"), [("both", 0.0, 0.0), (1, 0.0, 1.0), (2, 1.0, 0.0), ("none", 1.0, 1.0)]
 )
-def test_each_rule_can_be_left_out(rules: str, near: float, beta: float) -> None:
+def test_each_rule_can_be_left_out(rules: str | int, near: float, beta: float) -> None:
     refer, _ = _refer(rules=rules)
     weights = refer.weigh(np.array([[3]]), _apart(900.0), np.zeros((1, 1), np.bool_))
     assert (weights.near.item(), weights.beta.item()) == (near, beta)
@@ -139,7 +139,7 @@ def test_without_the_first_rule_ratios_are_bounded() -> None:
     drawn, std = torch.zeros(1, 1, 1), torch.full((1, 1, 1), 0.05)
     of_one, of_all = (
         _refer(rules=rules)[0].apart(drawn, (torch.ones(1, 1, 1), std), (drawn, std)).rho.item()
-        for rules in ("2", "both")
+        for rules in (2, "both")
     )
     assert of_one == 1e3
     assert of_all > 1e3

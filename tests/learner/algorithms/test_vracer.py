@@ -103,3 +103,40 @@ def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_set() ->
     np.testing.assert_allclose(std, 0.2**0.5, rtol=1e-6)
     np.testing.assert_allclose(vracer.actor_std(1), 0.2**0.5, rtol=1e-6)
     np.testing.assert_allclose(_vracer(Memory(1), std=0.6).actor_std(0), 0.6, rtol=1e-6)
+
+
+def test_gradients_are_those_of_the_paper() -> None:
+    """Of the biases of value and mean and of the standard deviation, from what stands beside the slots."""
+    memory = Memory(1)
+    memory.deviates[0, ::7] = True
+    vracer = _vracer(memory, {"standardise": False}, lr=1e-3)
+    vracer.update(memory.draws(15, 8))
+    assert vracer._refer is not None
+    vracer._refer.beta[:] = beta = 0.4
+    batches = memory.draws(1, 8)
+    assert batches.slots is not None
+    at, before = batches.slots[0, 0], vracer.state()
+    value, q_ret = (
+        np.asarray(column, np.float64)[0, at]
+        for column in (_values(vracer, memory.observation), _column(memory, "q_ret"))
+    )
+    mean, std = (np.asarray(part[0, at], np.float64) for part in vracer.distribution(memory.observation))
+    acted, spread, drawn = (np.asarray(part[0, at], np.float64) for part in (memory.mean, memory.std, memory.drawn))
+    vracer.update(batches)
+    moments = [np.asarray(state["adam_mean_network"], np.float64)[0, 0, -5:] for state in (before, vracer.state())]
+    got = (moments[1] - 0.9 * moments[0]) / 0.1
+
+    log_ratio = -0.5 * (((drawn - mean) / std) ** 2 - ((drawn - acted) / spread) ** 2) - np.log(std / spread)
+    rho = np.exp(np.clip(log_ratio.sum(axis=1), -7.0, 7.0))
+    cut = 1.0 + 4.0 / (1.0 + 5e-7 * 15)
+    near = (1.0 / cut < rho) & (rho < cut) & ~memory.deviates[0, at]
+    assert 0 < near.sum() < 8
+    ahead = near * (q_ret - value)
+    of_value = -beta * np.minimum(1.0, rho) * ahead
+    pull = (-beta * rho * ahead)[:, None]
+    of_mean = pull * (drawn - mean) / std**2 + (1.0 - beta) * (mean - acted) / std**2
+    apart = spread**2 + (acted - mean) ** 2
+    of_std = pull * ((drawn - mean) ** 2 / std**2 - 1.0) / std + (1.0 - beta) * (1.0 / std - apart / std**3)
+    slope = 1.0 - np.exp(-std[0])  # of the softplus
+    wanted = [of_value.mean(), *of_mean.mean(axis=0), *(slope * of_std.mean(axis=0))]
+    np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-4)

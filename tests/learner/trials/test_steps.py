@@ -24,7 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
         "learner": {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {}},
         "selection": {"strategy": "FIFO[PER]", "capacity": 40},
     },
-    "naf under refer": {"learner": {"algorithm": "naf", "naf": SMALL, "refer": {"rules": "1"}}},
+    "naf under refer": {"learner": {"algorithm": "naf", "naf": SMALL, "refer": {"rules": 1}}},
     "vracer": {
         "learner": {"algorithm": "vracer", "vracer": SMALL, "refer": {}},
         "selection": {"strategy": "Resv[Uniform]", "capacity": 30, "write_probability": 0.9},

@@ -63,6 +63,8 @@ def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureF
     assert shown == [f"sizes-{name}.png" for name in ("capacities", *(f"{k}-Pendulum-v1" for k in CURVES))]
     assert sorted(shown) == sorted(path.name for path in pages.glob("*.png"))
     assert "| FIFO[Uniform], capacity 20 | 2 |" in page
+    # 90 % of the way from -900 to -100, at the last of four evaluations.
+    assert "| Pendulum-v1 | 400 | still rising: more may be needed |" in page
 
 
 CURVES = ("returns", "replayed", "scores", "departure")

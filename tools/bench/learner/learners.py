@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+import gymnasium
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,18 @@ RANDOM_EPISODES: Final = 100
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
     "td3": {"hidden": [400, 300], "batch": 256, "lr": 1e-3, "reward_scale": 1.0},
     "sac": {"hidden": [256, 256], "batch": 256, "lr": 3e-4, "reward_scale": 1.0},
+    "ppo": {
+        "initial": "orthogonal",
+        "filter": False,
+        "anneal": False,
+        "standardise": "minibatch",
+        "max_norm": 0.5,
+        "value_weight": 0.5,
+    },
 }
 """The peer's own settings where they are not ours: networks, batch, step size, rewards as they come."""
-_UPDATE_S: Final = {"td3": 0.012, "sac": 0.015}
-"""Of one update on a core of a small x86 machine."""
+_STEP_S: Final = {"td3": 0.012, "sac": 0.015, "ppo": 0.002}
+"""Of one environment step and its updates on a core of a small x86 machine."""
 
 
 class Case(NamedTuple):
@@ -39,15 +48,15 @@ class Case(NamedTuple):
     @property
     def cost_s(self) -> float:
         """Rough processor time of a trial."""
-        return _UPDATE_S[self.algorithm] * self.run.steps
+        return _STEP_S[self.algorithm] * self.run.steps
 
 
-def case_of(algorithm: str, task: str, steps: int) -> Case:
-    """Case with the peer's settings; its TD3 has no exploration noise by default, both get N(0, 0.1)."""
+def case_of(algorithm: str, task: str, steps: int, every: int = 1000) -> Case:
+    """Case with the peer's settings, evaluated so often; its TD3 has no noise by default, both get N(0, 0.1)."""
     run = {
         "world": f"gym:{task}",
         "steps": steps,
-        "evaluation": {"every": 1000, "episodes": 10},
+        "evaluation": {"every": every, "episodes": 10},
         "random_steps": 100,
         "exploration_std": 0.1,
         "learner": {"algorithm": algorithm, algorithm: _SETTINGS[algorithm]},
@@ -55,10 +64,13 @@ def case_of(algorithm: str, task: str, steps: int) -> Case:
     return Case(algorithm, msgspec.convert(run, StepRun))
 
 
-CASES: Final = tuple(
-    case_of(algorithm, task, steps)
-    for task, steps in (("Pendulum-v1", 20_000), ("InvertedDoublePendulum-v4", 30_000))
-    for algorithm in ("td3", "sac")
+CASES: Final = (
+    *(
+        case_of(algorithm, task, steps)
+        for task, steps in (("Pendulum-v1", 20_000), ("InvertedDoublePendulum-v4", 30_000))
+        for algorithm in ("td3", "sac")
+    ),
+    *(case_of("ppo", task, 100_000, 5000) for task in ("Pendulum-v1", "InvertedPendulum-v4")),
 )
 
 
@@ -72,23 +84,20 @@ def ours(case: Case, seed: int) -> NDArray[np.float64]:
 
 
 def theirs(case: Case, seed: int) -> NDArray[np.float64]:
-    """The same of Stable-Baselines3."""
+    """The same of Stable-Baselines3; its PPO, which bounds no action, acts on the normalised ones as ours does."""
     import stable_baselines3
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.noise import NormalActionNoise
 
     run = case.run
     m = GymWorld(run.task, [seed], Role.PLANT_TRAIN).spaces.m
-    gaussian = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
-    noise = {"action_noise": gaussian} if case.algorithm == "td3" else {}
-    model: Any = getattr(stable_baselines3, case.algorithm.upper())(
-        "MlpPolicy",
-        make(run.task, run.horizon, run.options),
-        learning_starts=run.random_steps,
-        seed=seed,
-        device="cpu",
-        **noise,
-    )
+    env = make(run.task, run.horizon, run.options)
+    own: dict[str, object] = {} if case.algorithm == "ppo" else {"learning_starts": run.random_steps}
+    if case.algorithm == "td3":
+        own["action_noise"] = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
+    elif case.algorithm == "ppo":
+        env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
+    model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], Role.PLANT_EVAL, actors=actors[1])
     box = model.action_space

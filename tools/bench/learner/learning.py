@@ -1,4 +1,4 @@
-"""``onrig bench learning``: how well TD3 and SAC learn, next to Stable-Baselines3 with its settings and equal steps.
+"""``onrig bench learning``: how well algorithms learn, next to Stable-Baselines3 with its settings and equal steps.
 
 Seeds are paired; every seed is evaluated on the same noise-free episodes.  Each finished trial is a file in --out, and
 the same command goes on from there.  It takes hours: --dry-run says how much there is to do.

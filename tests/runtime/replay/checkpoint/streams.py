@@ -12,7 +12,7 @@ from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 
-RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "FarPolFrac", "MaxKLDiv", "MinError")
+RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "MinError")
 SEED: Final = 5
 
 

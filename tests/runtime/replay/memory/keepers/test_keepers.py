@@ -12,7 +12,7 @@ from onrig.runtime.replay.memory.order.uniforms import Uniforms
 from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 from tests.runtime.replay.chi_square import follows
 
-RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "FarPolFrac", "MaxKLDiv", "MinError")
+RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MaxKLDiv", "MinError")
 
 
 def _keeper(retention: str, capacity: int, seed: int = 0, write_probability: float = 1.0) -> Keeper:
