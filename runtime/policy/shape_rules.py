@@ -109,8 +109,7 @@ class Call:
 
     def axes(self, axes: list[int], rank: int) -> list[int]:
         """Normalise axes into [0, rank), each at most once."""
-        normal = [self.axis(a, rank) for a in axes]
-        if len(set(normal)) != len(normal):
+        if len(normal := [self.axis(a, rank) for a in axes]) != len(set(normal)):
             raise self.refused(f"axes {axes} repeat")
         return normal
 
