@@ -19,12 +19,15 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
     ``before``: what was executed on any page.  The loop is benchmarked once, one run made in lockstep and one in real
-    time, and a machine examined once with and once without a configuration; other runs are only checked.
+    time, one experiment looked at, and a machine examined once with and once without a configuration; other runs are
+    only checked.
     """
     verb, rest = arguments[0], arguments[1:]
     if verb == "run":
         return _run(rest, before)
-    if verb == "experiment":  # hours of computing; tests/tools/experiments runs small ones
+    if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
+        if any(words[0] == "experiment" for words in before):
+            return None
         return arguments if "--dry-run" in rest else [*arguments, "--dry-run"]
     if verb == "bench":
         return None if any(words[0] == "bench" for words in before) else _bench(rest)

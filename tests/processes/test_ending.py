@@ -88,7 +88,7 @@ def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leave
         assert list((run.folder / "learner").glob("learner-*.npz"))
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port: str, signum: int) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy, port=port) as run:
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")

@@ -100,6 +100,7 @@ def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_rep
         assert run.summary()["started_again"] == {"replay": 1, "learner": 1}
 
 
+@pytest.mark.study  # tests/processes/test_replay_killed.py kills one in real time, too
 def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_most_and_else_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,7 +31,10 @@ def test_no_policy_breaks_the_promise_on_any_plant_of_the_box(run: str) -> None:
     assert campaign["broken"].rules[Rule.FINITE] > 0
 
 
-@pytest.mark.parametrize(("run", "dead_band"), [("pendulum", 0.6), ("pendulum-hardware", 0.6), ("magman", 0.06)])
+@pytest.mark.parametrize(
+    ("run", "dead_band"),
+    [("pendulum", 0.6), pytest.param("pendulum-hardware", 0.6, marks=pytest.mark.study), ("magman", 0.06)],
+)
 def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_covered(run: str, dead_band: float) -> None:
     config = load_run(run, [f"limits.predicted.dead_band={dead_band}"])
     for campaign in (run_core(config, 120, seed=11), run_lockstep(config, 12, seed=3)):

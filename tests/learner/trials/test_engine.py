@@ -111,7 +111,8 @@ def test_trials_learn_to_hold_a_ball() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "lr", "episodes", "more"), [("td3", 2e-3, 30, {}), ("sac", 3e-3, 20, {"temperature": 0.05})]
+    ("name", "lr", "episodes", "more"),
+    [pytest.param("td3", 2e-3, 30, {}, marks=pytest.mark.study), ("sac", 3e-3, 20, {"temperature": 0.05})],
 )
 def test_algorithms_by_autograd_learn_to_hold_a_ball(
     name: str, lr: float, episodes: int, more: dict[str, float]

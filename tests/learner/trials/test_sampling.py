@@ -16,7 +16,7 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 from tests.learner.samplers.looks import looking_at
 
 SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS", "KLPER(4)", "NERS", "ERO")
-BATCH, EPISODES, CAPACITY = 8, 30, 150
+BATCH, EPISODES, CAPACITY = 8, 20, 150
 OPTIONS = LearnerSettings(
     prop_per=ProportionalSettings("oh2021"),
     ners=NersSettings(hidden=(12, 10, 6), score=(7,), lr=1e-2),

@@ -83,8 +83,7 @@ def test_the_report_has_the_shape_of_the_interface_and_says_that_the_peer_is_mis
     assert [check["name"] for check in report["checks"]] == ["FIFO[Uniform], 2 trials x 3000 episodes: minutes at most"]
 
 
-@pytest.mark.parametrize("network", ["small", "ddpg_original"])
-@pytest.mark.parametrize("shape", [PENDULUM, MAGMAN])
+@pytest.mark.parametrize(("network", "shape"), [("small", MAGMAN), ("ddpg_original", PENDULUM)])
 def test_the_operations_counted_are_those_that_torch_counts(network: str, shape: Shape) -> None:
     some = next(c for g in GROUPS for c in g if (c.network, c.shape, c.work) == (network, shape, Work.UPDATE))
     two = LearnerCase(Work.UPDATE, some.network, some.shape, 2)
@@ -140,6 +139,7 @@ def test_the_peer_is_asked_for_one_trial_and_onrig_for_all() -> None:
     assert asked[Work.PRODUCTS, 50] == (LIMIT,)
 
 
+@pytest.mark.study
 def test_a_peer_that_fails_falls_out_and_the_rest_is_measured() -> None:
     alone = Plan((group("small", PENDULUM, (1,)),), rounds=1, limit_ms=1, updates=1)
     session = Session(alone, (ONRIG, "no-such-library"), PlainProgress(10.0))

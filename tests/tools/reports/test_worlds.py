@@ -14,7 +14,15 @@ from onrig.tools.cli import main
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, write_cells, write_trial
+from onrig.tools.reports import style
 from tests.tools.experiments.specs import written
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of few pixels: none is looked at here."""
+    monkeypatch.setattr(style, "DPI", 20)
+
 
 SPEC = """
     name: sizes

@@ -55,7 +55,7 @@ def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float
         _offer(keeper, key)
     keeper.learned(Signal.TD_ERROR, np.arange(capacity), keys)
     counts = np.zeros(capacity, np.int64)
-    for _ in range(15_000):
+    for _ in range(10_000):
         # What comes has the key of what goes, so that ranks stay what they are.
         slot = keeper.place()
         key = keys[slot]
@@ -147,7 +147,7 @@ def test_a_write_probability_outside_its_range_is_refused(probability: float) ->
 
 
 @pytest.mark.parametrize("write_probability", [1.0, 0.5])
-@pytest.mark.parametrize("filled", [3, 2000])
+@pytest.mark.parametrize("filled", [3, 800])
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_a_restored_keeper_makes_the_same_next_thousand_decisions(
     retention: str, filled: int, write_probability: float
