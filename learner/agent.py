@@ -6,7 +6,8 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import (
+    Algorithm,
     Attending,
     Behaviour,
     Exportable,
@@ -30,7 +32,7 @@ from onrig.learner.notes import Notes
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
-from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN, contract_for
+from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.replay.memory.layout import Slots
@@ -62,6 +64,7 @@ class Agent:
         self._algorithm = algorithm_for(
             settings, len(config.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
         )
+        self._exports: Final = _exports_of(self._algorithm)
         self._prefix = f"{settings.algorithm}/"
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
@@ -170,12 +173,9 @@ class Agent:
 
         Raises ValueError for an algorithm whose policies a rig cannot run.
         """
-        if not isinstance(self._algorithm, Exportable):
+        if self._exports is None:
             raise ValueError(f"the policies of {self._settings.algorithm} cannot run on a rig")
-        spread = self._algorithm.actor_spread(0) if isinstance(self._algorithm, Spreading) else None
-        behaviour = DETERMINISTIC if spread is None else SQUASHED_GAUSSIAN
-        if isinstance(self._algorithm, Gaussian):
-            behaviour = GAUSSIAN
+        behaviour, export = self._exports
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
@@ -185,13 +185,7 @@ class Agent:
             behaviour=behaviour,
             signals=self._config.signals,
         )
-        layers, discrete = self._algorithm.actor_layers(0), self._algorithm.discrete
-        if isinstance(self._algorithm, Gaussian):
-            std, bounded = self._algorithm.actor_std(0), self._algorithm.bounded
-            return export_gaussian_policy(layers, std, contract, bounded=bounded)
-        if discrete is not None:
-            return export_discrete_policy(layers, level_values(discrete.levels), contract, discrete.atoms)
-        return export_policy(layers, contract, spread)
+        return export(contract)
 
     def save(self, path: Path) -> None:
         """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""
@@ -270,3 +264,23 @@ class States:
             elif agent.restore(self.path(episode)):
                 return True
         return False
+
+
+def _exports_of(algorithm: Algorithm) -> tuple[str, Callable[[PolicyContract], bytes]] | None:
+    """Behaviour of an algorithm's policies, and what writes the present one; None if a rig cannot run them.
+
+    Asked once: to look whether an object fits a protocol takes tens of microseconds.
+    """
+    if not isinstance(algorithm, Exportable):
+        return None
+    layers, discrete = partial(algorithm.actor_layers, 0), algorithm.discrete
+    if isinstance(algorithm, Gaussian):
+        std, bounded = partial(algorithm.actor_std, 0), algorithm.bounded
+        return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, bounded=bounded)
+    if isinstance(algorithm, Spreading):
+        spread = partial(algorithm.actor_spread, 0)
+        return SQUASHED_GAUSSIAN, lambda contract: export_policy(layers(), contract, spread())
+    if discrete is not None:
+        levels, atoms = level_values(discrete.levels), discrete.atoms
+        return DETERMINISTIC, lambda contract: export_discrete_policy(layers(), levels, contract, atoms)
+    return DETERMINISTIC, lambda contract: export_policy(layers(), contract)
