@@ -69,7 +69,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after))
+            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""

@@ -12,6 +12,7 @@ from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, 
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Trajectories
 
 CAPACITY = 40
 
@@ -34,9 +35,11 @@ class Memory:
         self.terminated = np.zeros((trials, CAPACITY), np.bool_)
         self.terminated[:, 9::20] = terminates
         self.deviates = np.zeros((trials, CAPACITY), np.bool_)
-        after = np.arange(1, CAPACITY + 1)
-        after[9::10] = -1
-        self.after = np.tile(after, (trials, 1))
+        self.trajectories = Trajectories(trials, CAPACITY, lambda trial, first, second: first >= 0)
+        for trial in range(trials):
+            steps = np.arange(CAPACITY)
+            self.trajectories.written(trial, steps, steps + steps // 10)
+        self.after = self.trajectories.after
         self.notes = Notes(trials, CAPACITY)
 
     def gather(self, slots: NDArray[np.int64]) -> Minibatches:
@@ -77,6 +80,6 @@ def host(memory: Memory, section: dict[str, Any], refer: dict[str, Any] | None =
     made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, Attending)
-    made.attend(Stored(memory.notes, memory.gather, memory.after))
+    made.attend(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))
     memory.fill()
     return made
