@@ -117,7 +117,7 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None))
+        stored, _ = self._mirror.gather(Draw(slots, None), looks=True)
         acted = stored.behaviour
         return Minibatches(
             stored.observation[0],

@@ -41,7 +41,7 @@ class Mirror:
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[tuple[int, bool], Batch] = {}
         self._successors = successors
         self._trajectories = Trajectories(1, capacity, self._continues) if follows or successors > 1 else None
 
@@ -79,13 +79,16 @@ class Mirror:
         assert self._trajectories is not None
         return self._trajectories.around(slots, n)
 
-    def gather(self, draw: Draw) -> tuple[Minibatches, NDArray[np.uint32]]:
-        """Collect the drawn experiences, and the generations of their slots, (updates * batch,)."""
+    def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
+        """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
+
+        They are valid until as many are collected again; one that only ``looks`` leaves those that are learned from.
+        """
         updates, size = draw.slots.shape
         n = updates * size
-        batch = self._batches.get(n)
+        batch = self._batches.get((n, looks))
         if batch is None:
-            batch = self._batches[n] = Batch(self.storage.layout, n)
+            batch = self._batches[n, looks] = Batch(self.storage.layout, n)
         self.storage.gather(draw.slots.reshape(-1), batch)
         shape = (updates, 1, size)
         minibatches = Minibatches(

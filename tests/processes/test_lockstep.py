@@ -104,9 +104,21 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.study
-def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(tmp_path: Path) -> None:
-    learner = "learner={algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"
-    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}", "episodes=7")
+@pytest.mark.parametrize(
+    "learner",
+    [
+        "{algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}",
+        "{algorithm: acer, acer: {batch: 4, segment: 50, hidden: [16]}, updates_per_episode: 6}",
+    ],
+    ids=["vracer", "acer"],
+)
+def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(learner: str, tmp_path: Path) -> None:
+    more = (
+        f"learner={learner}",
+        "exploration={process: own}",
+        "selection={strategy: 'FIFO[Uniform]', capacity: 100}",
+        "episodes=7",
+    )
     settings = (SETTINGS[0], SETTINGS[2], *more)
     undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
     with Run(folder, "pendulum", *settings) as run:

@@ -30,6 +30,11 @@ CASES: dict[str, dict[str, Any]] = {
         "selection": {"strategy": "Resv[Uniform]", "capacity": 30, "write_probability": 0.9},
         "random_steps": 8,
     },
+    "acer": {
+        "learner": {"algorithm": "acer", "acer": SMALL | {"batch": 3, "segment": 20}, "refer": {"rules": "none"}},
+        "selection": {"strategy": "Resv[Uniform]", "capacity": 30},
+        "random_steps": 40,
+    },
     "klper": {
         "learner": {"algorithm": "td3", "td3": SMALL},
         "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},
