@@ -70,7 +70,7 @@ def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_onc
 
 
 def projected(g: torch.Tensor, k: torch.Tensor, delta: float) -> torch.Tensor:
-    """The z (..., 2 m) nearest to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (eq. 12)."""
+    """The z (..., 2 m) nearest to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3)."""
     beyond = ((k * g).sum(-1, keepdim=True) - delta).clamp(min=0.0)
     return g - beyond / k.square().sum(-1, keepdim=True).clamp(min=torch.finfo(k.dtype).tiny) * k
 
