@@ -8,16 +8,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, algorithm_for
+from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, Window, algorithm_for
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
 
 CAPACITY = 40
+EPISODE = 10
+WINDOW = 4
 
 
 class Memory:
-    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of 10, each trial its own."""
+    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of ``EPISODE``, its own."""
 
     def __init__(self, trials: int, n: int = 3, m: int = 2, *, first: int = 0, terminates: bool = True) -> None:
         rngs = [np.random.default_rng(100 + first + trial) for trial in range(trials)]
@@ -38,6 +40,8 @@ class Memory:
         after[9::10] = -1
         self.after = np.tile(after, (trials, 1))
         self.notes = Notes(trials, CAPACITY)
+        self.window = WINDOW
+        """Steps told of each experience; 0 for none."""
 
     def gather(self, slots: NDArray[np.int64]) -> Minibatches:
         """Experiences in slots (..., S, B)."""
@@ -51,7 +55,13 @@ class Memory:
             self.terminated[at],
             slots=slots,
             behaviour=behaviour,
+            window=self._before(slots) if self.window else None,
         )
+
+    def _before(self, slots: NDArray[np.int64]) -> Window:
+        back = np.minimum(np.arange(self.window), (slots % EPISODE)[..., None])
+        trial = np.arange(len(self.reward))[:, None, None]
+        return Window(self.observation[trial, slots[..., None] - back], back == np.arange(self.window))
 
     def fill(self) -> None:
         """Tell that all slots were written."""
