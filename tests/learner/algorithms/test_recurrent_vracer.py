@@ -24,8 +24,12 @@ def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any)
     recurrent = {"units": [8, 4], "window": WINDOW}
     made = host(memory, {"algorithm": "vracer", "recurrent": recurrent, **section}, refer)
     assert isinstance(made, RecurrentVracer)
-    assert isinstance(made, Recurrent)
     return made
+
+
+def _acting(vracer: object) -> Remembering:
+    assert isinstance(vracer, Recurrent)
+    return Remembering(vracer, (1, 1))
 
 
 def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
@@ -55,7 +59,7 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_where_the_window_hold
     memory = Memory(1)
     memory.window = EPISODE
     vracer = _vracer(memory, {"standardise": False}, lr=1e-12, recurrent={"units": [8], "window": EPISODE})
-    acting = Remembering(vracer, (1, 1))
+    acting = _acting(vracer)
     for slot in range(CAPACITY):
         if slot % EPISODE == 0:
             acting.begin(np.ones((1, 1), np.bool_))
@@ -90,7 +94,7 @@ def test_it_learns_what_only_memory_can_tell() -> None:
     vracer.update(memory.gather(slots))
     told = {}
     for signal in (-1.0, 1.0):
-        acting = Remembering(vracer, (1, 1))
+        acting = _acting(vracer)
         acting(np.full((1, 1, 1), signal))
         told[signal] = float(acting(np.zeros((1, 1, 1)))[0][0, 0, 0])
     assert told[1.0] > 0.2 > -0.2 > told[-1.0]
@@ -112,7 +116,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
     assert session.noise is not None
     assert session.hidden is not None
     session.noise.fill(0.5)
-    acting = Remembering(vracer, (1, 1))
+    acting = _acting(vracer)
     for normalised in np.random.default_rng(2).uniform(-1.5, 1.5, (30, 3)):
         session.observation[0] = 1.0 + 3.0 * normalised
         session.run()
