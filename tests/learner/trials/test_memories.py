@@ -118,7 +118,8 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
         CAPACITY,
         theirs.storage.layout,
         cyclic=theirs.storage.cyclic,
-        **({"window": 4} if recurrent else {"successors": 4}),
+        successors=1 if recurrent else 4,
+        window=4 if recurrent else 1,
     )
     for episode in range(5):
         states = rng.random((STEPS + 1, 2)).astype(np.float32)
