@@ -76,7 +76,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after))
+            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
@@ -124,7 +124,7 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None))
+        stored, _ = self._mirror.gather(Draw(slots, None), looks=True)
         acted, before = stored.behaviour, stored.window
         return Minibatches(
             stored.observation[0],

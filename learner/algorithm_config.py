@@ -41,6 +41,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     under_refer: ClassVar[str] = ""
     """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
+    bounds_its_steps: ClassVar[bool] = False
+    """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
     follows_episodes: ClassVar[bool] = False
     """Whether it looks along the episodes in the memory."""
     gives_targets: ClassVar[bool] = False

@@ -249,6 +249,36 @@ def recurrent_problems(config: VracerConfig) -> list[tuple[str, str]]:
     return [("hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead")]
 
 
+class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """ACER with continuous actions (Wang et al. 2017); the defaults are those of Novati and Koumoutsakos 2019 (App. A),
+    but for the reward scale."""
+
+    implementation = under_refer = "acer:Acer"
+    follows_episodes = True
+    bounds_its_steps = True
+    hidden: Hidden = (128, 128)
+    """Units of policy, value and advantage, each a network of its own; softsign."""
+    batch: Batch = 24
+    """Segments of episodes in a minibatch, one around each experience drawn."""
+    segment: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 200
+    """The longest segment: longer episodes are cut to as much."""
+    gamma: Fraction = 0.995
+    lr: Positive = 1e-4
+    """Of value and advantage."""
+    policy_lr: Positive = 1e-5
+    std: Positive = 0.2**0.5
+    """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
+    samples: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+    """Actions of the policy whose mean advantage is taken off that of an action."""
+    truncation: Positive = 5.0
+    """c: importance weights are cut to it, and a sample of the policy makes up for what is cut off."""
+    divergence: Positive = 1.0
+    """delta: how far an update may go from the average policy, to first order."""
+    tau: Rate = 1e-3
+    """Step of the average policy towards the present one."""
+    reward_scale: Positive = 1e-3
+
+
 def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
     """Problems of the atoms, as (path, message) pairs."""
     low, high = config.returns
@@ -276,6 +306,7 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rainbow: RainbowConfig | UnsetType = UNSET
     naf: NafConfig | UnsetType = UNSET
     vracer: VracerConfig | UnsetType = UNSET
+    acer: AcerConfig | UnsetType = UNSET
     ppo: PpoConfig | UnsetType = UNSET
     trpo: TrpoConfig | UnsetType = UNSET
 

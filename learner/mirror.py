@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import NOTHING, Trajectories, keys_of
+from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
@@ -42,7 +42,7 @@ class Mirror:
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[tuple[int, bool], Batch] = {}
         self._successors, self._window = successors, window
         links = follows or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
@@ -76,13 +76,21 @@ class Mirror:
         """(1, capacity): slot of the next experience of the episode, -1 where there is none."""
         return NOTHING if self._trajectories is None else self._trajectories.after
 
-    def gather(self, draw: Draw) -> tuple[Minibatches, NDArray[np.uint32]]:
-        """Collect the drawn experiences, and the generations of their slots, (updates * batch,)."""
+    def around(self, slots: Slots, n: int) -> Chain:
+        """Segments of episodes around experiences in slots (1, B), at most n each; only where it ``follows``."""
+        assert self._trajectories is not None
+        return self._trajectories.around(slots, n)
+
+    def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
+        """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
+
+        They are valid until as many are collected again; one that only ``looks`` leaves those that are learned from.
+        """
         updates, size = draw.slots.shape
         n = updates * size
-        batch = self._batches.get(n)
+        batch = self._batches.get((n, looks))
         if batch is None:
-            batch = self._batches[n] = Batch(self.storage.layout, n)
+            batch = self._batches[n, looks] = Batch(self.storage.layout, n)
         self.storage.gather(draw.slots.reshape(-1), batch)
         shape = (updates, 1, size)
         minibatches = Minibatches(

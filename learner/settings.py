@@ -111,6 +111,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     if settings.refer is not UNSET and not settings.selected.under_refer:
         able = algorithms_where(lambda section: bool(section.under_refer))
         problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
+    elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
+        problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:

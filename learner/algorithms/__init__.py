@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 State = dict[str, NDArray[np.generic]]
@@ -171,7 +172,9 @@ class Stored(NamedTuple):
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     after: NDArray[np.int64]
     """(S, capacity): slot of the next experience of the episode, -1 where there is none; for an algorithm that
-    ``follows_episodes``."""
+    ``follows_episodes``, as ``around``."""
+    around: Callable[[NDArray[np.int64], int], Chain]
+    """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
 
 
 @runtime_checkable

@@ -7,31 +7,25 @@ With a head the advantage is a function of the action (App. E), learned beside t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import softplus
 
 from onrig.learner.algorithm_settings import ReferSettings, VracerConfig
 from onrig.learner.algorithms import Minibatches, Stored
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
-from onrig.learner.algorithms.refer import Refer
+from onrig.learner.algorithms.host import Drawn, Host, common_std, initial_vectors, with_common_std
+from onrig.learner.algorithms.refer import Index, Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
-from onrig.learner.networks import Layer, Layout, actor_layout
+from onrig.learner.networks import Layout, actor_layout
 from onrig.runtime.replay.memory.layout import Slots
 
 _AT_ONCE: Final = 16
 """Experiences valued at once, whatever the number: a trial's rounding must not depend on the others."""
-
-
-Index = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Trial and slot of some experiences."""
 
 
 class _Out(NamedTuple):
@@ -61,10 +55,7 @@ class Vracer(Host):
         self._head = HEADS.get(config.advantage)
         outputs = 0 if self._head is None else self._head.outputs(n_actions)
         self._body, body_vectors = self._initial(1 + n_actions + outputs, streams)
-        # The standard deviation is a network without inputs: it is that of all states.
-        layout = Layout((*self._body.layers, Layer(0, n_actions, last=True)))
-        spread = np.full((len(streams), 1, n_actions), math.log(math.expm1(config.std)))
-        vectors = np.concatenate((body_vectors, spread), axis=2)
+        layout, vectors = with_common_std(self._body, body_vectors, config.std, n_actions)
         self._network = Nets(layout, vectors, lr=config.lr, dtype=torch.float32, targets=False)
 
     def _initial(self, outputs: int, streams: Sequence[np.random.Generator]) -> tuple[Layout, NDArray[np.float64]]:
@@ -94,7 +85,7 @@ class Vracer(Host):
 
     def _named(self, blocks: Blocks, out: torch.Tensor) -> _Out:
         m = self._m
-        std = softplus(blocks[-1][:, :1, :m])
+        std = common_std(blocks, m)
         return _Out(out[..., 0], out[..., 1 : 1 + m], std, out[..., 1 + m : self._body.layers[-1].outputs])
 
     def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,7 @@ from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored, Wi
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trajectories import NOTHING, Trajectories
+from onrig.learner.trajectories import Trajectories
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
@@ -282,7 +282,8 @@ class Memories:
 
     def shown(self) -> Stored:
         """What the algorithm may know of the memories."""
-        return Stored(self.notes, self.gather, NOTHING if self._trajectories is None else self._trajectories.after)
+        trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
+        return Stored(self.notes, self.gather, trajectories.after, trajectories.around)
 
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""

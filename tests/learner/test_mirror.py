@@ -71,6 +71,16 @@ def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
         mirror.apply(payload(rig, 0)[0], 6)
 
 
+def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> None:
+    rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
+    insert(rig, CAPACITY, np.random.default_rng(0))
+    mirror.apply(*payload(rig, 0))
+    drawn, _ = mirror.gather(Draw(np.arange(6).reshape(2, 3), None))
+    before = drawn.observation.copy()
+    mirror.gather(Draw(np.arange(6, 12).reshape(1, 6), None), looks=True)
+    assert np.array_equal(drawn.observation, before)
+
+
 def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slots() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 20, np.random.default_rng(3))

@@ -17,6 +17,7 @@ from onrig.learner.algorithm_settings import (
 )
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -85,6 +86,14 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
     ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"), lockstep=True)
     assert (at, message.partition(";")[0]) == ("refer", "the policies of dqn have no density that it knows")
     assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
+
+
+def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() -> None:
+    acer = msgspec.convert({"algorithm": "acer", "refer": {"rules": "none"}, "updates_per_episode": 1}, LearnerSettings)
+    assert settings_problems(acer, lockstep=True) == []
+    assert acer.tells >= {Signal.FAR, Signal.KL}
+    ruled = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
+    assert settings_problems(ruled, lockstep=True) == [("refer.rules", "acer bounds its steps itself: expected 'none'")]
 
 
 def test_the_batch_is_that_of_the_algorithm() -> None:

@@ -105,14 +105,27 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
 
 @pytest.mark.study
 @pytest.mark.parametrize(
-    ("config", "network"),
-    [("pendulum", "hidden: [16]"), ("pendulum-hidden", "recurrent: {units: [8, 8], window: 8}")],
+    ("config", "learner"),
+    [
+        ("pendulum", "{algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"),
+        ("pendulum", "{algorithm: acer, acer: {batch: 4, segment: 50, hidden: [16]}, updates_per_episode: 6}"),
+        (
+            "pendulum-hidden",
+            "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
+            "updates_per_episode: 25}",
+        ),
+    ],
+    ids=["vracer", "acer", "recurrent"],
 )
 def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
-    tmp_path: Path, config: str, network: str
+    tmp_path: Path, config: str, learner: str
 ) -> None:
-    learner = f"learner={{algorithm: vracer, vracer: {{batch: 16, {network}}}, refer: {{}}, updates_per_episode: 25}}"
-    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}", "episodes=7")
+    more = (
+        f"learner={learner}",
+        "exploration={process: own}",
+        "selection={strategy: 'FIFO[Uniform]', capacity: 100}",
+        "episodes=7",
+    )
     settings = (SETTINGS[0], SETTINGS[2], *more)
     undisturbed, folder = completed(tmp_path / "whole", config, *settings), tmp_path / "killed"
     with Run(folder, config, *settings) as run:

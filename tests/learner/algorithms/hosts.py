@@ -12,6 +12,7 @@ from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, 
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Trajectories
 
 CAPACITY = 40
 EPISODE = 10
@@ -36,9 +37,11 @@ class Memory:
         self.terminated = np.zeros((trials, CAPACITY), np.bool_)
         self.terminated[:, 9::20] = terminates
         self.deviates = np.zeros((trials, CAPACITY), np.bool_)
-        after = np.arange(1, CAPACITY + 1)
-        after[9::10] = -1
-        self.after = np.tile(after, (trials, 1))
+        self.trajectories = Trajectories(trials, CAPACITY, lambda trial, first, second: first >= 0)
+        for trial in range(trials):
+            steps = np.arange(CAPACITY)
+            self.trajectories.written(trial, steps, steps + steps // EPISODE)
+        self.after = self.trajectories.after
         self.notes = Notes(trials, CAPACITY)
         self.window = WINDOW
         """Steps told of each experience; 0 for none."""
@@ -59,9 +62,8 @@ class Memory:
         )
 
     def _before(self, slots: NDArray[np.int64]) -> Window:
-        back = np.minimum(np.arange(self.window), (slots % EPISODE)[..., None])
-        trial = np.arange(len(self.reward))[:, None, None]
-        return Window(self.observation[trial, slots[..., None] - back], back == np.arange(self.window))
+        chain = self.trajectories.before(slots, self.window)
+        return Window(self.observation[np.arange(len(self.reward))[:, None, None], chain.slots], chain.present)
 
     def fill(self) -> None:
         """Tell that all slots were written."""
@@ -87,6 +89,6 @@ def host(memory: Memory, section: dict[str, Any], refer: dict[str, Any] | None =
     made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, Attending)
-    made.attend(Stored(memory.notes, memory.gather, memory.after))
+    made.attend(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))
     memory.fill()
     return made

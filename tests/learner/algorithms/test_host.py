@@ -1,4 +1,4 @@
-"""What DDPG, NAF and V-RACER under ReF-ER have in common."""
+"""What DDPG, NAF and V-RACER under ReF-ER, and ACER, have in common."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ CASES: dict[str, dict[str, Any]] = {
     "vracer, quadratic": {"algorithm": "vracer", "hidden": [9], "advantage": "quadratic", "retrace_every": 1},
     "vracer, gaussian": {"algorithm": "vracer", "hidden": [9], "advantage": "gaussian"},
 }
-DENSE = pytest.mark.parametrize("section", CASES.values(), ids=CASES.keys())
+ACER: dict[str, Any] = {"algorithm": "acer", "hidden": [9, 7], "segment": 7}
 CELLS: dict[str, Any] = {"algorithm": "vracer", "recurrent": {"units": [8, 4], "window": WINDOW}}
-HOSTS = pytest.mark.parametrize("section", [*CASES.values(), CELLS], ids=[*CASES.keys(), "vracer, recurrent"])
+RULED = pytest.mark.parametrize("section", [*CASES.values(), CELLS], ids=[*CASES, "vracer, recurrent"])
+HOSTS = pytest.mark.parametrize("section", [*CASES.values(), CELLS, ACER], ids=[*CASES, "vracer, recurrent", "acer"])
+DENSE = pytest.mark.parametrize("section", [*CASES.values(), ACER], ids=[*CASES, "acer"])
 
 
 @HOSTS
@@ -63,7 +65,7 @@ def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None
         assert np.array_equal(values, second.state()[name]), name
 
 
-@HOSTS
+@RULED
 def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(section: dict[str, Any]) -> None:
     def learned(rules: str | int, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         memory = Memory(1)

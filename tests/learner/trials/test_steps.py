@@ -39,6 +39,11 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "selection": {"strategy": "FIFO[PER]", "capacity": 30},
     },
+    "acer": {
+        "learner": {"algorithm": "acer", "acer": SMALL | {"batch": 3, "segment": 20}, "refer": {"rules": "none"}},
+        "selection": {"strategy": "Resv[Uniform]", "capacity": 30},
+        "random_steps": 40,
+    },
     "klper": {
         "learner": {"algorithm": "td3", "td3": SMALL},
         "selection": {"strategy": "Resv[KLPER(3)]", "capacity": 50},
