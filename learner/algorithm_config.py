@@ -23,12 +23,20 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its policies draw their actions, and so explore by noise of their own."""
     noisy_weights: ClassVar[bool] = False
     """Whether trials explore by noise in its weights; a rig acts without."""
+    recurrent_implementation: ClassVar[str] = ""
+    """As ``implementation``, for policies that remember (``window``)."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
     @property
     def successors(self) -> int:
         """Consecutive experiences that an update looks at from each one drawn, itself included."""
+        return 1
+
+    @property
+    def window(self) -> int:
+        """Steps of an episode that lead to a drawn experience and are learned from with it, itself included; 1 for
+        policies that do not remember."""
         return 1
 
     under_refer: ClassVar[str] = ""

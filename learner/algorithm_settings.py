@@ -199,13 +199,27 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
 
 
+class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """LSTM cells in place of hidden layers; the defaults are those of Novati and Koumoutsakos 2019 (§5.4)."""
+
+    units: Annotated[
+        tuple[Annotated[int, msgspec.Meta(ge=4, le=512, multiple_of=4)], ...], msgspec.Meta(min_length=1, max_length=4)
+    ] = (32, 32)
+    """Of each cell, one behind the other."""
+    window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
+    """Steps that a gradient goes back through, the drawn one included."""
+
+
 class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
     implementation = under_refer = "vracer:Vracer"
+    recurrent_implementation = "recurrent_vracer:RecurrentVracer"
     follows_episodes = True
     hidden: Hidden = (128, 128)
     """Units, softsign."""
+    recurrent: RecurrentSettings | UnsetType = UNSET
+    """The policy remembers its episode where this is given, be it as ``{}``."""
     batch: Batch = 256
     gamma: Fraction = 0.995
     lr: Positive = 1e-4
@@ -216,6 +230,23 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
     """Updates between looks along all episodes; a new episode is looked along at once."""
     reward_scale: Positive = 1e-3
+
+    @property
+    def window(self) -> int:
+        """That of recurrent networks."""
+        return 1 if self.recurrent is UNSET else self.recurrent.window
+
+    @property
+    def size(self) -> str:
+        """Units, of cells where there are any."""
+        return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
+
+
+def recurrent_problems(config: VracerConfig) -> list[tuple[str, str]]:
+    """Problems of cells beside hidden layers, as (path, message) pairs."""
+    if config.recurrent is UNSET or config.hidden == VracerConfig().hidden:
+        return []
+    return [("hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead")]
 
 
 class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Behaviour, Minibatches
+from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
 from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
@@ -24,9 +24,9 @@ def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``
-    and ``follows`` (whether it looks along episodes) are what the algorithm needs
-    (``onrig.learner.algorithm_settings``).
+    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``,
+    ``window`` and ``follows`` (whether it looks along episodes) are what the algorithm needs
+    (``onrig.learner.algorithm_config``).
     """
 
     def __init__(
@@ -37,13 +37,15 @@ class Mirror:
         cyclic: bool,
         intervened_weight: float = 1.0,
         successors: int = 1,
+        window: int = 1,
         follows: bool = False,
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[tuple[int, bool], Batch] = {}
-        self._successors = successors
-        self._trajectories = Trajectories(1, capacity, self._continues) if follows or successors > 1 else None
+        self._successors, self._window = successors, window
+        links = follows or successors > 1 or window > 1
+        self._trajectories = Trajectories(1, capacity, self._continues) if links else None
 
     def apply(self, payload: bytes, upto: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
@@ -110,6 +112,9 @@ class Mirror:
                 rewards=np.where(chain.present, self.storage.reward[chain.slots], 0.0),
                 lengths=chain.present.sum(axis=-1),
             )
+        if self._trajectories is not None and self._window > 1:
+            before = self._trajectories.before(draw.slots[:, None], self._window)
+            minibatches = replace(minibatches, window=Window(self.storage.observation[before.slots], before.present))
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:

@@ -36,6 +36,15 @@ class Behaviour(NamedTuple):
     """(...): whether another action was applied than this one, clipped."""
 
 
+class Window(NamedTuple):
+    """Experiences and those before them in their episodes, the latest first; absent steps repeat the earliest."""
+
+    observation: NDArray[np.floating]
+    """(..., W, n)"""
+    present: NDArray[np.bool_]
+    """(..., W)"""
+
+
 @dataclass(frozen=True)
 class Minibatches:
     """K consecutive minibatches of B experiences for each of S trials; normalised units, raw rewards."""
@@ -62,6 +71,8 @@ class Minibatches:
     """(K, S, B): where in the memory they are."""
     behaviour: Behaviour | None = None
     """Of experiences that tell of it, (K, S, B, ...)."""
+    window: Window | None = None
+    """(K, S, B, W, ...), for an algorithm of ``window`` W > 1."""
 
 
 class Signals(NamedTuple):
@@ -226,6 +237,26 @@ class Gaussian(Exportable, Protocol):
         ...
 
 
+@runtime_checkable
+class Recurrent(Gaussian, Protocol):
+    """A Gaussian that goes by its episode; ``policy`` and ``distribution`` are those of an episode's first step.
+
+    ``actor_layers`` are its cells and the linear mean (``onrig.learner.lstm``).
+    """
+
+    hidden_width: int
+    """Numbers in a hidden state, h."""
+
+    def remembering(
+        self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
+        """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
+
+        ``hidden``: those after the step before, 0 at an episode's start.
+        """
+        ...
+
+
 def algorithm_for(
     settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
 ) -> Algorithm:
@@ -237,9 +268,11 @@ def algorithm_for(
         raise ValueError("expected one random stream per trial, got none")
     if settings.selected.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} takes one action dimension, got {n_actions}")
-    refer = settings.refers
-    implementation = settings.selected.implementation if refer is None else settings.selected.under_refer
+    refer, selected = settings.refers, settings.selected
+    implementation = selected.implementation if refer is None else selected.under_refer
+    if selected.window > 1:
+        implementation = selected.recurrent_implementation
     module, _, name = implementation.partition(":")
     build: Callable[..., Algorithm] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     more = () if refer is None else (refer,)
-    return build(settings.selected, n_observations, n_actions, streams, *more)
+    return build(selected, n_observations, n_actions, streams, *more)

@@ -170,8 +170,7 @@ class Host(ABC):
 
         weights = np.ones((S, B)) if batches.weights is None else batches.weights[k]
         return Drawn(
-            self._inputs(batches.observation[k]),
-            self._inputs(batches.next_observation[k]),
+            *self._around(batches, k),
             tensor(batches.action[k]),
             tensor(batches.reward[k] * self._reward_scale),
             tensor(np.where(batches.terminated[k], 0.0, self._config.gamma)),
@@ -189,6 +188,10 @@ class Host(ABC):
     def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
         """Prepared states of observations (S, E, n)."""
         return states((observation - self._centre) / self._spread)
+
+    def _around(self, taken: Minibatches, at: int | slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prepared states of experiences, or of those of one minibatch, and the states that they lead to."""
+        return self._inputs(taken.observation[at]), self._inputs(taken.next_observation[at])
 
     def _standardise(self) -> None:
         assert self._stored is not None

@@ -6,7 +6,15 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.algorithm_settings import ALGORITHMS, DdpgConfig, DqnConfig, ReferSettings, SacConfig
+from onrig.learner.algorithm_settings import (
+    ALGORITHMS,
+    DdpgConfig,
+    DqnConfig,
+    RecurrentSettings,
+    ReferSettings,
+    SacConfig,
+    VracerConfig,
+)
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -26,6 +34,8 @@ SOUND = LearnerSettings(updates_per_episode=100)
         ({"algorithm": "dqn"}, True, []),
         ({"dqn": DqnConfig(epsilon=())}, True, ["dqn.epsilon"]),
         ({"dqn": DqnConfig(epsilon=((1, 0.7), (1, 0.1)))}, True, ["dqn.epsilon[1]"]),
+        ({"vracer": VracerConfig(recurrent=RecurrentSettings())}, True, []),
+        ({"vracer": VracerConfig(recurrent=RecurrentSettings(), hidden=(64,))}, True, ["vracer.hidden"]),
         ({"sac": SacConfig(log_std=(2.0, -5.0))}, True, ["sac.log_std"]),
     ],
 )
@@ -125,6 +135,9 @@ def test_every_section_names_the_size_of_its_networks(name: str) -> None:
         {"dqn": {"tau": 0.01}},
         {"dqn": {"epsilon": [[1, 1.1]]}},
         {"dqn": {"epsilon": [[1, -0.1]]}},
+        {"vracer": {"recurrent": {"units": [30]}}},
+        {"vracer": {"recurrent": {"window": 1}}},
+        {"ddpg": {"recurrent": {}}},
         {"updates_per_episode": 0},
         {"updates_per_transition": 0.0},
         {"updates_per_transition": 101.0},

@@ -16,7 +16,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.algorithms.hosts import WINDOW, Memory, host
 
 CASES: dict[str, dict[str, Any]] = {
     "ddpg": {},
@@ -27,8 +27,10 @@ CASES: dict[str, dict[str, Any]] = {
     "vracer, gaussian": {"algorithm": "vracer", "hidden": [9], "advantage": "gaussian"},
 }
 ACER: dict[str, Any] = {"algorithm": "acer", "hidden": [9, 7], "segment": 7}
-RULED = pytest.mark.parametrize("section", CASES.values(), ids=CASES.keys())
-HOSTS = pytest.mark.parametrize("section", [*CASES.values(), ACER], ids=[*CASES, "acer"])
+CELLS: dict[str, Any] = {"algorithm": "vracer", "recurrent": {"units": [8, 4], "window": WINDOW}}
+RULED = pytest.mark.parametrize("section", [*CASES.values(), CELLS], ids=[*CASES, "vracer, recurrent"])
+HOSTS = pytest.mark.parametrize("section", [*CASES.values(), CELLS, ACER], ids=[*CASES, "vracer, recurrent", "acer"])
+DENSE = pytest.mark.parametrize("section", [*CASES.values(), ACER], ids=[*CASES, "acer"])
 
 
 @HOSTS
@@ -82,7 +84,7 @@ def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(se
     assert np.abs(mixed - before).max() > 1e-4
 
 
-@HOSTS
+@DENSE
 def test_states_are_standardised_once_and_rewards_by_their_size(section: dict[str, Any]) -> None:
     memory = Memory(2)
     memory.observation[:] = 5.0 + 3.0 * memory.observation
@@ -101,7 +103,7 @@ def test_states_are_standardised_once_and_rewards_by_their_size(section: dict[st
     assert np.array_equal(algorithm.state()["centre"], centre)
 
 
-@HOSTS
+@DENSE
 def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: dict[str, Any]) -> None:
     memory = Memory(1)
     algorithm = host(memory, dict(section), {})
