@@ -21,12 +21,19 @@ from onrig.learner.algorithms import (
     Exportable,
     Gaussian,
     Minibatches,
+    Recurrent,
     Spreading,
     Stored,
+    Window,
     algorithm_for,
     level_values,
 )
-from onrig.learner.export import export_discrete_policy, export_gaussian_policy, export_policy
+from onrig.learner.export import (
+    export_discrete_policy,
+    export_gaussian_policy,
+    export_policy,
+    export_recurrent_policy,
+)
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
@@ -69,7 +76,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after))
+            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
@@ -117,8 +124,8 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None))
-        acted = stored.behaviour
+        stored, _ = self._mirror.gather(Draw(slots, None), looks=True)
+        acted, before = stored.behaviour, stored.window
         return Minibatches(
             stored.observation[0],
             stored.action[0],
@@ -126,6 +133,7 @@ class Agent:
             stored.next_observation[0],
             stored.terminated[0],
             behaviour=None if acted is None else Behaviour(*(field[0] for field in acted)),
+            window=None if before is None else Window(*(field[0] for field in before)),
         )
 
     def join(self, memory: bytes, restored: int) -> None:
@@ -276,6 +284,8 @@ def _exports_of(algorithm: Algorithm) -> tuple[str, Callable[[PolicyContract], b
     layers, discrete = partial(algorithm.actor_layers, 0), algorithm.discrete
     if isinstance(algorithm, Gaussian):
         std, bounded = partial(algorithm.actor_std, 0), algorithm.bounded
+        if isinstance(algorithm, Recurrent):
+            return GAUSSIAN, lambda contract: export_recurrent_policy(layers(), std(), contract)
         return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, bounded=bounded)
     if isinstance(algorithm, Spreading):
         spread = partial(algorithm.actor_spread, 0)

@@ -104,13 +104,33 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.study
-def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(tmp_path: Path) -> None:
-    learner = "learner={algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"
-    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}", "episodes=7")
+@pytest.mark.parametrize(
+    ("config", "learner"),
+    [
+        ("pendulum", "{algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"),
+        ("pendulum", "{algorithm: acer, acer: {batch: 4, segment: 50, hidden: [16]}, updates_per_episode: 6}"),
+        (
+            "pendulum-hidden",
+            "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
+            "updates_per_episode: 25}",
+        ),
+    ],
+    ids=["vracer", "acer", "recurrent"],
+)
+def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
+    tmp_path: Path, config: str, learner: str
+) -> None:
+    more = (
+        f"learner={learner}",
+        "exploration={process: own}",
+        "selection={strategy: 'FIFO[Uniform]', capacity: 100}",
+        "episodes=7",
+    )
     settings = (SETTINGS[0], SETTINGS[2], *more)
-    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
-    with Run(folder, "pendulum", *settings) as run:
+    undisturbed, folder = completed(tmp_path / "whole", config, *settings), tmp_path / "killed"
+    with Run(folder, config, *settings) as run:
         run.until(lambda: last_episode(folder) >= 5, "the kill")
         run.cut()
-    completed(folder, "pendulum", resume=True)
+    completed(folder, config, resume=True)
     assert outcome_of(folder) == outcome_of(undisturbed)
+    assert cli.main(["replay", str(folder)]) == ExitCode.OK
