@@ -108,6 +108,11 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     if settings.refer is not UNSET and not settings.selected.under_refer:
         able = algorithms_where(lambda section: bool(section.under_refer))
         problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
+    if settings.selected.batch_steps:
+        for at in ("updates_per_episode", "updates_per_transition"):
+            if getattr(settings, at) is not None:
+                problems.append((at, f"{settings.algorithm} learns from each batch of its policies: leave it out"))
+        return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:
