@@ -114,3 +114,23 @@ def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(tmp_pa
         run.cut()
     completed(folder, "pendulum", resume=True)
     assert outcome_of(folder) == outcome_of(undisturbed)
+
+
+@pytest.mark.study
+def test_a_run_whose_learner_has_half_a_batch_and_frozen_ones_outlives_a_kill_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner = "learner={algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], epochs: 2, depth: 2, draw: uniform}}"
+    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}")
+    # Batches are whole after every third episode, checkpoints come after every second one.
+    settings = (SETTINGS[0], SETTINGS[2], *more, "episodes=11")
+    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
+    for goal in (5, 8):
+        with Run(folder, "pendulum", *(settings if goal == 5 else ()), resume=goal > 5) as run:
+            run.until(lambda goal=goal: last_episode(folder) >= goal, "the kill")  # type: ignore[misc]
+            run.cut()
+    completed(folder, "pendulum", resume=True)
+    assert outcome_of(folder) == outcome_of(undisturbed)
+    assert len(outcome_of(folder).policies) > 2
+    assert cli.main(["replay", str(folder)]) == ExitCode.OK
+    assert capsys.readouterr().out
