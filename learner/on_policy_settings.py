@@ -54,6 +54,11 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """K."""
         return self.actors
 
+    @property
+    def replays(self) -> int:
+        """How often each experience is learned from, on average."""
+        return 1
+
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """PPO with a clipped objective (Schulman et al. 2017), and PPO-ER: the defaults are those of Han and Sung 2017.
@@ -82,6 +87,11 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """Norm to which a gradient is cut."""
     adam_eps: Positive = 1e-5
 
+    @property
+    def replays(self) -> int:
+        """T L."""
+        return self.epochs * self.depth
+
 
 class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """TRPO (Schulman et al. 2015); the defaults are those of OpenAI's baselines for MuJoCo."""
@@ -102,6 +112,11 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """Steps that the line search tries, each half as long as the one before."""
     value_epochs: Count = 5
     value_lr: Positive = 1e-3
+
+    @property
+    def replays(self) -> int:
+        """By the value; by the policy once."""
+        return self.value_epochs
 
 
 def batch_problems(config: OnPolicyConfig) -> list[tuple[str, str]]:

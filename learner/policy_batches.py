@@ -58,16 +58,17 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     )
     terminated = meta & _TERMINATED != 0
     truncated = np.append(~follows, False) & ~terminated
-    fields = (
-        storage.observation[slots],
-        drawn,
-        storage.reward[slots].astype(np.float64),
-        storage.next_observation[slots],
-        terminated,
-        truncated,
-        np.where(meta & _DEVIATES != 0, np.inf, log_pi),
+    log_pi = np.where(meta & _DEVIATES != 0, np.inf, log_pi)
+    one = None, None
+    return PolicyBatch(
+        observation=storage.observation[slots][one],
+        drawn=drawn[one],
+        reward=storage.reward[slots].astype(np.float64)[one],
+        next_observation=storage.next_observation[slots][one],
+        terminated=terminated[one],
+        truncated=truncated[one],
+        log_pi=log_pi[one],
     )
-    return PolicyBatch(*(field[None, None] for field in fields))
 
 
 class PolicyBatches:

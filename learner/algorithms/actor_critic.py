@@ -214,7 +214,8 @@ class ActorCritic(ABC):
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
-        return np.exp(self._policy_vectors()[trial, -self._m :])
+        std: NDArray[np.floating] = np.exp(self._policy_vectors()[trial, -self._m :])
+        return std
 
     def actor_filter(self, trial: int) -> InputFilter | None:
         """Copy out how one trial's observations are standardised; None if they are not."""

@@ -8,7 +8,8 @@ import pytest
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import Filtering, algorithm_for
-from onrig.learner.algorithms.actor_critic import ActorCritic
+from onrig.learner.algorithms.ppo import Ppo
+from onrig.learner.algorithms.trpo import Trpo
 from onrig.learner.export import export_gaussian_policy
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
@@ -21,11 +22,11 @@ N_OBS, M_ACT, T = 3, 2, 32
 BOTH = pytest.mark.parametrize("name", ["ppo", "trpo"])
 
 
-def _made(name: str, **changes: Any) -> ActorCritic:
+def _made(name: str, **changes: Any) -> Ppo | Trpo:
     section = {"hidden": [8, 6], "steps": T, "batch": 8} | changes
     settings = msgspec.convert({"algorithm": name, name: section}, LearnerSettings)
     made = algorithm_for(settings, N_OBS, M_ACT, [np.random.default_rng(3)])
-    assert isinstance(made, ActorCritic)
+    assert isinstance(made, Ppo | Trpo)
     return made
 
 
