@@ -22,13 +22,20 @@ from onrig.learner.algorithms import (
     Filtering,
     Gaussian,
     Minibatches,
+    Recurrent,
     Spreading,
     Stored,
+    Window,
     algorithm_for,
     level_values,
 )
 from onrig.learner.algorithms.on_policy import OnPolicy
-from onrig.learner.export import export_discrete_policy, export_gaussian_policy, export_policy
+from onrig.learner.export import (
+    export_discrete_policy,
+    export_gaussian_policy,
+    export_policy,
+    export_recurrent_policy,
+)
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
@@ -72,7 +79,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after))
+            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._fresh_sampler()
@@ -128,8 +135,8 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None))
-        acted = stored.behaviour
+        stored, _ = self._mirror.gather(Draw(slots, None), looks=True)
+        acted, before = stored.behaviour, stored.window
         return Minibatches(
             stored.observation[0],
             stored.action[0],
@@ -137,6 +144,7 @@ class Agent:
             stored.next_observation[0],
             stored.terminated[0],
             behaviour=None if acted is None else Behaviour(*(field[0] for field in acted)),
+            window=None if before is None else Window(*(field[0] for field in before)),
         )
 
     def join(self, memory: bytes, restored: int) -> None:
@@ -300,6 +308,8 @@ def _exports_of(algorithm: Algorithm) -> tuple[str, Callable[[PolicyContract], b
     layers, discrete = partial(algorithm.actor_layers, 0), algorithm.discrete
     if isinstance(algorithm, Gaussian):
         std, bounded = partial(algorithm.actor_std, 0), algorithm.bounded
+        if isinstance(algorithm, Recurrent):
+            return GAUSSIAN, lambda contract: export_recurrent_policy(layers(), std(), contract)
         return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, bounded=bounded)
     if isinstance(algorithm, Filtering):
         std, seen = partial(algorithm.actor_std, 0), partial(algorithm.actor_filter, 0)

@@ -23,6 +23,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether its policies draw their actions, and so explore by noise of their own."""
     noisy_weights: ClassVar[bool] = False
     """Whether trials explore by noise in its weights; a rig acts without."""
+    recurrent_implementation: ClassVar[str] = ""
+    """As ``implementation``, for policies that remember (``window``)."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
@@ -31,8 +33,16 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Consecutive experiences that an update looks at from each one drawn, itself included."""
         return 1
 
+    @property
+    def window(self) -> int:
+        """Steps of an episode that lead to a drawn experience and are learned from with it, itself included; 1 for
+        policies that do not remember."""
+        return 1
+
     under_refer: ClassVar[str] = ""
     """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
+    bounds_its_steps: ClassVar[bool] = False
+    """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
     follows_episodes: ClassVar[bool] = False
     """Whether it looks along the episodes in the memory."""
     gives_targets: ClassVar[bool] = False

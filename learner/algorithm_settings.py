@@ -199,13 +199,27 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
 
 
+class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """LSTM cells in place of hidden layers; the defaults are those of Novati and Koumoutsakos 2019 (§5.4)."""
+
+    units: Annotated[
+        tuple[Annotated[int, msgspec.Meta(ge=4, le=512, multiple_of=4)], ...], msgspec.Meta(min_length=1, max_length=4)
+    ] = (32, 32)
+    """Of each cell, one behind the other."""
+    window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
+    """Steps that a gradient goes back through, the drawn one included."""
+
+
 class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
     implementation = under_refer = "vracer:Vracer"
+    recurrent_implementation = "recurrent_vracer:RecurrentVracer"
     follows_episodes = True
     hidden: Hidden = (128, 128)
     """Units, softsign."""
+    recurrent: RecurrentSettings | UnsetType = UNSET
+    """The policy remembers its episode where this is given, be it as ``{}``."""
     batch: Batch = 256
     gamma: Fraction = 0.995
     lr: Positive = 1e-4
@@ -215,6 +229,53 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """The advantage as a function of the action (App. E)."""
     retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
     """Updates between looks along all episodes; a new episode is looked along at once."""
+    reward_scale: Positive = 1e-3
+
+    @property
+    def window(self) -> int:
+        """That of recurrent networks."""
+        return 1 if self.recurrent is UNSET else self.recurrent.window
+
+    @property
+    def size(self) -> str:
+        """Units, of cells where there are any."""
+        return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
+
+
+def recurrent_problems(config: VracerConfig) -> list[tuple[str, str]]:
+    """Problems of cells beside hidden layers, as (path, message) pairs."""
+    if config.recurrent is UNSET or config.hidden == VracerConfig().hidden:
+        return []
+    return [("hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead")]
+
+
+class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
+    """ACER with continuous actions (Wang et al. 2017); the defaults are those of Novati and Koumoutsakos 2019 (App. A),
+    but for the reward scale."""
+
+    implementation = under_refer = "acer:Acer"
+    follows_episodes = True
+    bounds_its_steps = True
+    hidden: Hidden = (128, 128)
+    """Units of policy, value and advantage, each a network of its own; softsign."""
+    batch: Batch = 24
+    """Segments of episodes in a minibatch, one around each experience drawn."""
+    segment: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 200
+    """The longest segment: longer episodes are cut to as much."""
+    gamma: Fraction = 0.995
+    lr: Positive = 1e-4
+    """Of value and advantage."""
+    policy_lr: Positive = 1e-5
+    std: Positive = 0.2**0.5
+    """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
+    samples: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+    """Actions of the policy whose mean advantage is taken off that of an action."""
+    truncation: Positive = 5.0
+    """c: importance weights are cut to it, and a sample of the policy makes up for what is cut off."""
+    divergence: Positive = 1.0
+    """delta: how far an update may go from the average policy, to first order."""
+    tau: Rate = 1e-3
+    """Step of the average policy towards the present one."""
     reward_scale: Positive = 1e-3
 
 
@@ -245,6 +306,7 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rainbow: RainbowConfig | UnsetType = UNSET
     naf: NafConfig | UnsetType = UNSET
     vracer: VracerConfig | UnsetType = UNSET
+    acer: AcerConfig | UnsetType = UNSET
     ppo: PpoConfig | UnsetType = UNSET
     trpo: TrpoConfig | UnsetType = UNSET
 

@@ -120,6 +120,7 @@ class Attachment:
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
             successors=algorithm.successors,
+            window=algorithm.window,
             follows=algorithm.follows_episodes,
         )
         self._memory = attached.memory

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 import onnx
 from numpy.typing import NDArray
@@ -78,15 +77,11 @@ def export_gaussian_policy(
     tanh at the end if it is ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError when the layers do
     not fit the contract.
     """
-    if contract.behaviour != GAUSSIAN:
-        raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
     graph, m = _Graph(), len(contract.actions)
     mean = graph.network(layers, contract, m, "linear" if bounded else "mean", units=units, seen=seen)
     if bounded:
         mean = graph.add("Tanh", [mean], "mean")
-    graph.add("Identity", [graph.constant("spread", std[None])], "std")
-    graph.add("Add", [mean, graph.add("Mul", ["std", NOISE], "deviation")], "drawn")
-    graph.scaled(graph.clipped("drawn", "clipped", least=-1.0, most=1.0), contract)
+    graph.gaussian(mean, std, contract)
     return graph.model(contract)
 
 
@@ -118,14 +113,12 @@ def export_discrete_policy(
     return graph.model(contract)
 
 
-def export_recurrent_policy(layers: Layers, contract: PolicyContract) -> bytes:
-    """Build the ONNX model of a recurrent actor, tanh at the end, with the ports ``hidden`` and ``hidden_out``.
+def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract: PolicyContract) -> bytes:
+    """Build the ONNX model of a recurrent Gaussian, as ``export_gaussian_policy``, with ``hidden`` and ``hidden_out``.
 
     ``layers`` are those of ``onrig.learner.lstm``: of each cell the weights (in + units, 4 units) and bias, then the
-    linear outputs.  The contract becomes one of format 2.  Raises ValueError when the layers do not fit it.
+    linear mean.  Raises ValueError when the layers do not fit the contract.
     """
-    if contract.behaviour != DETERMINISTIC:
-        raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
     *cells, (weight, bias) = layers
     units = [len(b) // 4 for _, b in cells]
     widths = [len(contract.observations), *units]
@@ -134,9 +127,9 @@ def export_recurrent_policy(layers: Layers, contract: PolicyContract) -> bytes:
     if not cells or shapes != fitting:
         raise ValueError(f"layers of shape {shapes} are no cells between observations and actions, {fitting} would be")
     graph = _Graph()
-    action = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "sum")
-    graph.scaled(graph.add("Tanh", [action], "unit"), contract)
-    return graph.model(msgspec.structs.replace(contract, format=2), hidden=2 * sum(units))
+    mean = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "mean")
+    graph.gaussian(mean, std, contract)
+    return graph.model(contract, hidden=2 * sum(units))
 
 
 class _Graph:
@@ -158,6 +151,14 @@ class _Graph:
             node.attribute.append(helper.make_attribute("axis", axis))
         self._nodes.append(node)
         return output
+
+    def gaussian(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
+        """Draw around ``mean`` and clip to [-1, 1]; raises ValueError for a contract of another behaviour."""
+        if contract.behaviour != GAUSSIAN:
+            raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
+        self.add("Identity", [self.constant("spread", std[None])], "std")
+        self.add("Add", [mean, self.add("Mul", ["std", NOISE], "deviation")], "drawn")
+        self.scaled(self.clipped("drawn", "clipped", least=-1.0, most=1.0), contract)
 
     def scaled(self, value: str, contract: PolicyContract) -> None:
         """Map actions on [-1, 1] to SI units."""

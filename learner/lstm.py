@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import pad
 
-from onrig.learner.autograd import Blocks, states
+from onrig.learner.autograd import Blocks
 from onrig.learner.networks import WIDTH, Layer, Layout, padded
+
+_KEEP: Final = 1
+"""The forget gate among the four; with a bias of 1 a cell remembers from the start (Jozefowicz et al. 2015)."""
 
 
 def lstm_layout(n_observations: int, n_outputs: int, units: Sequence[int]) -> Layout:
@@ -28,10 +32,34 @@ def lstm_layout(n_observations: int, n_outputs: int, units: Sequence[int]) -> La
     return Layout((*cells, Layer(units[-1], n_outputs, last=True)))
 
 
+def lstm_vectors(layout: Layout, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
+    """Draw parameters (S, 1, P): Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output, no biases but 1 to keep."""
+
+    def drawn(stream: np.random.Generator) -> NDArray[np.float64]:
+        parts = []
+        for cell in layout.layers[:-1]:
+            inputs, units = cell.inputs + cell.action_rows, cell.action_rows
+            bound = (6.0 / (inputs + units)) ** 0.5
+            bias = np.zeros((4, units))
+            bias[_KEEP] = 1.0
+            parts += [stream.uniform(-bound, bound, inputs * 4 * units), bias.reshape(-1)]
+        last = layout.layers[-1]
+        bound = 0.1 / last.inputs**0.5
+        return np.concatenate(
+            (*parts, stream.uniform(-bound, bound, last.inputs * last.outputs), np.zeros(last.outputs))
+        )
+
+    return np.array([[drawn(stream)] for stream in streams])
+
+
+def hidden_width(layout: Layout) -> int:
+    """Numbers that a network remembers."""
+    return sum(2 * cell.action_rows for cell in layout.layers[:-1])
+
+
 def zero_memory(layout: Layout, blocks: Blocks, rows: int) -> torch.Tensor:
     """Return what is remembered at an episode's start, (nets, rows, 2 units)."""
-    width = sum(2 * cell.action_rows for cell in layout.layers[:-1])
-    return blocks[0].new_zeros((len(blocks[0]), rows, width))
+    return blocks[0].new_zeros((len(blocks[0]), rows, hidden_width(layout)))
 
 
 def step(layout: Layout, blocks: Blocks, x: torch.Tensor, memory: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,19 +79,28 @@ def step(layout: Layout, blocks: Blocks, x: torch.Tensor, memory: torch.Tensor) 
     return torch.bmm(x, blocks[-1]), torch.cat(kept, dim=-1)
 
 
-def over_window(
-    layout: Layout, blocks: Blocks, observation: NDArray[np.floating], present: NDArray[np.bool_]
+def window_states(
+    observation: NDArray[np.floating], present: NDArray[np.bool_], dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    """Linear outputs (S, rows, cols) at experiences, from the steps before them (Novati and Koumoutsakos 2019, §5.4).
+    """States (W, S, rows, cols) of windows of experiences, for ``over_window``.
 
     ``observation`` (S, B, W, n) and ``present`` (S, B, W), the experience itself first and the earliest step last
-    (``Trajectories.before``).  Nothing is remembered at the earliest step that is present.
+    (``Trajectories.before``).  States that are not present are all zero, the constant unit included: a cell that has
+    seen nothing else remembers nothing.
     """
-    rows = padded(observation.shape[1])
-    there = torch.zeros((len(present), rows, present.shape[2]), dtype=blocks[0].dtype)
-    there[:, : present.shape[1]] = torch.from_numpy(present).to(there)
-    memory = zero_memory(layout, blocks, rows)
-    for k in reversed(range(observation.shape[2])):
-        outputs, memory = step(layout, blocks, states(observation[:, :, k], blocks[0].dtype), memory)
-        memory = memory * there[:, :, k : k + 1]
+    S, B, W, n = observation.shape
+    x = torch.zeros((W, S, padded(B), padded(n + 1)), dtype=dtype)
+    x[:, :, :B, :n] = torch.from_numpy(np.moveaxis(np.where(present[..., None], observation, 0.0), 2, 0))
+    x[:, :, :B, n] = torch.from_numpy(np.moveaxis(present, 2, 0))
+    return x
+
+
+def over_window(layout: Layout, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
+    """Linear outputs (S, rows, cols) at experiences, from the steps before them (Novati and Koumoutsakos 2019, §5.4).
+
+    ``x``: states (W, S, rows, cols), the latest first.  Nothing is remembered at the earliest that is present.
+    """
+    memory = zero_memory(layout, blocks, x.shape[2])
+    for seen in reversed(x.unbind()):
+        outputs, memory = step(layout, blocks, seen, memory)
     return outputs

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Behaviour, Minibatches
+from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import NOTHING, Trajectories, keys_of
+from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
@@ -24,9 +24,9 @@ def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
 class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``
-    and ``follows`` (whether it looks along episodes) are what the algorithm needs
-    (``onrig.learner.algorithm_settings``).
+    ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``,
+    ``window`` and ``follows`` (whether it looks along episodes) are what the algorithm needs
+    (``onrig.learner.algorithm_config``).
     """
 
     def __init__(
@@ -37,13 +37,15 @@ class Mirror:
         cyclic: bool,
         intervened_weight: float = 1.0,
         successors: int = 1,
+        window: int = 1,
         follows: bool = False,
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
-        self._batches: dict[int, Batch] = {}
-        self._successors = successors
-        self._trajectories = Trajectories(1, capacity, self._continues) if follows or successors > 1 else None
+        self._batches: dict[tuple[int, bool], Batch] = {}
+        self._successors, self._window = successors, window
+        links = follows or successors > 1 or window > 1
+        self._trajectories = Trajectories(1, capacity, self._continues) if links else None
 
     def apply(self, payload: bytes, upto: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
@@ -74,13 +76,21 @@ class Mirror:
         """(1, capacity): slot of the next experience of the episode, -1 where there is none."""
         return NOTHING if self._trajectories is None else self._trajectories.after
 
-    def gather(self, draw: Draw) -> tuple[Minibatches, NDArray[np.uint32]]:
-        """Collect the drawn experiences, and the generations of their slots, (updates * batch,)."""
+    def around(self, slots: Slots, n: int) -> Chain:
+        """Segments of episodes around experiences in slots (1, B), at most n each; only where it ``follows``."""
+        assert self._trajectories is not None
+        return self._trajectories.around(slots, n)
+
+    def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
+        """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
+
+        They are valid until as many are collected again; one that only ``looks`` leaves those that are learned from.
+        """
         updates, size = draw.slots.shape
         n = updates * size
-        batch = self._batches.get(n)
+        batch = self._batches.get((n, looks))
         if batch is None:
-            batch = self._batches[n] = Batch(self.storage.layout, n)
+            batch = self._batches[n, looks] = Batch(self.storage.layout, n)
         self.storage.gather(draw.slots.reshape(-1), batch)
         shape = (updates, 1, size)
         minibatches = Minibatches(
@@ -102,6 +112,9 @@ class Mirror:
                 rewards=np.where(chain.present, self.storage.reward[chain.slots], 0.0),
                 lengths=chain.present.sum(axis=-1),
             )
+        if self._trajectories is not None and self._window > 1:
+            before = self._trajectories.before(draw.slots[:, None], self._window)
+            minibatches = replace(minibatches, window=Window(self.storage.observation[before.slots], before.present))
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:

@@ -15,6 +15,7 @@ from onrig.learner.algorithm_settings import (
     algorithms_where,
     epsilon_problems,
     log_std_problems,
+    recurrent_problems,
     returns_problems,
 )
 from onrig.learner.on_policy_settings import batch_problems
@@ -101,6 +102,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
         problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
     if settings.rainbow is not UNSET:
         problems += [(f"rainbow.{at}", message) for at, message in returns_problems(settings.rainbow)]
+    if settings.vracer is not UNSET:
+        problems += [(f"vracer.{at}", message) for at, message in recurrent_problems(settings.vracer)]
     for section in (settings.ppo, settings.trpo):
         if section is not UNSET:
             name = section.implementation.partition(":")[0]
@@ -108,6 +111,8 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
     if settings.refer is not UNSET and not settings.selected.under_refer:
         able = algorithms_where(lambda section: bool(section.under_refer))
         problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
+    elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
+        problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))
     if settings.selected.batch_steps:
         for at in ("updates_per_episode", "updates_per_transition"):
             if getattr(settings, at) is not None:
@@ -130,6 +135,9 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     if name == "KLPER" and settings.batch < 2:
         message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
         yield f"learner.{settings.algorithm}.batch", message
+    if name == "KLPER" and settings.selected.window > 1:
+        message = "KLPER asks the policy at single observations, a recurrent one goes by its episode: choose another"
+        yield "selection.strategy", message
     for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
         able = algorithms_where(lambda section: bool(section.under_refer))
         message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"

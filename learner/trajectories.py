@@ -111,6 +111,26 @@ class Trajectories:
         """The experiences in ``slots`` (..., S, B) and those before them, n in all, latest first: (..., S, B, n)."""
         return self._chain(self._before, slots, n)
 
+    def around(self, slots: Slots, n: int) -> Chain:
+        """At most n consecutive experiences of the episodes of those in ``slots`` (S, B), in order: (S, B, n).
+
+        Of a longer episode, or of what is stored of it, they are n that hold the one in the slot, from a start that is
+        uniform where the slot is.
+        """
+        back, ahead = self._path(self._before, slots), self._path(self._after, slots)
+        at, left = ((path >= 0).sum(axis=0) - 1 for path in (back, ahead))
+        length = at + 1 + left
+        start = np.where(length > n, at * (length - n + 1) // length, 0)
+        return self.follow(np.take_along_axis(back, (at - start)[None], axis=0)[0], n)
+
+    def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
+        """Slots (k, S, B) from these on to the end of each chain, then -1."""
+        trial = np.arange(len(neighbour))[:, None]
+        path = [slots]
+        while (path[-1] >= 0).any():
+            path.append(np.where(path[-1] >= 0, neighbour[trial, path[-1]], -1))
+        return np.array(path[:-1])
+
     def _chain(self, neighbour: NDArray[np.int64], slots: Slots, n: int) -> Chain:
         first = np.arange(len(neighbour))[:, None] * self._capacity
         flat = neighbour.reshape(-1)

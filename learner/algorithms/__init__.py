@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 State = dict[str, NDArray[np.generic]]
@@ -33,6 +34,15 @@ class Behaviour(NamedTuple):
     """(..., m): the action before any clip."""
     deviates: NDArray[np.bool_]
     """(...): whether another action was applied than this one, clipped."""
+
+
+class Window(NamedTuple):
+    """Experiences and those before them in their episodes, the latest first; absent steps repeat the earliest."""
+
+    observation: NDArray[np.floating]
+    """(..., W, n)"""
+    present: NDArray[np.bool_]
+    """(..., W)"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class Minibatches:
     """(K, S, B): where in the memory they are."""
     behaviour: Behaviour | None = None
     """Of experiences that tell of it, (K, S, B, ...)."""
+    window: Window | None = None
+    """(K, S, B, W, ...), for an algorithm of ``window`` W > 1."""
 
 
 class Signals(NamedTuple):
@@ -160,7 +172,9 @@ class Stored(NamedTuple):
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     after: NDArray[np.int64]
     """(S, capacity): slot of the next experience of the episode, -1 where there is none; for an algorithm that
-    ``follows_episodes``."""
+    ``follows_episodes``, as ``around``."""
+    around: Callable[[NDArray[np.int64], int], Chain]
+    """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
 
 
 @runtime_checkable
@@ -248,6 +262,26 @@ class Filtering(Exportable, Protocol):
         ...
 
 
+@runtime_checkable
+class Recurrent(Gaussian, Protocol):
+    """A Gaussian that goes by its episode; ``policy`` and ``distribution`` are those of an episode's first step.
+
+    ``actor_layers`` are its cells and the linear mean (``onrig.learner.lstm``).
+    """
+
+    hidden_width: int
+    """Numbers in a hidden state, h."""
+
+    def remembering(
+        self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
+        """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
+
+        ``hidden``: those after the step before, 0 at an episode's start.
+        """
+        ...
+
+
 def algorithm_for(
     settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
 ) -> Algorithm:
@@ -259,9 +293,11 @@ def algorithm_for(
         raise ValueError("expected one random stream per trial, got none")
     if settings.selected.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} takes one action dimension, got {n_actions}")
-    refer = settings.refers
-    implementation = settings.selected.implementation if refer is None else settings.selected.under_refer
+    refer, selected = settings.refers, settings.selected
+    implementation = selected.implementation if refer is None else selected.under_refer
+    if selected.window > 1:
+        implementation = selected.recurrent_implementation
     module, _, name = implementation.partition(":")
     build: Callable[..., Algorithm] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     more = () if refer is None else (refer,)
-    return build(settings.selected, n_observations, n_actions, streams, *more)
+    return build(selected, n_observations, n_actions, streams, *more)

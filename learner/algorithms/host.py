@@ -6,6 +6,7 @@ where ``refer.standardise`` says so (App. B); such a division takes the place of
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
@@ -13,13 +14,14 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import softplus
 
 from onrig.learner.algorithm_config import AlgorithmConfig
 from onrig.learner.algorithm_settings import ReferSettings
 from onrig.learner.algorithms import Minibatches, Signals, State, Stored
 from onrig.learner.algorithms.refer import Apart, Refer, Weights
-from onrig.learner.autograd import Nets, states
-from onrig.learner.networks import Layout, split_layers
+from onrig.learner.autograd import Blocks, Nets, states
+from onrig.learner.networks import Layer, Layout, split_layers
 
 RESCALE_EVERY: Final = 1000
 """Updates between looks at the rewards in the memory."""
@@ -39,6 +41,20 @@ def initial_vectors(layout: Layout, streams: Sequence[np.random.Generator]) -> N
         return np.concatenate(parts)
 
     return np.array([[drawn(stream)] for stream in streams])
+
+
+def with_common_std(
+    body: Layout, vectors: NDArray[np.float64], std: float, m: int
+) -> tuple[Layout, NDArray[np.float64]]:
+    """Add a standard deviation of m actions, ``std`` at first, to a network: one without inputs, the same in all
+    states."""
+    spread = np.full((*vectors.shape[:2], m), math.log(math.expm1(std)))
+    return Layout((*body.layers, Layer(0, m, last=True))), np.concatenate((vectors, spread), axis=2)
+
+
+def common_std(blocks: Blocks, m: int) -> torch.Tensor:
+    """Standard deviation (S, 1, m) of such a network."""
+    return softplus(blocks[-1][:, :1, :m])
 
 
 class Drawn(NamedTuple):
@@ -154,8 +170,7 @@ class Host(ABC):
 
         weights = np.ones((S, B)) if batches.weights is None else batches.weights[k]
         return Drawn(
-            self._inputs(batches.observation[k]),
-            self._inputs(batches.next_observation[k]),
+            *self._around(batches, k),
             tensor(batches.action[k]),
             tensor(batches.reward[k] * self._reward_scale),
             tensor(np.where(batches.terminated[k], 0.0, self._config.gamma)),
@@ -173,6 +188,10 @@ class Host(ABC):
     def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
         """Prepared states of observations (S, E, n)."""
         return states((observation - self._centre) / self._spread)
+
+    def _around(self, taken: Minibatches, at: int | slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
+        """Prepared states of experiences, or of those of one minibatch, and the states that they lead to."""
+        return self._inputs(taken.observation[at]), self._inputs(taken.next_observation[at])
 
     def _standardise(self) -> None:
         assert self._stored is not None

@@ -27,6 +27,10 @@ _GREATEST: Final = 1e3
 """Largest ratio where rule 1 does not bound it (§5.3)."""
 
 
+Index = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Trial and slot of some experiences."""
+
+
 class Apart(NamedTuple):
     """How far the present policy is from the one that acted, (S, B) each, with gradients."""
 
@@ -92,20 +96,27 @@ class Refer:
 
         ``deviates`` (S, B): the applied action is not the policy's own; the experience counts as far.
         """
-        trial = np.arange(len(slots))[:, None]
+        share = self.far_share if self.settings.mixes else 0.0
         rho = np.where(deviates, _NOT_ITS_OWN, apart.rho.detach().numpy())
-        far = self._is_far(rho)
+        far = self.note((np.arange(len(slots))[:, None], slots), rho, apart.kl.detach().numpy())
         near = ~far if self.settings.masks else np.ones_like(far)
         weights = Weights(torch.from_numpy(near).to(apart.kl), torch.from_numpy(self.beta[:, None]).to(apart.kl))
         if self.settings.mixes:
-            share = self.far_share
             self.beta = (1.0 - self._step) * self.beta + np.where(share > self.settings.far_share, 0.0, self._step)
-        self.rho[trial, slots], self.far[trial, slots] = rho, far
-        self.kl[trial, slots] = apart.kl.detach().numpy()
+        self.count()
+        return weights
+
+    def note(self, at: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Note ratios and divergences of replayed experiences; returns which are far."""
+        far = self._is_far(rho)
+        self.rho[at], self.far[at], self.kl[at] = rho, far, kl
+        return far
+
+    def count(self) -> None:
+        """Count an update, after which c may have shrunk."""
         self.updates += 1
         if self.updates % RECLASSIFY_EVERY == 0:
             self.far[:] = self._is_far(self.rho)
-        return weights
 
     def _is_far(self, rho: NDArray[np.generic]) -> NDArray[np.bool_]:
         ratio = np.asarray(rho, np.float64)

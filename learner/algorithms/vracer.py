@@ -7,31 +7,25 @@ With a head the advantage is a function of the action (App. E), learned beside t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import softplus
 
 from onrig.learner.algorithm_settings import ReferSettings, VracerConfig
 from onrig.learner.algorithms import Minibatches, Stored
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
-from onrig.learner.algorithms.refer import Refer
+from onrig.learner.algorithms.host import Drawn, Host, common_std, initial_vectors, with_common_std
+from onrig.learner.algorithms.refer import Index, Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
-from onrig.learner.networks import Layer, Layout, actor_layout
+from onrig.learner.networks import Layout, actor_layout
 from onrig.runtime.replay.memory.layout import Slots
 
 _AT_ONCE: Final = 16
 """Experiences valued at once, whatever the number: a trial's rounding must not depend on the others."""
-
-
-Index = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Trial and slot of some experiences."""
 
 
 class _Out(NamedTuple):
@@ -60,12 +54,14 @@ class Vracer(Host):
         self._vracer = config
         self._head = HEADS.get(config.advantage)
         outputs = 0 if self._head is None else self._head.outputs(n_actions)
-        self._body = actor_layout(n_observations, 1 + n_actions + outputs, config.hidden)
-        # The standard deviation is a network without inputs: it is that of all states.
-        layout = Layout((*self._body.layers, Layer(0, n_actions, last=True)))
-        spread = np.full((len(streams), 1, n_actions), math.log(math.expm1(config.std)))
-        vectors = np.concatenate((initial_vectors(self._body, streams), spread), axis=2)
+        self._body, body_vectors = self._initial(1 + n_actions + outputs, streams)
+        layout, vectors = with_common_std(self._body, body_vectors, config.std, n_actions)
         self._network = Nets(layout, vectors, lr=config.lr, dtype=torch.float32, targets=False)
+
+    def _initial(self, outputs: int, streams: Sequence[np.random.Generator]) -> tuple[Layout, NDArray[np.float64]]:
+        """Layout of the network without the standard deviation, and first parameters (S, 1, P)."""
+        layout = actor_layout(self._n, outputs, self._vracer.hidden)
+        return layout, initial_vectors(layout, streams)
 
     def attend(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
@@ -80,10 +76,16 @@ class Vracer(Host):
     def _nets(self) -> dict[str, Nets]:
         return {"network": self._network}
 
+    def _linear(self, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
+        """Linear outputs (S, rows, cols) at prepared states."""
+        return softsign_outputs(self._body, blocks[:-1], x)
+
     def _out(self, blocks: Blocks, x: torch.Tensor) -> _Out:
+        return self._named(blocks, self._linear(blocks, x))
+
+    def _named(self, blocks: Blocks, out: torch.Tensor) -> _Out:
         m = self._m
-        out = softsign_outputs(self._body, blocks[:-1], x)
-        std = softplus(blocks[-1][:, :1, :m])
+        std = common_std(blocks, m)
         return _Out(out[..., 0], out[..., 1 : 1 + m], std, out[..., 1 + m : self._body.layers[-1].outputs])
 
     def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -126,9 +128,8 @@ class Vracer(Host):
         assert self._stored is not None
         fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(self._stored.notes.stored.tolist())]
         for at, which, taken in self._pieces(fresh):
-            both = np.concatenate((taken.observation, taken.next_observation), axis=1)
             with torch.no_grad():
-                out = self._out(self._network.frozen, self._inputs(both))
+                out = self._out(self._network.frozen, torch.cat(self._around(taken), dim=-2))
                 here = _Out(out.value[:, :_AT_ONCE], out.mean[:, :_AT_ONCE], out.std, out.head[:, :_AT_ONCE])
                 advantage = self._advantage_of(torch.tensor(taken.action, dtype=torch.float32), here)
             ends = np.where(taken.terminated, 0.0, out.value[:, _AT_ONCE:].numpy())
@@ -154,7 +155,7 @@ class Vracer(Host):
         last = [of_trial[after[s, of_trial] < 0] for s, of_trial in enumerate(slots)]
         for at, which, taken in self._pieces(last):
             with torch.no_grad():
-                out = self._out(self._network.frozen, self._inputs(taken.next_observation))
+                out = self._out(self._network.frozen, self._around(taken)[1])
             self._end_value[at] = np.where(taken.terminated, 0.0, out.value[:, :_AT_ONCE].numpy())[which]
 
     def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:

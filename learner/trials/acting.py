@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, DiscreteActions, Gaussian, Stochastic
+from onrig.learner.algorithms import Algorithm, DiscreteActions, Gaussian, Recurrent, Stochastic
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.noise import episode_noise, random_levels
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
@@ -196,6 +196,8 @@ class Explored(NamedTuple):
 
     action: Values
     """(S, 1, m)"""
+    wish: Values
+    """(S, 1, m): without exploration."""
     behaviour: Values | None = None
     """(S, 1, 3 m): mean, standard deviation and draw of a policy that is a Gaussian."""
 
@@ -203,10 +205,8 @@ class Explored(NamedTuple):
 class Explore(Protocol):
     """Acts in training at one environment step."""
 
-    def __call__(
-        self, wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
-    ) -> Explored:
-        """Explore around the policy's actions ``wish`` (S, 1, m) for observations (S, 1, n), in these episodes (S,).
+    def __call__(self, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
+        """Explore around the policy's actions at observations (S, 1, n), in these episodes (S,).
 
         While ``starting``, actions are uniformly random, but for those of a Gaussian.
         """
@@ -238,26 +238,52 @@ class DrawnAhead:
         return row
 
 
-def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int) -> Explore:
-    """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``."""
+Distribution = Callable[[NDArray[np.floating]], tuple[NDArray[np.floating], NDArray[np.floating]]]
+"""Of Gaussian policies at normalised observations (S, E, n), step after step: mean and standard deviation (S, E, m)."""
+
+
+class Remembering:
+    """Distribution of recurrent policies of S trials, with a hidden state for each of E actors."""
+
+    def __init__(self, algorithm: Recurrent, actors: tuple[int, int]) -> None:
+        self._algorithm = algorithm
+        self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
+
+    def begin(self, which: NDArray[np.bool_]) -> None:
+        """Begin another episode of these actors (S, E)."""
+        self._hidden[which] = 0.0
+
+    def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """The distribution at the next step of every episode."""
+        mean, std, self._hidden = self._algorithm.remembering(observation, self._hidden)
+        return mean, std
+
+
+def exploration_for(
+    algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int, distribution: Distribution | None = None
+) -> Explore:
+    """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``.
+
+    ``distribution`` takes the place of that of an algorithm whose policies are Gaussians.
+    """
+    if distribution is None and isinstance(algorithm, Gaussian):
+        distribution = algorithm.distribution
     uniform = DrawnAhead(seeds, 0, lambda s, shape: s.random(shape), m)
     noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
     normal = DrawnAhead(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
     coin = DrawnAhead(seeds, 2, lambda s, shape: s.random(shape), 1)
     discrete = algorithm.discrete
 
-    def explore_by_draws(
-        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
-    ) -> Explored:
-        assert isinstance(algorithm, Gaussian)
-        mean, std = algorithm.distribution(observation)
+    def explore_by_draws(observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
+        assert distribution is not None
+        mean, std = distribution(observation)
         drawn = mean + std * np.clip(normal(), -NOISE_CUT, NOISE_CUT)
-        return Explored(np.clip(drawn, -1.0, 1.0), np.concatenate((mean, std, drawn), axis=2))
+        wish = np.clip(mean, -1.0, 1.0).astype(np.float64)
+        return Explored(np.clip(drawn, -1.0, 1.0), wish, np.concatenate((mean, std, drawn), axis=2))
 
-    def explore(
-        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
-    ) -> Explored:
-        return Explored(action(wish, observation, episode, starting=starting))
+    def explore(observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
+        wish = algorithm.policy(observation).astype(np.float64)
+        return Explored(action(wish, observation, episode, starting=starting), wish)
 
     def action(
         wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
@@ -273,4 +299,4 @@ def exploration_for(algorithm: Algorithm, sigma: float, seeds: Sequence[int], m:
             return algorithm.sample(observation, normal()).astype(np.float64)
         return np.clip(wish + sigma * normal(), -1.0, 1.0)
 
-    return explore_by_draws if isinstance(algorithm, Gaussian) else explore
+    return explore if distribution is None else explore_by_draws

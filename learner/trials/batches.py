@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onrig.learner.algorithms.on_policy import PolicyBatch, on_policy_for
 from onrig.learner.trials.acting import DrawnAhead
+from onrig.learner.trials.memories import Policy
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.steps import StepTrials
 from onrig.learner.trials.world_trials import Make, WorldTrials
@@ -45,8 +45,8 @@ class BatchTrials(WorldTrials):
         self._gathered = 0
         """Steps of each actor in the batch."""
 
-    def _policy(self, observation: Values) -> NDArray[np.floating]:
-        return self._algorithm.policy(observation)
+    def _policy(self, actors: tuple[int, int]) -> Policy:
+        return self._algorithm.policy
 
     def _move(self, before: Values) -> Stepped:
         drawn = self._safe(self._algorithm.draw(before, self._noise()))

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored
+from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored, Window
 from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trajectories import NOTHING, Trajectories
+from onrig.learner.trajectories import Trajectories
 from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
 from onrig.runtime.random_streams import Role, stream
@@ -114,8 +114,9 @@ class Memories:
         self.notes: Final = Notes(len(seeds), self._capacity)
         """What the algorithm notes beside the slots."""
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
-        self._successors = kept.setting.options.selected.successors
-        follows = self._successors > 1 or kept.setting.options.selected.follows_episodes
+        selected = kept.setting.options.selected
+        self._successors, self._window = selected.successors, selected.window
+        follows = self._successors > 1 or selected.follows_episodes
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if follows else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
@@ -227,7 +228,7 @@ class Memories:
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
         noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noises else None
-        minibatches = replace(self._fields(rows, weights), slots=self.slots)
+        minibatches = self._with_window(replace(self._fields(rows, weights), slots=self.slots), self.slots)
         if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
@@ -244,6 +245,13 @@ class Memories:
             rewards=np.where(chain.present, rewards, 0.0),
             lengths=chain.present.sum(axis=-1),
         )
+
+    def _with_window(self, taken: Minibatches, slots: Slots) -> Minibatches:
+        if self._trajectories is None or self._window == 1:
+            return taken
+        chain = self._trajectories.before(slots, self._window)
+        trial = np.arange(len(self.rows))[:, None, None]
+        return replace(taken, window=Window(self.rows[trial, chain.slots, : self._n], chain.present))
 
     def _taken(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""
@@ -274,11 +282,12 @@ class Memories:
 
     def shown(self) -> Stored:
         """What the algorithm may know of the memories."""
-        return Stored(self.notes, self.gather, NOTHING if self._trajectories is None else self._trajectories.after)
+        trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
+        return Stored(self.notes, self.gather, trajectories.after, trajectories.around)
 
     def gather(self, slots: Slots) -> Minibatches:
         """Experiences in slots (S, n): fields (S, n, ...)."""
-        return self._fields(self._taken(slots))
+        return self._with_window(self._fields(self._taken(slots)), slots)
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:
         made = self._made[np.arange(len(self._made))[:, None], slots]

@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Signals, algorithm_for
+from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Recurrent, Signals, algorithm_for
 from onrig.learner.samplers import Setting
-from onrig.learner.trials.acting import exploration_for
+from onrig.learner.trials.acting import Remembering, exploration_for
 from onrig.learner.trials.departures import scores_by_origin, scores_for
 from onrig.learner.trials.engine import replay
-from onrig.learner.trials.memories import Kept, Memories
+from onrig.learner.trials.memories import Kept, Memories, Policy
 from onrig.learner.trials.step_run import DEPARTURE, READINGS, REPLAYED, StepRun
 from onrig.learner.trials.world_trials import Make, WorldTrials
 from onrig.learner.trials.worlds import Bools, Stepped, Values
@@ -38,7 +38,10 @@ class StepTrials(WorldTrials):
         super().__init__(run, seeds, make)
         n, m = self.spaces.n, self.spaces.m
         self._algorithm = algorithm_for(run.learner, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
-        self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m)
+        self._remembering: Remembering | None = None
+        if isinstance(self._algorithm, Recurrent):
+            self._remembering = Remembering(self._algorithm, (len(seeds), self._actors))
+        self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m, self._remembering)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
         updates = learning // run.update_every * run.updates
         share = run.selection.write_probability
@@ -51,19 +54,22 @@ class StepTrials(WorldTrials):
             self._algorithm.attend(self.memories.shown())
         S = len(seeds)
         self._episodes = np.ones(S, np.int64)
-        self._continuous = self._algorithm.discrete is None
+        self._scores_actions = self._algorithm.discrete is None and self._remembering is None
         self._score = scores_for(self._algorithm.policy, run.learner.klper_settings.sigma)
         self._heard, self._scored = _Mean(S, 2), _Mean(S, len(READINGS))
         self._unscored = 0
 
-    def _policy(self, observation: Values) -> NDArray[np.floating]:
-        return self._algorithm.policy(observation)
+    def _policy(self, actors: tuple[int, int]) -> Policy:
+        if not isinstance(self._algorithm, Recurrent):
+            return self._algorithm.policy
+        distribution = Remembering(self._algorithm, actors)
+        return lambda seen: np.clip(distribution(seen)[0], -1.0, 1.0)
 
     def _replayed(self) -> NDArray[np.float64]:
         replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
         heard, scored = self._heard.taken(), self._scored.taken()
         replayed[:, :4] = np.concatenate((heard, scored), axis=1)
-        if self._continuous:
+        if self._scores_actions:
             run = self._run
             of_origins = scores_by_origin(
                 self._score,
@@ -80,11 +86,10 @@ class StepTrials(WorldTrials):
 
     def _move(self, before: Values) -> Stepped:
         starting = self.steps <= self._run.random_steps
-        wish = self._algorithm.policy(before).astype(np.float64)
-        explored = self._explore(wish, before, self._episodes, starting=starting)
+        explored = self._explore(before, self._episodes, starting=starting)
         chosen = self._safe(explored.action)
         stepped = self._world.step(chosen, self._all)
-        exploration = np.abs(chosen - wish).sum(axis=2)
+        exploration = np.abs(chosen - explored.wish).sum(axis=2)
         parts = [before, stepped.action, stepped.observation, stepped.reward[..., None], exploration[..., None]]
         parts.append(stepped.terminated[..., None])
         if explored.behaviour is not None:
@@ -102,11 +107,13 @@ class StepTrials(WorldTrials):
     def _episodes_closed(self, returns: NDArray[np.float64], which: Bools) -> None:
         self.memories.episode_closed(returns[:, 0], which[:, 0])
         self._episodes += which[:, 0]
+        if self._remembering is not None:
+            self._remembering.begin(which)
 
     def _look(self, minibatches: Minibatches) -> None:
         """Score the first of these minibatches, now and then."""
         self._unscored += len(minibatches.reward)
-        if self._unscored < SCORED_EVERY or not self._continuous:
+        if self._unscored < SCORED_EVERY or not self._scores_actions:
             return
         self._unscored = 0
         scores = self._score(minibatches.observation[0], minibatches.action[0], self._run.learner.batch)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.trials.engine import Scores
+from onrig.learner.trials.memories import Policy
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import Bools, Stepped, Values, World, episode_returns
 from onrig.learner.trials.worlds.making import make_world
@@ -57,8 +58,8 @@ class WorldTrials(ABC):
         """(S,): entries into its fallback."""
 
     @abstractmethod
-    def _policy(self, observation: Values) -> NDArray[np.floating]:
-        """Act without noise: observations (S, E, n) to actions (S, E, m)."""
+    def _policy(self, actors: tuple[int, int]) -> Policy:
+        """Noise-free policies of (S, E) actors at the start of an episode."""
 
     @abstractmethod
     def _move(self, before: Values) -> Stepped:
@@ -97,7 +98,8 @@ class WorldTrials(ABC):
     def evaluate(self) -> NDArray[np.float64]:
         """Mean return (S,) of noise-free episodes, those of a trial side by side."""
         actors = (len(self._all), self._run.evaluation.episodes)
-        returns = episode_returns(self._evaluation, actors, lambda seen: self._safe(self._policy(seen)))
+        policy = self._policy(actors)
+        returns = episode_returns(self._evaluation, actors, lambda seen: self._safe(policy(seen)))
         return np.asarray(returns.mean(axis=1))
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -9,11 +10,12 @@ from numpy.typing import NDArray
 
 from onrig.learner.autograd import Nets, drawn_vectors, states
 from onrig.learner.export import export_recurrent_policy
-from onrig.learner.lstm import lstm_layout, over_window, step, zero_memory
+from onrig.learner.lstm import lstm_layout, over_window, step, window_states, zero_memory
 from onrig.learner.networks import Layout, split_layers
 from onrig.learner.trajectories import Trajectories
+from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Admitted
-from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_loading import load_run
 from onrig.tools.evaluate import judge
@@ -45,7 +47,7 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
     layout = lstm_layout(N, M, UNITS)
     nets, vectors = _nets(layout, [1, 2])
     window = np.random.default_rng(0).standard_normal((2, B, W, N))
-    outputs = over_window(layout, nets.online, window, np.ones((2, B, W), np.bool_))
+    outputs = over_window(layout, nets.online, window_states(window, np.ones((2, B, W), np.bool_), torch.float64))
     nets.clear()
     outputs[:, :B, :M].square().sum().backward()  # type: ignore[no-untyped-call]
     gradients = [block.grad for block in nets.online]
@@ -69,8 +71,11 @@ def test_one_trial_of_many_gives_what_it_gives_alone() -> None:
     layout = lstm_layout(N, M, (32, 32))
     window = np.random.default_rng(0).standard_normal((3, 64, W, N)).astype(np.float32)
     present = np.ones((3, 64, W), np.bool_)
-    together = over_window(layout, _nets(layout, [1, 2, 3], torch.float32)[0].frozen, window, present)
-    alone = over_window(layout, _nets(layout, [2], torch.float32)[0].frozen, window[1:2], present[1:2])
+    states_of, nets = window_states(window, present), [_nets(layout, s, torch.float32)[0] for s in ([1, 2, 3], [2])]
+    together, alone = (
+        over_window(layout, nets[0].frozen, states_of),
+        over_window(layout, nets[1].frozen, states_of[:, 1:2]),
+    )
     assert torch.equal(together[1], alone[0])
 
 
@@ -86,7 +91,7 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_nothin
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
     chain = trajectories.before(drawn, W)
     assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
-    outputs = over_window(layout, nets.frozen, stored[chain.slots], chain.present)
+    outputs = over_window(layout, nets.frozen, window_states(stored[chain.slots], chain.present, torch.float64))
     for i, (first, last) in enumerate([(0, 0), (0, 4), (6, 6), (14, 29), (30, 30), (30, 39)]):
         memory = zero_memory(layout, nets.frozen, 4)
         for k in range(first, last + 1):
@@ -101,11 +106,19 @@ def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_
     vectors = drawn_vectors(layout, [np.random.default_rng(5)]) * 3.0
     nets = Nets(layout, vectors, lr=1e-3, dtype=torch.float32, targets=False)
     contract = contract_for(
-        config.rig, config.rate_hz, policy_id=1, parent_run="run", training_step=0, signals=config.signals
+        config.rig,
+        config.rate_hz,
+        policy_id=1,
+        parent_run="run",
+        training_step=0,
+        signals=config.signals,
+        behaviour=GAUSSIAN,
     )
-    model = export_recurrent_policy(split_layers(layout, vectors[0, 0]), contract)
+    model = export_recurrent_policy(split_layers(layout, vectors[0, 0]), np.array([0.5]), contract)
     session = PolicySession(model)
     assert session.hidden is not None
+    assert session.noise is not None
+    session.noise.fill(0.6)
     assert session.hidden.shape == (1, 128)
     centre, half = (np.array([f(s.low, s.high) for s in contract.observations]) for f in (_middle, _half))
     observation = np.random.default_rng(6).uniform(-1, 1, (200, n)).astype(np.float32)
@@ -121,12 +134,14 @@ def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_
             session.run()
             session.hidden[:] = session.hidden_out
             answers.append(session.action[0].tolist())
-            np.testing.assert_allclose(session.action[0], 3.0 * outputs[0, 0, :1].tanh(), atol=1e-5)
+            drawn = outputs[0, 0, :1] + 0.5 * 0.6
+            np.testing.assert_allclose(session.action[0], 3.0 * drawn.clamp(-1.0, 1.0), atol=1e-5)
             np.testing.assert_allclose(session.hidden_out[0], memory[0, 0], atol=1e-5)
         told.append(answers)
     assert told[0] == told[1]
     assert np.std(told[0]) > 0.1
-    assert isinstance(judge(model, config), Admitted)
+    own = msgspec.structs.replace(config, exploration=OwnNoise())
+    assert isinstance(judge(model, own), Admitted)
 
 
 def _middle(low: float, high: float) -> float:
@@ -145,4 +160,4 @@ def test_what_does_not_fit_is_refused() -> None:
     layout = lstm_layout(3, 1, (8,))
     vector = drawn_vectors(layout, [np.random.default_rng(0)])[0, 0]
     with pytest.raises(ValueError, match="no cells between observations and actions"):
-        export_recurrent_policy(split_layers(layout, vector), contract)
+        export_recurrent_policy(split_layers(layout, vector), np.ones(1), contract)

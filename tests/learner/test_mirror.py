@@ -71,6 +71,16 @@ def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
         mirror.apply(payload(rig, 0)[0], 6)
 
 
+def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> None:
+    rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
+    insert(rig, CAPACITY, np.random.default_rng(0))
+    mirror.apply(*payload(rig, 0))
+    drawn, _ = mirror.gather(Draw(np.arange(6).reshape(2, 3), None))
+    before = drawn.observation.copy()
+    mirror.gather(Draw(np.arange(6, 12).reshape(1, 6), None), looks=True)
+    assert np.array_equal(drawn.observation, before)
+
+
 def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slots() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 20, np.random.default_rng(3))
@@ -126,7 +136,15 @@ def test_windows_are_of_successive_experiences_and_end_where_one_is_missing() ->
         at = 10.0 * episode + step
         rig.insert(slot, [at], [0.0], at, [at + 1], flags.get(slot, Flag(0)), 1, 0.0, episode, step)
     mirror.apply(*payload(rig, 0))
-    found, _ = mirror.gather(Draw(np.array([[0, 2, 3], [4, 5, 6]]), None))
+    slots = np.array([[0, 2, 3], [4, 5, 6]])
+    remembering = Mirror(8, Layout(1, 1), cyclic=True, window=3)
+    remembering.apply(*payload(rig, 0))
+    window = remembering.gather(Draw(slots, None))[0].window
+    assert window is not None
+    assert window.observation[0, 0, ..., 0].tolist() == [[10, 10, 10], [12, 11, 10], [13, 12, 11]]
+    assert window.present[0, 0].sum(axis=-1).tolist() == [1, 3, 3]
+    assert window.present[1, 0].sum(axis=-1).tolist() == [1, 1, 1]
+    found, _ = mirror.gather(Draw(slots, None))
     assert found.rewards is not None
     assert found.lengths is not None
     assert found.rewards[0, 0].tolist() == [[10, 11, 12], [12, 13, 0], [13, 0, 0]]

@@ -6,9 +6,18 @@ import sys
 import msgspec
 import pytest
 
-from onrig.learner.algorithm_settings import ALGORITHMS, DdpgConfig, DqnConfig, ReferSettings, SacConfig
+from onrig.learner.algorithm_settings import (
+    ALGORITHMS,
+    DdpgConfig,
+    DqnConfig,
+    RecurrentSettings,
+    ReferSettings,
+    SacConfig,
+    VracerConfig,
+)
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 SOUND = LearnerSettings(updates_per_episode=100)
 
@@ -25,6 +34,8 @@ SOUND = LearnerSettings(updates_per_episode=100)
         ({"algorithm": "dqn"}, True, []),
         ({"dqn": DqnConfig(epsilon=())}, True, ["dqn.epsilon"]),
         ({"dqn": DqnConfig(epsilon=((1, 0.7), (1, 0.1)))}, True, ["dqn.epsilon[1]"]),
+        ({"vracer": VracerConfig(recurrent=RecurrentSettings())}, True, []),
+        ({"vracer": VracerConfig(recurrent=RecurrentSettings(), hidden=(64,))}, True, ["vracer.hidden"]),
         ({"sac": SacConfig(log_std=(2.0, -5.0))}, True, ["sac.log_std"]),
     ],
 )
@@ -77,6 +88,14 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
     assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
 
 
+def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() -> None:
+    acer = msgspec.convert({"algorithm": "acer", "refer": {"rules": "none"}, "updates_per_episode": 1}, LearnerSettings)
+    assert settings_problems(acer, lockstep=True) == []
+    assert acer.tells >= {Signal.FAR, Signal.KL}
+    ruled = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
+    assert settings_problems(ruled, lockstep=True) == [("refer.rules", "acer bounds its steps itself: expected 'none'")]
+
+
 def test_the_batch_is_that_of_the_algorithm() -> None:
     both = LearnerSettings(ddpg=DdpgConfig(batch=7), dqn=DqnConfig(batch=9))
     assert (both.batch, msgspec.structs.replace(both, algorithm="dqn").batch) == (7, 9)
@@ -116,6 +135,9 @@ def test_every_section_names_the_size_of_its_networks(name: str) -> None:
         {"dqn": {"tau": 0.01}},
         {"dqn": {"epsilon": [[1, 1.1]]}},
         {"dqn": {"epsilon": [[1, -0.1]]}},
+        {"vracer": {"recurrent": {"units": [30]}}},
+        {"vracer": {"recurrent": {"window": 1}}},
+        {"ddpg": {"recurrent": {}}},
         {"updates_per_episode": 0},
         {"updates_per_transition": 0.0},
         {"updates_per_transition": 101.0},

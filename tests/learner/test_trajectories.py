@@ -101,6 +101,18 @@ def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
                 assert chain.last[0, slot] == wanted[-1]
             whole = filled.searched(filled.searched(slot, 99, -1)[-1], 99)
             assert filled.trajectories.episode_of(0, slot).tolist() == whole
+            segment = filled.trajectories.around(slots, 3)
+            cut = segment.slots[0, slot][segment.present[0, slot]].tolist()
+            assert slot in cut
+            assert cut == whole[whole.index(cut[0]) :][:3]
+            assert len(cut) == min(3, len(whole))
+
+
+def test_segments_of_a_long_episode_start_uniformly_where_their_experiences_are() -> None:
+    trajectories = Trajectories(1, 12, lambda trial, first, second: first >= 0)
+    trajectories.written(0, np.arange(12), np.arange(12))
+    starts = trajectories.around(np.arange(12)[None], 7).slots[0, :, 0]
+    assert starts.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
 def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:

@@ -104,33 +104,35 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.study
-def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(tmp_path: Path) -> None:
-    learner = "learner={algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"
-    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}", "episodes=7")
+@pytest.mark.parametrize(
+    ("config", "learner"),
+    [
+        ("pendulum", "{algorithm: vracer, vracer: {batch: 16, hidden: [16]}, refer: {}, updates_per_episode: 25}"),
+        ("pendulum", "{algorithm: acer, acer: {batch: 4, segment: 50, hidden: [16]}, updates_per_episode: 6}"),
+        (
+            "pendulum-hidden",
+            "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
+            "updates_per_episode: 25}",
+        ),
+        # A batch is whole after every third episode, a checkpoint comes after every second one.
+        ("pendulum", "{algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], depth: 2, draw: uniform}}"),
+    ],
+    ids=["vracer", "acer", "recurrent", "half a batch"],
+)
+def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
+    tmp_path: Path, config: str, learner: str
+) -> None:
+    more = (
+        f"learner={learner}",
+        "exploration={process: own}",
+        "selection={strategy: 'FIFO[Uniform]', capacity: 100}",
+        "episodes=7",
+    )
     settings = (SETTINGS[0], SETTINGS[2], *more)
-    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
-    with Run(folder, "pendulum", *settings) as run:
+    undisturbed, folder = completed(tmp_path / "whole", config, *settings), tmp_path / "killed"
+    with Run(folder, config, *settings) as run:
         run.until(lambda: last_episode(folder) >= 5, "the kill")
         run.cut()
-    completed(folder, "pendulum", resume=True)
+    completed(folder, config, resume=True)
     assert outcome_of(folder) == outcome_of(undisturbed)
-
-
-@pytest.mark.study
-def test_a_run_whose_learner_has_half_a_batch_and_frozen_ones_outlives_a_kill_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    learner = "learner={algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], epochs: 2, depth: 2, draw: uniform}}"
-    more = (learner, "exploration={process: own}", "selection={strategy: 'FIFO[Uniform]', capacity: 100}")
-    # Batches are whole after every third episode, checkpoints come after every second one.
-    settings = (SETTINGS[0], SETTINGS[2], *more, "episodes=11")
-    undisturbed, folder = completed(tmp_path / "whole", "pendulum", *settings), tmp_path / "killed"
-    for goal in (5, 8):
-        with Run(folder, "pendulum", *(settings if goal == 5 else ()), resume=goal > 5) as run:
-            run.until(lambda goal=goal: last_episode(folder) >= goal, "the kill")  # type: ignore[misc]
-            run.cut()
-    completed(folder, "pendulum", resume=True)
-    assert outcome_of(folder) == outcome_of(undisturbed)
-    assert len(outcome_of(folder).policies) > 2
     assert cli.main(["replay", str(folder)]) == ExitCode.OK
-    assert capsys.readouterr().out

@@ -145,6 +145,15 @@ def test_klper_needs_batches_with_a_spread() -> None:
     load("pendulum", changes[1:])
 
 
+def test_a_recurrent_policy_is_refused_what_asks_it_at_single_observations() -> None:
+    recurrent = ["learner.algorithm=vracer", "learner.vracer.recurrent={units: [32, 32]}", "exploration={process: own}"]
+    load_for_rig("pendulum-hidden", recurrent)
+    (told,) = refusal(*recurrent, "selection.strategy=FIFO[KLPER(4)]")
+    assert told.endswith("a recurrent one goes by its episode: choose another at selection.strategy")
+    (told_of_units,) = refusal(*recurrent, "learner.vracer.recurrent.units=[32, 30]")
+    assert told_of_units.endswith("at learner.vracer.recurrent.units[1]")
+
+
 def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> None:
     (told,) = refusal("task.inputs=[{observation: angle}]", "selection.synthetic={states: 0.1}")
     assert told.endswith("leave out these, or task.inputs, at selection.synthetic")

@@ -8,16 +8,19 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, algorithm_for
+from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, Window, algorithm_for
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Trajectories
 
 CAPACITY = 40
+EPISODE = 10
+WINDOW = 4
 
 
 class Memory:
-    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of 10, each trial its own."""
+    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of ``EPISODE``, its own."""
 
     def __init__(self, trials: int, n: int = 3, m: int = 2, *, first: int = 0, terminates: bool = True) -> None:
         rngs = [np.random.default_rng(100 + first + trial) for trial in range(trials)]
@@ -34,10 +37,14 @@ class Memory:
         self.terminated = np.zeros((trials, CAPACITY), np.bool_)
         self.terminated[:, 9::20] = terminates
         self.deviates = np.zeros((trials, CAPACITY), np.bool_)
-        after = np.arange(1, CAPACITY + 1)
-        after[9::10] = -1
-        self.after = np.tile(after, (trials, 1))
+        self.trajectories = Trajectories(trials, CAPACITY, lambda trial, first, second: first >= 0)
+        for trial in range(trials):
+            steps = np.arange(CAPACITY)
+            self.trajectories.written(trial, steps, steps + steps // EPISODE)
+        self.after = self.trajectories.after
         self.notes = Notes(trials, CAPACITY)
+        self.window = WINDOW
+        """Steps told of each experience; 0 for none."""
 
     def gather(self, slots: NDArray[np.int64]) -> Minibatches:
         """Experiences in slots (..., S, B)."""
@@ -51,7 +58,12 @@ class Memory:
             self.terminated[at],
             slots=slots,
             behaviour=behaviour,
+            window=self._before(slots) if self.window else None,
         )
+
+    def _before(self, slots: NDArray[np.int64]) -> Window:
+        chain = self.trajectories.before(slots, self.window)
+        return Window(self.observation[np.arange(len(self.reward))[:, None, None], chain.slots], chain.present)
 
     def fill(self) -> None:
         """Tell that all slots were written."""
@@ -77,6 +89,6 @@ def host(memory: Memory, section: dict[str, Any], refer: dict[str, Any] | None =
     made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, Attending)
-    made.attend(Stored(memory.notes, memory.gather, memory.after))
+    made.attend(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))
     memory.fill()
     return made

@@ -1,4 +1,4 @@
-"""What DDPG, NAF and V-RACER under ReF-ER have in common."""
+"""What DDPG, NAF and V-RACER under ReF-ER, and ACER, have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.algorithms.hosts import WINDOW, Memory, host
 
 CASES: dict[str, dict[str, Any]] = {
     "ddpg": {},
@@ -26,7 +26,11 @@ CASES: dict[str, dict[str, Any]] = {
     "vracer, quadratic": {"algorithm": "vracer", "hidden": [9], "advantage": "quadratic", "retrace_every": 1},
     "vracer, gaussian": {"algorithm": "vracer", "hidden": [9], "advantage": "gaussian"},
 }
-HOSTS = pytest.mark.parametrize("section", CASES.values(), ids=CASES.keys())
+ACER: dict[str, Any] = {"algorithm": "acer", "hidden": [9, 7], "segment": 7}
+CELLS: dict[str, Any] = {"algorithm": "vracer", "recurrent": {"units": [8, 4], "window": WINDOW}}
+RULED = pytest.mark.parametrize("section", [*CASES.values(), CELLS], ids=[*CASES, "vracer, recurrent"])
+HOSTS = pytest.mark.parametrize("section", [*CASES.values(), CELLS, ACER], ids=[*CASES, "vracer, recurrent", "acer"])
+DENSE = pytest.mark.parametrize("section", [*CASES.values(), ACER], ids=[*CASES, "acer"])
 
 
 @HOSTS
@@ -61,7 +65,7 @@ def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None
         assert np.array_equal(values, second.state()[name]), name
 
 
-@HOSTS
+@RULED
 def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(section: dict[str, Any]) -> None:
     def learned(rules: str | int, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         memory = Memory(1)
@@ -80,7 +84,7 @@ def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(se
     assert np.abs(mixed - before).max() > 1e-4
 
 
-@HOSTS
+@DENSE
 def test_states_are_standardised_once_and_rewards_by_their_size(section: dict[str, Any]) -> None:
     memory = Memory(2)
     memory.observation[:] = 5.0 + 3.0 * memory.observation
@@ -99,7 +103,7 @@ def test_states_are_standardised_once_and_rewards_by_their_size(section: dict[st
     assert np.array_equal(algorithm.state()["centre"], centre)
 
 
-@HOSTS
+@DENSE
 def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: dict[str, Any]) -> None:
     memory = Memory(1)
     algorithm = host(memory, dict(section), {})

@@ -19,7 +19,7 @@ from onrig.learner.algorithms import (
 )
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings, rig_problems
-from onrig.learner.trajectories import NOTHING
+from onrig.learner.trajectories import Trajectories
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -53,8 +53,9 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
         streams = [np.random.default_rng(seed) for seed in (3, 4)]
         algorithm, notes = algorithm_for(settings, 2, 1, streams), Notes(2, 5)
         batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
+        nowhere = Trajectories(2, 5, lambda trial, first, second: first >= 0)
         if isinstance(algorithm, Attending):
-            algorithm.attend(Stored(notes, lambda slots: batches, NOTHING))
+            algorithm.attend(Stored(notes, lambda slots: batches, nowhere.after, nowhere.around))
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)

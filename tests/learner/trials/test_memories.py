@@ -103,14 +103,24 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     assert minibatches.reward.shape == (3, 20, 16)
 
 
+@pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("retention", ["FIFO", "Resv"])
-def test_windows_are_those_of_a_rig_s_mirror(retention: str) -> None:
+def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) -> None:
     config = load("pendulum", [f"selection.strategy={retention}[Uniform]", f"selection.capacity={CAPACITY}"])
-    settings = msgspec.convert({"algorithm": "rainbow", "rainbow": {"n_steps": 4}}, LearnerSettings)
+    section: dict[str, object] = {"algorithm": "rainbow", "rainbow": {"n_steps": 4}}
+    if recurrent:
+        section = {"algorithm": "vracer", "vracer": {"recurrent": {"window": 4}, "batch": 16}}
+    settings = msgspec.convert(section, LearnerSettings)
     ours = Memories(kept_by(config, settings, noisy=False), [SEED + 9, SEED])
     config = msgspec.structs.replace(config, seed=SEED)
     theirs, rng = Memory(config), np.random.default_rng(1)
-    mirror = Mirror(CAPACITY, theirs.storage.layout, cyclic=theirs.storage.cyclic, successors=4)
+    mirror = Mirror(
+        CAPACITY,
+        theirs.storage.layout,
+        cyclic=theirs.storage.cyclic,
+        successors=1 if recurrent else 4,
+        window=4 if recurrent else 1,
+    )
     for episode in range(5):
         states = rng.random((STEPS + 1, 2)).astype(np.float32)
         measured = _transitions(rng, np.zeros(STEPS, np.uint32))._replace(
@@ -127,6 +137,13 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str) -> None:
         ours.episode_closed(np.zeros(2), np.ones(2, np.bool_))
     drawn, _ = ours.draw(3)
     wanted, _ = mirror.gather(Draw(ours.slots[:, 1], None))
+    if recurrent:
+        assert drawn.window is not None
+        assert wanted.window is not None
+        for ours_of, theirs_of in zip(drawn.window, wanted.window, strict=True):
+            assert np.array_equal(ours_of[:, [1]], theirs_of)
+        assert len(np.unique(drawn.window.present.sum(axis=-1))) > 1
+        return
     for name in ("rewards", "lengths", "next_observation", "terminated"):
         assert (getattr(drawn, name)[:, [1]] == getattr(wanted, name)).all(), name
     assert drawn.lengths is not None

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.algorithms import Recurrent
 from onrig.learner.trials.engine import Scores
 from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
 from onrig.learner.trials.steps import StepTrials
@@ -29,6 +30,19 @@ CASES: dict[str, dict[str, Any]] = {
         "learner": {"algorithm": "vracer", "vracer": SMALL, "refer": {}},
         "selection": {"strategy": "Resv[Uniform]", "capacity": 30, "write_probability": 0.9},
         "random_steps": 8,
+    },
+    "vracer, recurrent": {
+        "learner": {
+            "algorithm": "vracer",
+            "vracer": {"batch": 8, "recurrent": {"units": [8, 4], "window": 4}},
+            "refer": {},
+        },
+        "selection": {"strategy": "FIFO[PER]", "capacity": 30},
+    },
+    "acer": {
+        "learner": {"algorithm": "acer", "acer": SMALL | {"batch": 3, "segment": 20}, "refer": {"rules": "none"}},
+        "selection": {"strategy": "Resv[Uniform]", "capacity": 30},
+        "random_steps": 40,
     },
     "klper": {
         "learner": {"algorithm": "td3", "td3": SMALL},
@@ -123,6 +137,24 @@ def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
     for observation, acted in zip(rows[0, :, :n], mean[0], strict=True):  # nothing is learned before the 20th step
         both = np.stack([observation, observation])[:, None]
         assert trials._algorithm.policy(both)[0, 0, 0] == acted
+
+
+def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
+    run = _run(**CASES["vracer, recurrent"] | {"selection": {"strategy": "FULL[Uniform]"}}, horizon=7)
+    trials = StepTrials(run, [1, 2])
+    trials.train(20)  # nothing is learned before
+    rows, n, algorithm = trials.memories.rows[:, :20], 3, trials._algorithm
+    assert isinstance(algorithm, Recurrent)
+    hidden = np.zeros((2, 1, algorithm.hidden_width), np.float32)
+    for t in range(20):
+        if t % 7 == 0:
+            hidden[:] = 0.0
+        mean, _, hidden = algorithm.remembering(rows[:, [t], :n], hidden)
+        assert np.array_equal(rows[:, t, 2 * n + 4], mean[:, 0, 0])
+    replayed = trials.advance().replayed
+    assert replayed is not None
+    scores = [REPLAYED.index(name) for name in REPLAYED if name.startswith("kl ") and name not in DEPARTURE]
+    assert np.isnan(replayed[:, scores]).all(), "batches of single observations have no score"
 
 
 def test_updates_follow_on_as_many_steps_as_asked_for() -> None:

@@ -1,0 +1,229 @@
+"""ACER against its formulas: segments, estimates, the trust region, and every gradient in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms.acer import Acer, laid_out, projected
+from onrig.learner.networks import Layout, split_layers
+from onrig.learner.trajectories import Chain
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from tests.learner.algorithms.hosts import Memory, host
+
+Array = NDArray[np.float64]
+GAMMA, C, DELTA, SAMPLES = 0.9, 1.5, 0.01, 3
+SECTION: dict[str, Any] = {
+    "hidden": [9, 7],
+    "batch": 6,
+    "segment": 7,
+    "gamma": GAMMA,
+    "truncation": C,
+    "divergence": DELTA,
+    "samples": SAMPLES,
+    "policy_lr": 1e-3,
+    "tau": 0.1,
+}
+
+
+def _acer(memory: Memory, **section: Any) -> Acer:
+    made = host(memory, {"algorithm": "acer", **SECTION, **section}, {"rules": "none", "standardise": False})
+    assert isinstance(made, Acer)
+    return made
+
+
+def _out(layout: Layout, vector: Array, x: Array) -> tuple[Array, Array]:
+    """Outputs of a network with softsign units, and the last of these with a 1 behind them."""
+    layers = split_layers(layout, np.asarray(vector, np.float64))
+    for weight, bias in layers[:-1]:
+        x = x @ weight + bias
+        x = x / (1.0 + np.abs(x))
+    weight, bias = layers[-1]
+    return x @ weight + bias, np.concatenate((x, np.ones((*x.shape[:-1], 1))), axis=-1)
+
+
+def _log_density(a: Array, mean: Array, std: Array) -> Array:
+    return np.asarray((-0.5 * ((a - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2.0 * np.pi)).sum(-1))
+
+
+def _score(a: Array, mean: Array, std: Array) -> Array:
+    """Gradient of ln pi(a) with respect to mean and standard deviation."""
+    return np.concatenate(((a - mean) / std**2, ((a - mean) ** 2 / std**2 - 1.0) / std), axis=-1)
+
+
+def _ratio(log_pi: Array, log_mu: Array) -> Array:
+    return np.asarray(np.exp(np.clip(log_pi - log_mu, -7.0, 7.0)))
+
+
+def _within(g: Array, k: Array, delta: float) -> Array:
+    beyond = np.maximum(0.0, (k * g).sum(-1, keepdims=True) - delta) / (k**2).sum(-1, keepdims=True)
+    return np.asarray(g - beyond * k)
+
+
+def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -> None:
+    rng = np.random.default_rng(0)
+    g, k = (torch.from_numpy(rng.standard_normal((500, 4))) for _ in range(2))
+    z = projected(g, k, 0.3)
+    along = (k * g).sum(-1)
+    assert 0.2 < (along > 0.3).double().mean() < 0.8
+    assert ((k * z).sum(-1) <= 0.3 + 1e-12).all()
+    assert torch.equal(z[along <= 0.3], g[along <= 0.3])
+    # The nearest of those allowed: no other on the boundary is closer.
+    others = z + 0.1 * torch.from_numpy(rng.standard_normal((500, 4)))
+    allowed = ((k * others).sum(-1) <= 0.3) & (along > 0.3)
+    assert ((others - g).norm(dim=-1) >= (z - g).norm(dim=-1))[allowed].all()
+    assert torch.equal(projected(g, torch.zeros_like(k), 0.3), g)
+
+
+def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight() -> None:
+    slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
+    there = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
+    steps = laid_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
+    assert steps.slots.tolist() == [[3, 4, 7, 8, 9, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0]]
+    assert steps.present.sum(axis=1).tolist() == [5, 2]
+    np.testing.assert_allclose(steps.share[0], [0.2, 0.2, 0.4, 0.4, 0.4, 0, 0, 0])
+    np.testing.assert_allclose(steps.share[1], [1.5, 0.5, 0, 0, 0, 0, 0, 0])
+    assert (steps.last.tolist(), steps.drawn.tolist()) == ([[1, 4], [0, 1]], [[1, 2], [0, 1]])
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_every_gradient_is_that_of_the_paper(m: int) -> None:
+    """One update, with segments of several lengths, weights, and actions that were not the policy's."""
+    memory = Memory(1, m=m)
+    memory.deviates[0, ::7] = True
+    memory.trajectories.written(0, np.array([3]), np.array([-1]))  # a gap: a segment of three steps, one of one
+    acer = _acer(memory)
+    acer.update(memory.draws(12, 6))
+    batches = replace(memory.draws(1, 6), weights=np.array([[[0.5, 1.0, 2.0, 1.0, 0.7, 0.3]]]))
+    assert batches.slots is not None
+    assert batches.weights is not None
+    before = acer.state()
+    told = acer.update(batches)
+    after = acer.state()
+
+    noise_stream = stream(0, Role.NETWORKS)
+    restore_stream(noise_stream, before["streams"][0])
+    chain = memory.trajectories.around(batches.slots[0], 7)
+    pieces = [of[there] for of, there in zip(chain.slots[0], chain.present[0], strict=True)]
+    assert len({len(piece) for piece in pieces}) > 1
+    at, n = np.concatenate(pieces), sum(map(len, pieces))
+    noise = noise_stream.standard_normal((1 + SAMPLES, n, m))
+    s, action, drawn, acted, spread, reward, s_next = (
+        np.asarray(column[0, at], np.float64)
+        for column in (
+            memory.observation,
+            np.clip(memory.drawn, -1.0, 1.0),
+            memory.drawn,
+            memory.mean,
+            memory.std,
+            memory.reward,
+            memory.next_observation,
+        )
+    )
+    own = ~memory.deviates[0, at]
+
+    def net(name: str, kind: str = "online") -> Array:
+        return np.asarray(before[f"{kind}_{name}"][0, 0], np.float64)
+
+    def policy(kind: str) -> tuple[Array, Array, Array]:
+        mean, units = _out(acer._body, net("policy", kind)[:-m], s)
+        return mean, np.broadcast_to(np.log1p(np.exp(net("policy", kind)[-m:])), mean.shape), units
+
+    def advantage(a: Array) -> tuple[Array, Array]:
+        # The vector has a layer's observations, actions and bias in this order.
+        out, units = _out(acer._advantages, net("advantage"), np.concatenate((s, np.clip(a, -1.0, 1.0)), axis=-1))
+        return out[:, 0], units
+
+    (mean, std, policy_units), (average, average_std, _) = policy("online"), policy("target")
+    (value, value_units), (v_next, _) = (_out(acer._values, net("value"), x) for x in (s, s_next))
+    value, v_next = value[:, 0], v_next[:, 0]
+    sampled, *others = mean + std * noise
+    (of_action, units), (of_sampled, _) = advantage(action), advantage(sampled)
+    of_others, units_of_others = zip(*map(advantage, others), strict=True)
+    q = value + of_action - np.mean(of_others, axis=0)
+    rho = own * _ratio(_log_density(drawn, mean, std), _log_density(drawn, acted, spread))
+    q_ret, q_opc = np.zeros(n), np.zeros(n)
+    i = n
+    for piece in reversed(pieces):
+        for back, slot in enumerate(reversed(piece)):
+            i -= 1
+            if back == 0:
+                q_ret[i] = q_opc[i] = reward[i] + GAMMA * (0.0 if memory.terminated[0, slot] else v_next[i])
+                continue
+            trace = min(1.0, rho[i + 1]) ** (1.0 / m)
+            q_ret[i] = reward[i] + GAMMA * value[i + 1] + GAMMA * trace * (q_ret[i + 1] - q[i + 1])
+            q_opc[i] = reward[i] + GAMMA * value[i + 1] + GAMMA * (q_opc[i + 1] - q[i + 1])
+    first = np.cumsum([0, *map(len, pieces)])
+    places = [
+        start + piece.tolist().index(slot)
+        for start, piece, slot in zip(first, pieces, batches.slots[0, 0].tolist(), strict=False)
+    ]
+    np.testing.assert_allclose(told.td[0, 0], (q_ret - q)[places], rtol=1e-4, atol=1e-4)
+
+    rho_sampled = _ratio(_log_density(sampled, mean, std), _log_density(sampled, acted, spread))
+    correction = np.maximum(0.0, 1.0 - C / rho_sampled) * (of_sampled - np.mean(of_others, axis=0))
+    assert 0 < (correction != 0.0).sum() < n
+    g = (np.minimum(C, rho) * (q_opc - value))[:, None] * _score(drawn, mean, std)
+    g = g + correction[:, None] * _score(sampled, mean, std)
+    of_std = 1.0 / std - (average_std**2 + (average - mean) ** 2) / std**3
+    k = np.concatenate(((mean - average) / std**2, of_std), axis=-1)
+    z = _within(g, k, DELTA)
+    assert 0.0 < (z != g).any(axis=1).mean() < 1.0
+
+    share = np.repeat(batches.weights[0, 0], [len(piece) for piece in pieces]) / n
+    error = share * (q_ret - q)
+    wanted = {
+        "value": -value_units.T @ (error * (1.0 + np.minimum(1.0, rho))),
+        "advantage": -(units - np.mean(units_of_others, axis=0)).T @ error,
+        "policy": np.concatenate(
+            (
+                -(policy_units.T @ (share[:, None] * z[:, :m])).reshape(-1),
+                -(1.0 - np.exp(-std[0])) * (share[:, None] * z[:, m:]).sum(axis=0),
+            )
+        ),
+    }
+    for name, gradient in wanted.items():
+        moments = [np.asarray(state[f"adam_mean_{name}"][0, 0], np.float64) for state in (before, after)]
+        got = ((moments[1] - 0.9 * moments[0]) / 0.1)[-len(gradient) :]
+        scale = np.abs(gradient).max()
+        np.testing.assert_allclose(got / scale, gradient / scale, rtol=2e-3, atol=2e-4, err_msg=name)
+    moved = 0.9 * net("policy", "target") + 0.1 * np.asarray(after["online_policy"][0, 0], np.float64)
+    np.testing.assert_allclose(after["target_policy"][0, 0], moved, rtol=1e-5, atol=1e-7)
+
+
+def test_all_of_a_segment_is_noted() -> None:
+    memory = Memory(1)
+    acer = _acer(memory, policy_lr=0.1)
+    acer.update(memory.draws(1, 6))
+    acer.update(memory.draws(3, 6))
+    rho, drawn = memory.notes.of(0, "rho"), memory.draws(3, 6).slots
+    assert drawn is not None
+    seen = memory.trajectories.around(drawn[2], 7)
+    changed = np.flatnonzero(rho != 1.0)
+    assert set(np.unique(seen.slots[seen.present]).tolist()) <= set(changed.tolist())
+    kl, far = acer.departure()[0]
+    assert kl > 0.0
+    assert far == np.mean((rho <= 0.2) | (rho >= 5.0))
+
+
+def test_it_learns_the_best_action_and_its_value() -> None:
+    memory = Memory(1, m=1)
+    memory.terminated[:] = True
+    memory.observation[:] = 0.5
+    memory.mean[:], memory.std[:] = 0.0, 0.6
+    memory.drawn[:] = 0.6 * np.random.default_rng(0).standard_normal(memory.drawn.shape)
+    memory.reward[:] = -4.0 * (np.clip(memory.drawn[..., 0], -1.0, 1.0) - 0.3) ** 2
+    options = {"hidden": [16, 16], "batch": 16, "segment": 1, "truncation": 5.0, "divergence": 1.0}
+    acer = _acer(memory, **options, lr=2e-2, policy_lr=2e-3, tau=0.01)
+    acer.update(memory.draws(80, 16))
+    mean, std = (float(part.mean()) for part in acer.distribution(memory.observation))
+    assert 0.1 < mean < 0.4
+    assert std < 0.43  # less spread pays here
+    value = acer._value_of(acer._value.frozen, acer._inputs(memory.observation)).mean()
+    assert abs(float(value) + 4.0 * (std**2 + (mean - 0.3) ** 2)) < 0.2

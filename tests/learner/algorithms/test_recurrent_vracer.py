@@ -1,0 +1,143 @@
+"""V-RACER with cells: windows, acting from step to step, and what only memory can learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.learner.algorithms import Recurrent
+from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
+from onrig.learner.export import export_recurrent_policy
+from onrig.learner.lstm import step, zero_memory
+from onrig.learner.trials.acting import Remembering
+from onrig.runtime.policy.contract import GAUSSIAN, contract_for
+from onrig.runtime.policy.session import PolicySession
+from tests.learner.algorithms.hosts import CAPACITY, EPISODE, WINDOW, Memory, host
+
+
+def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> RecurrentVracer:
+    recurrent = {"units": [8, 4], "window": WINDOW}
+    made = host(memory, {"algorithm": "vracer", "recurrent": recurrent, **section}, refer)
+    assert isinstance(made, RecurrentVracer)
+    return made
+
+
+def _acting(vracer: object) -> Remembering:
+    assert isinstance(vracer, Recurrent)
+    return Remembering(vracer, (1, 1))
+
+
+def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
+    """Of the last of some states (T, n), from nothing before the first."""
+    blocks, layout = vracer._network.frozen[:-1], vracer._body
+    memory = zero_memory(layout, blocks, 4)
+    for state in states:
+        outputs, memory = step(layout, blocks, vracer._inputs(state[None, None])[0], memory)
+    return float(outputs[0, 0, 0])
+
+
+def test_experiences_and_where_they_lead_are_valued_from_the_steps_before_them_in_the_window() -> None:
+    memory = Memory(1, terminates=False)
+    vracer = _vracer(memory, lr=1e-12)
+    vracer.update(memory.draws(1, 8))
+    columns = memory.notes.state()
+    for slot in (0, 2, 9, 10, 37):
+        first = max(slot - slot % EPISODE, slot - WINDOW + 1)
+        seen = memory.observation[0, first : slot + 1]
+        assert columns["value"][0, slot] == pytest.approx(_value(vracer, seen), abs=1e-6)
+        # The steps that led here are one fewer where the window was full.
+        ahead = np.concatenate((seen[-WINDOW + 1 :], memory.next_observation[0, slot : slot + 1]))
+        assert columns["end_value"][0, slot] == pytest.approx(_value(vracer, ahead), abs=1e-6)
+
+
+def test_actions_of_the_present_policy_have_a_ratio_of_one_where_the_window_holds_the_episode() -> None:
+    memory = Memory(1)
+    memory.window = EPISODE
+    vracer = _vracer(memory, {"standardise": False}, lr=1e-12, recurrent={"units": [8], "window": EPISODE})
+    acting = _acting(vracer)
+    for slot in range(CAPACITY):
+        if slot % EPISODE == 0:
+            acting.begin(np.ones((1, 1), np.bool_))
+        mean, std = acting(memory.observation[:, [slot]])
+        memory.mean[:, slot], memory.std[:, slot] = mean[:, 0], std[:, 0]
+        memory.drawn[:, slot] = mean[:, 0] + 0.3 * std[:, 0]
+    slots = np.arange(CAPACITY)[None]
+    for k in range(0, CAPACITY, 8):
+        vracer.update(memory.gather(slots[None, :, k : k + 8]))
+    np.testing.assert_allclose(memory.notes.of(0, "rho"), 1.0, atol=1e-5)
+    np.testing.assert_allclose(memory.notes.of(0, "kl"), 0.0, atol=1e-5)
+    # Without what was before it an action is not as likely.
+    memory.window = 1
+    vracer.update(memory.gather(slots[None, :, 2:10]))
+    assert np.abs(memory.notes.of(0, "rho")[2:10] - 1.0).min() > 1e-5
+
+
+def test_it_learns_what_only_memory_can_tell() -> None:
+    """The best action is the observation one step before; the present one is always 0."""
+    memory = Memory(1, n=1, m=1)
+    rng = np.random.default_rng(0)
+    memory.observation[0, :, 0] = np.where(np.arange(CAPACITY) % 2, 0.0, rng.choice((-1.0, 1.0), CAPACITY))
+    memory.mean[:], memory.std[:] = 0.0, 0.45
+    memory.drawn[:] = 0.45 * rng.standard_normal(memory.drawn.shape)
+    memory.terminated[:] = True
+    before = memory.observation[0, :-1, 0]
+    memory.reward[0, 1:] = -((memory.drawn[0, 1:, 0] - 0.6 * before) ** 2)
+    vracer = _vracer(memory, {"standardise": False, "far_share": 0.4}, lr=1e-2, recurrent={"units": [8], "window": 2})
+    memory.window = 2
+    odd = np.arange(1, CAPACITY, 2)
+    slots = np.stack([np.random.default_rng(k).permutation(odd)[None, :8] for k in range(150)])
+    vracer.update(memory.gather(slots))
+    told = {}
+    for signal in (-1.0, 1.0):
+        acting = _acting(vracer)
+        acting(np.full((1, 1, 1), signal))
+        told[signal] = float(acting(np.zeros((1, 1, 1)))[0][0, 0, 0])
+    assert told[1.0] > 0.2 > -0.2 > told[-1.0]
+
+
+def test_its_model_remembers_as_it_does_itself() -> None:
+    memory = Memory(1)
+    memory.observation[:] = 0.3 + 0.5 * memory.observation
+    vracer = _vracer(memory, {})
+    vracer.update(memory.draws(20, 8))
+    rig = Rig(
+        name="bench",
+        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(3)),
+        actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
+        observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(3)),
+    )
+    contract = contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
+    session = PolicySession(export_recurrent_policy(vracer.actor_layers(0), vracer.actor_std(0), contract))
+    assert session.noise is not None
+    assert session.hidden is not None
+    session.noise.fill(0.5)
+    acting = _acting(vracer)
+    for normalised in np.random.default_rng(2).uniform(-1.5, 1.5, (30, 3)):
+        session.observation[0] = 1.0 + 3.0 * normalised
+        session.run()
+        session.hidden[:] = session.hidden_out
+        mean, std = (part[0, 0] for part in acting(normalised[None, None]))
+        np.testing.assert_allclose(session.distribution, (mean, std, mean + 0.5 * std), atol=2e-5)
+    with pytest.raises(ValueError, match="the contract's behaviour is 'deterministic'"):
+        export_recurrent_policy(
+            vracer.actor_layers(0),
+            vracer.actor_std(0),
+            contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0),
+        )
+
+
+def test_its_cells_keep_what_they_have_from_the_start_and_experiences_must_come_with_their_past() -> None:
+    memory = Memory(1)
+    vracer = _vracer(memory)
+    biases = [bias for _, bias in vracer.actor_layers(0)[:-1]]
+    for bias in biases:
+        assert bias.reshape(4, -1).mean(axis=1).tolist() == [0.0, 1.0, 0.0, 0.0]
+    memory.window = 0
+    with pytest.raises(ValueError, match="with the steps before them"):
+        vracer.update(memory.draws(1, 8))
+    assert torch.equal(vracer._network.flat, _vracer(Memory(1))._network.flat)
