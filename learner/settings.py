@@ -75,6 +75,11 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
         return frozenset({Signal.TD_ERROR} | targets | apart)
 
     @property
+    def note_bytes(self) -> float:
+        """Bytes that the algorithm notes beside each experience."""
+        return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
+
+    @property
     def klper_settings(self) -> KlperSettings:
         """Options of KLPER."""
         return KlperSettings() if self.klper is UNSET else self.klper

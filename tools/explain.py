@@ -17,6 +17,7 @@ from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.task import Task, episode_steps
+from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.terminal import Table
 
@@ -240,6 +241,7 @@ def _learning(config: RunConfig) -> Table:
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
+        ("its learner", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
         *_altered(config.selection),
         ("updates", *_updates(config, learner)),
         ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
