@@ -122,7 +122,8 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         message = f"a memory of {selection.capacity} experiences is smaller than a batch of {learner.batch}"
         yield "selection.capacity", message
     yield from strategy_problems(learner, selection.strategy)
-    learning = msgspec.structs.replace(learner, updates_per_episode=1, updates_per_transition=None)
+    each = None if on_policy else 1
+    learning = msgspec.structs.replace(learner, updates_per_episode=each, updates_per_transition=None)
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
 
 
