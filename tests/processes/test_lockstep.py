@@ -114,8 +114,10 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
             "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
             "updates_per_episode: 25}",
         ),
+        # A batch is whole after every third episode, a checkpoint comes after every second one.
+        ("pendulum", "{algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], depth: 2, draw: uniform}}"),
     ],
-    ids=["vracer", "acer", "recurrent"],
+    ids=["vracer", "acer", "recurrent", "half a batch"],
 )
 def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
     tmp_path: Path, config: str, learner: str

@@ -242,3 +242,15 @@ def test_bars_place_limits_in_normalised_units() -> None:
     assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
     assert velocity.stretches[1:] == [("it keeps control once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)
+
+
+def test_batches_of_a_policy_are_counted_in_whole_episodes_in_lockstep(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "pendulum", "--explain", "--set", "exploration={process: own}", "--set"]
+    assert main([*words, "learner={algorithm: ppo, ppo: {depth: 2}}"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "after 2048 experiences of a policy, 152 more are left out 45 batches in the run" in out
+    assert "replay ratio 20" in out
+    assert main([*words, "learner={algorithm: trpo, trpo: {steps: 2000, batch: 80}}"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "after 2000 experiences of a policy 50 batches in the run" in out
+    assert "replay ratio 5" in out
