@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from onrig.learner.algorithms import (
     Attending,
     Behaviour,
     Exportable,
+    Filtering,
     Gaussian,
     Minibatches,
     Recurrent,
@@ -28,6 +29,7 @@ from onrig.learner.algorithms import (
     algorithm_for,
     level_values,
 )
+from onrig.learner.algorithms.on_policy import OnPolicy
 from onrig.learner.export import (
     export_discrete_policy,
     export_gaussian_policy,
@@ -36,6 +38,7 @@ from onrig.learner.export import (
 )
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
+from onrig.learner.policy_batches import PolicyBatches
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import replace_own_file
@@ -77,6 +80,8 @@ class Agent:
         if isinstance(self._algorithm, Attending):
             self._notes = Notes(1, mirror.storage.capacity)
             self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
+        size = settings.selected.batch_steps
+        self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._fresh_sampler()
         self._seen = 0
         self._memory = b""
@@ -116,6 +121,12 @@ class Agent:
             self._notes.clear()
         self._sampler, self._seen = self._fresh_sampler(), 0
 
+    @property
+    def batches(self) -> PolicyBatches:
+        """What an on-policy algorithm learns from, instead of minibatches of the memory."""
+        assert self._batches is not None
+        return self._batches
+
     def _age(self, slots: Slots) -> NDArray[np.float64]:
         storage, config = self._mirror.storage, self._config
         steps = episode_steps(config.task, config.rate_hz)
@@ -144,6 +155,8 @@ class Agent:
         known = self._mirror.storage.inserted if memory == self._memory else restored
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._start_over()
+        if self._batches is not None:
+            self._batches.returned(known)
         self._memory = memory
 
     def catch_up(self) -> None:
@@ -176,6 +189,13 @@ class Agent:
             told = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
             yield Replayed(slots, generations, told)
 
+    def learn_from_batches(self) -> Iterator[None]:
+        """Learn from the batches that are whole, one at a time."""
+        algorithm = cast(OnPolicy, self._algorithm)
+        for batch, first in self.batches.whole():
+            algorithm.learn(batch, 1.0 - float(self._age(np.array([first]))[0]))
+            yield
+
     def export(self, run_id: str) -> bytes:
         """Policy as ONNX bytes, with the next policy id of the rig.
 
@@ -201,6 +221,8 @@ class Agent:
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
         if self._notes is not None:
             state |= {f"notes/{k}": v for k, v in self._notes.state().items()}
+        if self._batches is not None:
+            state |= {f"batches/{k}": v for k, v in self._batches.state().items()}
         state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         archive = io.BytesIO()
@@ -217,6 +239,8 @@ class Agent:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             self._algorithm.restore(within(state, self._prefix))
+            if self._batches is not None:
+                self._batches.restore(within(state, "batches/"))
             self.policies, self.handled, self._seen = (int(state[k]) for k in ("policies", "handled", "seen"))
             self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
@@ -287,6 +311,9 @@ def _exports_of(algorithm: Algorithm) -> tuple[str, Callable[[PolicyContract], b
         if isinstance(algorithm, Recurrent):
             return GAUSSIAN, lambda contract: export_recurrent_policy(layers(), std(), contract)
         return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, bounded=bounded)
+    if isinstance(algorithm, Filtering):
+        std, seen = partial(algorithm.actor_std, 0), partial(algorithm.actor_filter, 0)
+        return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, units="Tanh", seen=seen())
     if isinstance(algorithm, Spreading):
         spread = partial(algorithm.actor_spread, 0)
         return SQUASHED_GAUSSIAN, lambda contract: export_policy(layers(), contract, spread())

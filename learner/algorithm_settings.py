@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,6 +17,8 @@ from onrig.learner.sampler_settings import Hidden
 class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
 
+    note_bytes: ClassVar[float] = 9.0
+    """Bytes that it notes beside each experience."""
     rules: Literal["both", 1, 2, "none"] = "both"
     """1: no gradient from far experiences.  2: the KL divergence's is mixed in.  With ``none`` replay is plain, and the
     distance from the policies that acted is still measured."""
@@ -214,6 +216,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
     implementation = under_refer = "vracer:Vracer"
+    note_bytes = 21.0
     recurrent_implementation = "recurrent_vracer:RecurrentVracer"
     follows_episodes = True
     hidden: Hidden = (128, 128)

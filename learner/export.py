@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from onrig.learner.algorithms import Spread
+from onrig.learner.algorithms import InputFilter, Spread
 from onrig.runtime.policy.contract import (
     DETERMINISTIC,
     GAUSSIAN,
@@ -63,15 +63,22 @@ def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | Non
 
 
 def export_gaussian_policy(
-    layers: Layers, std: NDArray[np.floating], contract: PolicyContract, *, bounded: bool
+    layers: Layers,
+    std: NDArray[np.floating],
+    contract: PolicyContract,
+    *,
+    bounded: bool = False,
+    units: str = "Softsign",
+    seen: InputFilter | None = None,
 ) -> bytes:
     """Build the ONNX model of a Gaussian whose draw is clipped to [-1, 1], with the ports of that behaviour.
 
-    ``layers`` are those of its mean, softsign between them, a tanh at the end if it is ``bounded``; ``std`` (m,) is the
-    same in all states.  Raises ValueError when the layers do not fit the contract.
+    ``layers`` are those of its mean, behind ``seen`` if it is given, ``units`` (an operator of ONNX) between them, a
+    tanh at the end if it is ``bounded``; ``std`` (m,) is the same in all states.  Raises ValueError when the layers do
+    not fit the contract.
     """
     graph, m = _Graph(), len(contract.actions)
-    mean = graph.network(layers, contract, m, "linear" if bounded else "mean", units="Softsign")
+    mean = graph.network(layers, contract, m, "linear" if bounded else "mean", units=units, seen=seen)
     if bounded:
         mean = graph.add("Tanh", [mean], "mean")
     graph.gaussian(mean, std, contract)
@@ -151,8 +158,7 @@ class _Graph:
             raise ValueError(f"the contract's behaviour is {contract.behaviour!r}, the actor's is not")
         self.add("Identity", [self.constant("spread", std[None])], "std")
         self.add("Add", [mean, self.add("Mul", ["std", NOISE], "deviation")], "drawn")
-        ends = [self.constant(name, np.array(end)) for name, end in (("least", -1.0), ("most", 1.0))]
-        self.scaled(self.add("Clip", ["drawn", *ends], "clipped"), contract)
+        self.scaled(self.clipped("drawn", "clipped", least=-1.0, most=1.0), contract)
 
     def scaled(self, value: str, contract: PolicyContract) -> None:
         """Map actions on [-1, 1] to SI units."""
@@ -163,17 +169,47 @@ class _Graph:
                 output = f"times_{name}" if op == "Mul" else f"plus_{name}"
                 value = self.add(op, [value, self.constant(name, array)], output, named=False)
 
-    def network(self, layers: Layers, contract: PolicyContract, outputs: int, name: str, *, units: str = "Relu") -> str:
-        """Add a network from the observation (SI) to linear outputs; ValueError when its layers do not fit."""
+    def clipped(self, value: str, output: str, **ends: float) -> str:
+        """Clip to two ends, the lower one first, by the names of their constants."""
+        names = [self.constant(name, np.array(end)) for name, end in ends.items()]
+        return self.add("Clip", [value, *names], output)
+
+    def standardised(self, seen: InputFilter, contract: PolicyContract) -> str:
+        """Add the filter of the observation (SI); returns its output."""
+        centre, half_range = _centre_and_half_range(contract.observations)
+        scale = 1.0 / (half_range * seen.std)
+        shift = -(centre / half_range + seen.mean) / seen.std
+        scaled = self.add("Mul", [INPUT_NAME, self.constant("filter_scale", scale)], "filter_scaled")
+        moved = self.add("Add", [scaled, self.constant("filter_shift", shift)], "filter_moved")
+        return self.clipped(moved, "filtered", filter_least=-seen.cut, filter_most=seen.cut)
+
+    def network(
+        self,
+        layers: Layers,
+        contract: PolicyContract,
+        outputs: int,
+        name: str,
+        *,
+        units: str = "Relu",
+        seen: InputFilter | None = None,
+    ) -> str:
+        """Add a network from the observation (SI) to linear outputs; ValueError when its layers do not fit.
+
+        Its first layer takes the observation normalised, or as ``seen`` standardises it.
+        """
         n = len(contract.observations)
         widths = [n, *(len(bias) for _, bias in layers)]
         shapes = [weight.shape for weight, _ in layers]
         if not layers or widths[-1] != outputs or shapes != list(itertools.pairwise(widths)):
             raise ValueError(f"layers of shape {shapes} do not lead from {n} observations to {outputs} outputs")
-        centre, half_range = _centre_and_half_range(contract.observations)
-        first = layers[0][0] / half_range[:, None]
-        value = INPUT_NAME
-        for i, (weight, bias) in enumerate([(first, layers[0][1] - centre @ first), *layers[1:]]):
+        if seen is None:
+            centre, half_range = _centre_and_half_range(contract.observations)
+            weight, bias = layers[0]
+            first = weight / half_range[:, None]
+            value, layers = INPUT_NAME, [(first, bias - centre @ first), *layers[1:]]
+        else:
+            value = self.standardised(seen, contract)
+        for i, (weight, bias) in enumerate(layers):
             if i:
                 value = self.add(units, [value], f"unit{i - 1}")
             names = [value, self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,6 +10,10 @@ import msgspec
 from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, LogStd
 from onrig.learner.sampler_settings import Hidden
+from onrig.runtime.explore.settings import OwnNoise
+from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
 
 Steps = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -49,6 +54,11 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """K."""
         return self.actors
 
+    @property
+    def replays(self) -> int:
+        """How often each experience is learned from, on average."""
+        return 1
+
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """PPO with a clipped objective (Schulman et al. 2017), and PPO-ER: the defaults are those of Han and Sung 2017.
@@ -58,7 +68,6 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     implementation = "ppo:Ppo"
     stochastic = True
-    on_rig = False
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """L: last batches in the replay memory, the present one included."""
     draw: Literal["permutation", "uniform"] = "permutation"
@@ -78,13 +87,17 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """Norm to which a gradient is cut."""
     adam_eps: Positive = 1e-5
 
+    @property
+    def replays(self) -> int:
+        """T L."""
+        return self.epochs * self.depth
+
 
 class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """TRPO (Schulman et al. 2015); the defaults are those of OpenAI's baselines for MuJoCo."""
 
     implementation = "trpo:Trpo"
     stochastic = True
-    on_rig = False
     hidden: Hidden = (32, 32)
     steps: Steps = 1024
     gae_lambda: Share = 0.98
@@ -100,6 +113,11 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     value_epochs: Count = 5
     value_lr: Positive = 1e-3
 
+    @property
+    def replays(self) -> int:
+        """By the value; by the policy once."""
+        return self.value_epochs
+
 
 def batch_problems(config: OnPolicyConfig) -> list[tuple[str, str]]:
     """Sizes that do not go into one another, as (path, message) pairs."""
@@ -112,3 +130,42 @@ def batch_problems(config: OnPolicyConfig) -> list[tuple[str, str]]:
         if size % config.actors:
             problems.append((at, f"expected a multiple of the {config.actors} actors, got {size}"))
     return problems
+
+
+def gathering_problems(name: str, config: OnPolicyConfig, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
+    """List (path, message) of what keeps a rig from gathering the batches of an algorithm of this name.
+
+    ``capacity``: experiences in the memory; 0 if that is not valid.
+    """
+    selection, section = run.selection, f"learner.{name}"
+    if config.actors != 1:
+        yield f"{section}.actors", f"a rig is one actor: leave it out, got {config.actors}"
+    if config.truncations != "bootstrap":
+        yield f"{section}.truncations", "chains also end where experiences are missing: expected 'bootstrap'"
+    if selection.write_probability < 1.0:
+        yield "selection.write_probability", f"{name} follows episodes step by step: leave it out"
+    if selection.intervened != "keep":
+        message = f"{name} learns nothing from actions that are not its policy's, but its values follow them"
+        yield "selection.intervened", f"{message}: leave it out"
+    if isinstance(run.exploration, OwnNoise) and _least(run.exploration) < 1.0:
+        yield "exploration.amplitude", f"{name} learns nothing from actions with reduced noise: leave it out"
+    try:
+        strategy = parse_strategy(selection.strategy)
+    except ValueError:  # reported as a finding of its own
+        return
+    if strategy.retention not in ("FIFO", "FULL") or strategy.sampling != "Uniform":
+        message = f"{name} learns from the last experiences in their order, and draws from its batches itself"
+        yield "selection.strategy", f"{message}: expected FIFO[Uniform], got {strategy}"
+        return
+    needed = config.steps + episode_steps(run.task, run.rate_hz) - 1
+    if 0 < capacity < needed:
+        at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
+        message = f"a batch of {config.steps} and the rest of its last episode are up to {needed} experiences"
+        yield f"selection.{at}", f"{message}, the memory holds {capacity}: give it as many"
+
+
+def _least(exploration: OwnNoise) -> float:
+    """Smallest amplitude of the schedules."""
+    amplitude = exploration.amplitude
+    schedules = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
+    return min((value for points in schedules for _, value in points), default=1.0)

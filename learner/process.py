@@ -106,6 +106,13 @@ class LearnerProcess:
         if self._link.mirror is not None:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
+        if self._agent_there is not None and self._settings.selected.batch_steps:
+            told = self._agent_there.batches
+            said = f"{told.learned} batches learned from, {told.deviating} of their experiences of other actions than"
+            said += f" the policy's; {told.left_out} experiences left out"
+            report(
+                NAME, "event", said, batches=told.learned, deviating=told.deviating, experiences_left_out=told.left_out
+            )
         self._offering.sum_up()
 
     def _catch_up(self, attached: Attached) -> Rows:
@@ -169,8 +176,14 @@ class LearnerProcess:
                 self._offer()
             self._tell_done(agent.handled)
         else:
-            # New networks must catch up on their predecessor's data before they act.
             agent.handled = max(0, attached.done) if self._lockstep else attached.closed
+            if self._settings.selected.batch_steps:
+                report(NAME, "warning", "no saved state: the policy starts anew")
+                agent.batches.begin_here()
+                self._offer()
+                self._conclude(agent.handled)
+                return
+            # New networks must catch up on their predecessor's data before they act.
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
             report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
             agent.catch_up()
@@ -185,6 +198,9 @@ class LearnerProcess:
         agent, settings = self._agent, self._settings
         if self._offering.due:
             self._offer()
+        if settings.selected.batch_steps:
+            self._learn_from_batches(rows)
+            return
         if settings.updates_per_transition is not None:
             self._learn_continuously(rows)
             return
@@ -214,6 +230,29 @@ class LearnerProcess:
         if rows.closed > agent.handled:
             self._offer()
             self._conclude(rows.closed)
+
+    def _learn_from_batches(self, rows: Rows) -> None:
+        """Learn from each batch as soon as it is whole; in lockstep at the end of an episode, where policies change."""
+        agent = self._agent
+        for episode in range(agent.handled + 1, rows.closed + 1) if self._lockstep else ():
+            self._confirm(episode)
+            agent.catch_up()
+            self._take_batches()
+            self._conclude(episode)
+        if not self._lockstep:
+            self._take_batches()
+            if rows.closed > agent.handled:
+                self._conclude(rows.closed)
+
+    def _take_batches(self) -> None:
+        agent = self._agent
+        before, start = agent.updates, time.perf_counter()
+        for _ in agent.learn_from_batches():
+            self._show_life()
+        if agent.updates > before:
+            self._busy_s += time.perf_counter() - start
+            self._done_here += agent.updates - before
+            self._offer()
 
     def _confirm(self, episode: int) -> None:
         assert self._link.mirror is not None

@@ -75,6 +75,11 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
         return frozenset({Signal.TD_ERROR} | targets | apart)
 
     @property
+    def note_bytes(self) -> float:
+        """Bytes that the algorithm notes beside each experience."""
+        return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
+
+    @property
     def klper_settings(self) -> KlperSettings:
         """Options of KLPER."""
         return KlperSettings() if self.klper is UNSET else self.klper
@@ -113,6 +118,11 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
         problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
     elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
         problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))
+    if settings.selected.batch_steps:
+        for at in ("updates_per_episode", "updates_per_transition"):
+            if getattr(settings, at) is not None:
+                problems.append((at, f"{settings.algorithm} learns from each batch of its policies: leave it out"))
+        return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))
     if lockstep and settings.updates_per_transition is not None:

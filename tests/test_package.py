@@ -85,7 +85,9 @@ def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: 
 
 
 def test_a_run_where_its_user_has_files_of_our_names(installed: Path, desk: Path) -> None:
-    out = in_folder(desk, installed / "onrig", "run", "pendulum", "--set", "episodes=2", "--run-dir", "run")
+    short = ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=5")
+    settings = [word for setting in short for word in ("--set", setting)]
+    out = in_folder(desk, installed / "onrig", "run", "pendulum", "--run-dir", "run", *settings)
     assert "data complete" in out
     assert len((desk / "run" / "episodes.csv").read_text().splitlines()) >= 3
     in_folder(desk, installed / "onrig", "replay", "run")

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
@@ -16,6 +17,7 @@ from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.task import Task, episode_steps
+from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
 from onrig.tools.terminal import Table
 
@@ -54,7 +56,10 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 
 
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
-    """Mean number of replays per experience: batch size times updates over experiences written."""
+    """Mean number of replays per experience: batch size times updates over experiences written; on-policy, of those
+    in batches."""
+    if isinstance(learner.selected, OnPolicyConfig):
+        return float(learner.selected.replays)
     if learner.updates_per_transition is not None:
         return learner.batch * learner.updates_per_transition
     written = episode_steps(config.task, config.rate_hz) * config.selection.write_probability
@@ -230,27 +235,40 @@ def _learning(config: RunConfig) -> Table:
     beside = f", and {strategy.keeper.holds}" if strategy.keeper.holds else ""
     chosen = learner.selected
     rates = [f"{name} {getattr(chosen, name):g}" for name in _RATES if hasattr(chosen, name)]
-    if learner.updates_per_transition is not None:
-        rate, total = f"{learner.updates_per_transition:g} per experience", config.episodes * steps
-        total = round(total * config.selection.write_probability)
-        updates = round(total * learner.updates_per_transition)
-    else:
-        per_episode = learner.updates_per_episode or 0
-        rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
     horizon = 1.0 / (1.0 - chosen.gamma)
     budget = config.selection.capacity_bytes
     within = "" if budget is None else f", within {budget / 1e6:.3g} MB"
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
+        ("its learner", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
         *_altered(config.selection),
-        ("updates", rate, f"{updates} in the run, batches of {chosen.batch}"),
+        ("updates", *_updates(config, learner)),
         ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
         ("network", chosen.size, ", ".join((learner.algorithm.upper(), *rates))),
         ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {chosen.gamma:g}"),
         ("reward scale", f"{chosen.reward_scale:g}", "factor on every reward in learning"),
     )
     return Table("learning", (), rows)
+
+
+def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
+    """When updates happen, and how many in the run."""
+    steps, chosen = episode_steps(config.task, config.rate_hz), learner.selected
+    total = config.episodes * steps
+    if isinstance(chosen, OnPolicyConfig):
+        # In lockstep a policy acts to the end of an episode.
+        each = steps * -(-chosen.steps // steps) if config.lockstep else chosen.steps
+        left_out = f", {each - chosen.steps} more are left out" if each > chosen.steps else ""
+        when = f"after {chosen.steps} experiences of a policy{left_out}"
+        return when, f"{total // each} batches in the run, minibatches of {chosen.batch}"
+    if learner.updates_per_transition is not None:
+        rate = f"{learner.updates_per_transition:g} per experience"
+        updates = round(round(total * config.selection.write_probability) * learner.updates_per_transition)
+    else:
+        per_episode = learner.updates_per_episode or 0
+        rate, updates = f"{per_episode} after each episode", config.episodes * per_episode
+    return rate, f"{updates} in the run, batches of {chosen.batch}"
 
 
 def policy_table(config: RunConfig) -> Table:

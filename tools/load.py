@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from onrig.learner.on_policy_settings import OnPolicyConfig, gathering_problems
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
@@ -112,6 +113,9 @@ def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     learner = msgspec.convert(config.learner, LearnerSettings)
     for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
+    if isinstance(learner.selected, OnPolicyConfig) and learns:
+        for at, message in gathering_problems(learner.algorithm, learner.selected, config, _capacity(config)):
+            yield path_steps(at), f"{message} at {at}"
     problem = process_problem(learner, config.exploration)
     if problem is not None and (learns or learner.algorithm != LearnerSettings().algorithm):
         at, message = problem

@@ -237,6 +237,31 @@ class Gaussian(Exportable, Protocol):
         ...
 
 
+class InputFilter(NamedTuple):
+    """How normalised observations are standardised before a network sees them."""
+
+    mean: NDArray[np.floating]
+    """(n,)"""
+    std: NDArray[np.floating]
+    """(n,)"""
+    cut: float
+    """Standard deviations at which they are cut."""
+
+
+@runtime_checkable
+class Filtering(Exportable, Protocol):
+    """An algorithm whose policy is a Gaussian with a mean that nothing bounds, its draws clipped to [-1, 1];
+    ``actor_layers`` lead from standardised observations to its mean by tanh units."""
+
+    def actor_std(self, trial: int) -> NDArray[np.floating]:
+        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
+        ...
+
+    def actor_filter(self, trial: int) -> InputFilter | None:
+        """Copy out how one trial's observations are standardised; None if they are not."""
+        ...
+
+
 @runtime_checkable
 class Recurrent(Gaussian, Protocol):
     """A Gaussian that goes by its episode; ``policy`` and ``distribution`` are those of an episode's first step.

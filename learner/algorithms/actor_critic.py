@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import State
+from onrig.learner.algorithms import InputFilter, State
 from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.returns import generalised_advantages
 from onrig.learner.autograd import Blocks, states, tanh_outputs
-from onrig.learner.networks import Layer, Layout, actor_layout
+from onrig.learner.networks import Layer, Layout, actor_layout, split_layers
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
 
@@ -92,6 +92,10 @@ class Filter:
     def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
         """Standardise observations (S, R, n), cut to 5 deviations."""
         return np.clip((observation - self._mean) / self._std, -FILTER_CUT, FILTER_CUT)
+
+    def of_trial(self, trial: int) -> InputFilter:
+        """Copy one trial's out."""
+        return InputFilter(self._mean[trial, 0].copy(), self._std[trial, 0].copy(), FILTER_CUT)
 
     def state(self) -> State:
         """Copy of the sums."""
@@ -167,6 +171,10 @@ class ActorCritic(ABC):
     def _value_blocks(self) -> Blocks:
         """Blocks of ``value_layout``, without gradients."""
 
+    @abstractmethod
+    def _policy_vectors(self) -> NDArray[np.floating]:
+        """Parameters of ``policy_layout``, (S, P)."""
+
     def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
         """Prepared states (S, rows, cols) of observations (S, R, n)."""
         return states(self._filter(observation) if self._common.filter else observation, self._dtype)
@@ -198,6 +206,21 @@ class ActorCritic(ABC):
         drawn: NDArray[np.floating] = mean + std * noise.astype(np.float32)
         return drawn
 
+    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer, tanh between them."""
+        config = self._common
+        mean = actor_layout(self._filter.total.shape[1], self._m, config.hidden)
+        return split_layers(mean, self._policy_vectors()[trial])
+
+    def actor_std(self, trial: int) -> NDArray[np.floating]:
+        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
+        std: NDArray[np.floating] = np.exp(self._policy_vectors()[trial, -self._m :])
+        return std
+
+    def actor_filter(self, trial: int) -> InputFilter | None:
+        """Copy out how one trial's observations are standardised; None if they are not."""
+        return self._filter.of_trial(trial) if self._common.filter else None
+
     def _freeze(self, batch: PolicyBatch) -> Frozen:
         """Statistics of a batch under the present policies; ValueError for one of another size."""
         config, (S, K, T) = self._common, batch.reward.shape
@@ -208,9 +231,11 @@ class ActorCritic(ABC):
         self._filter.add(seen)
         x = self._inputs(seen)
         with torch.no_grad():
-            mean, std = self._distribution(self._policy_blocks, x)
-            drawn = torch.tensor(batch.drawn.reshape(S, K * T, -1), dtype=self._dtype)
-            log_pi = log_density(drawn, mean[:, : K * T], std[:, : K * T]).numpy().reshape(S, K, T)
+            log_pi = batch.log_pi
+            if log_pi is None:
+                mean, std = self._distribution(self._policy_blocks, x)
+                drawn = torch.tensor(batch.drawn.reshape(S, K * T, -1), dtype=self._dtype)
+                log_pi = log_density(drawn, mean[:, : K * T], std[:, : K * T]).numpy().reshape(S, K, T)
             after = self._inputs(batch.next_observation.reshape(S, K * T, -1))
             value, next_value = (
                 tanh_outputs(self._value_blocks, at)[:, : K * T, 0].double().numpy().reshape(S, K, T)

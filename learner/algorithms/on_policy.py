@@ -31,6 +31,9 @@ class PolicyBatch(NamedTuple):
     """(S, K, T)"""
     truncated: NDArray[np.bool_]
     """(S, K, T): the chain ends here without a terminal state."""
+    log_pi: NDArray[np.floating] | None = None
+    """ln pi(a|s) of the policy that acted, where it was recorded, infinite where its action was not what was applied:
+    an importance ratio of 0, so that policies learn nothing from it.  (S, K, T); None for that of present policies."""
 
 
 @runtime_checkable

@@ -60,7 +60,7 @@ class Ppo(ActorCritic):
         self.config: Final = config
         policy = policy_layout(n_observations, n_actions, config.hidden)
         value = value_layout(n_observations, config.hidden)
-        self._policy_layers = len(policy.layers)
+        self._policy_layers, self._policy_size = len(policy.layers), policy.n_parameters
         vectors = [
             np.concatenate(
                 (
@@ -90,6 +90,9 @@ class Ppo(ActorCritic):
     @property
     def _value_blocks(self) -> Blocks:
         return self._nets.frozen[self._policy_layers :]
+
+    def _policy_vectors(self) -> NDArray[np.floating]:
+        return self._nets.vectors()[:, 0, : self._policy_size]
 
     @property
     def _standardises(self) -> bool:

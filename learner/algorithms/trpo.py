@@ -105,6 +105,9 @@ class Trpo(ActorCritic):
     def _value_blocks(self) -> Blocks:
         return self._critic.frozen
 
+    def _policy_vectors(self) -> NDArray[np.floating]:
+        return self._actor.vectors()[:, 0]
+
     def learn(self, batch: PolicyBatch, left: float) -> None:
         """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
         frozen = flattened(self._freeze(batch))
@@ -126,14 +129,15 @@ class Trpo(ActorCritic):
             return ratio * advantage
 
         N = log_pi.shape[1]
-        gradient = self._vectors(torch.autograd.grad(gains(self._actor.online).sum() / N, self._actor.online))
+        present = gains(self._actor.online)
+        before = present.detach().double().numpy().mean(axis=1)
+        gradient = self._vectors(torch.autograd.grad(present.sum() / N, self._actor.online))
         few = x[:, :: config.fisher_every]
         product = self.fisher_product(few[:, : few.shape[1] // WIDTH * WIDTH])
         full = step_of_divergence(product, conjugate_gradients(product, gradient, config.cg_steps), config.max_kl)
 
         with torch.no_grad():
             old = self._distribution(self._actor.frozen, x)
-        before = advantage.double().numpy().mean(axis=1)
         start = self._actor.vectors()[:, 0].astype(np.float64)
         taken, waiting = start.copy(), np.ones(S, np.bool_)
         for halving in range(config.halvings):

@@ -116,8 +116,8 @@ class Memories:
         self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
         selected = kept.setting.options.selected
         self._successors, self._window = selected.successors, selected.window
-        follows = self._successors > 1 or selected.follows_episodes
-        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if follows else None
+        links = selected.needs_links
+        self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if links else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
         self._episode: NDArray[np.int64] = np.zeros(len(seeds), np.int64)

@@ -34,7 +34,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
-    if settings.updates_per_episode is None:
+    if settings.updates_per_episode is None and not settings.selected.batch_steps:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
         able = algorithms_where(lambda section: not section.single_action)

@@ -97,6 +97,7 @@ def test_retention_sampler_and_algorithm_train_side_by_side(extended: Path, tmp_
 
 
 def test_all_of_them_drive_a_rig(extended: Path, tmp_path: Path) -> None:
-    settings = ("learner.algorithm=twin_ddpg", "selection.strategy=Rand[CER]", "selection.capacity=300", "episodes=3")
+    strategy = ("selection.strategy=Rand[CER]", "selection.capacity=100")
+    settings = ("learner.algorithm=twin_ddpg", *strategy, "episodes=3", "task.episode_s=1")
     words = [word for setting in settings for word in ("--set", setting)]
     assert "data complete" in onrig(extended, tmp_path, "run", "oscillator", "--run-dir", "run", *words)

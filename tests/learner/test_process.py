@@ -9,6 +9,7 @@ import pytest
 
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import Connection, LearnerProcess
+from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.messages import Accepted, Attached, Done, Offer, ReplyMessage, RequestMessage, Rows, Verdict
 from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.memory.storage import Storage
@@ -39,13 +40,15 @@ class Rig:
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         upto = self._ends.pop(0) if wait_ms and self._ends else self.memory.inserted
         while self.memory.inserted < upto:
-            slot = self.memory.inserted if self.memory.inserted < CAPACITY else int(self._rng.integers(CAPACITY))
-            x = self._rng.uniform(-1, 1, 6).tolist()
-            self.memory.insert(slot, x[:2], x[2:3], x[5], x[3:5])
+            self._write(self.memory.inserted, self._rng.uniform(-1, 1, 6).tolist())
         slots = self.memory.changed_since(self.mirror.storage.inserted)
         payload = self.memory.rows(slots).astype("<u4").tobytes()
         ending = wait_ms > 0 and closed == EPISODES
         return Rows(upto, upto, upto // EACH, ending), self.mirror.apply(payload, upto) if payload else None
+
+    def _write(self, number: int, x: list[float]) -> None:
+        slot = number if number < CAPACITY else int(self._rng.integers(CAPACITY))
+        self.memory.insert(slot, x[:2], x[2:3], x[5], x[3:5])
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
         if isinstance(request, Offer):
@@ -100,3 +103,76 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
     learned(rig, "FIFO[Uniform]", tmp_path).close()
     # The first one at the start; then every third, since each takes 0.4 s; and that of the last.
     assert [offer.updates for offer in rig.offers] == [0, 9, 18, 27, 30]
+
+
+class PolicyRig(Rig):
+    """One whose experiences tell of the policies that acted, each of which acts from the next experience on."""
+
+    CAPACITY = 100
+
+    def __init__(self, steps: list[int], *, lockstep: bool = True) -> None:
+        super().__init__(steps, lockstep=lockstep)
+        layout = Layout(2, 1, behaviour=True)
+        self.memory, self.mirror = Storage(self.CAPACITY, layout), Mirror(self.CAPACITY, layout, cyclic=True)
+
+    def _write(self, number: int, x: list[float]) -> None:
+        acted, policy = (0.1 * x[1], 1.0, x[2]), len(self.offers)
+        slot, episode, step = number % self.CAPACITY, 1 + number // EACH, number % EACH
+        self.memory.insert(
+            slot, x[:2], x[2:3], x[5], x[3:5], policy_id=policy, episode=episode, step=step, behaviour=acted
+        )
+
+
+def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
+    """A learner of batches of 24 after its run on ``rig``."""
+    ppo = {"hidden": [4], "steps": 24, "batch": 8, "epochs": 1}
+    config = msgspec.structs.replace(
+        load_run("pendulum"),
+        episodes=EPISODES,
+        exploration=OwnNoise(),
+        selection=Selection("FIFO[Uniform]", PolicyRig.CAPACITY),
+        learner={"algorithm": "ppo", "ppo": ppo},
+    )
+    process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
+    process._link = process._offering._link = rig  # type: ignore[assignment]
+    process.run()
+    return process
+
+
+def test_in_lockstep_batches_are_those_of_whole_episodes_whatever_each_pull_brings(tmp_path: Path) -> None:
+    states = []
+    for i, steps in enumerate([[EACH, EACH], [7, 40, 13, 1, 58, 1], [59, 1, 30, 30]]):
+        rig, folder = PolicyRig(steps), tmp_path / str(i)
+        folder.mkdir()
+        process = on_policy(rig, folder)
+        process._agent.save(folder / "last.npz")
+        process.close()
+        # Two batches of 24 after each episode, 3 gradient steps each; 12 of the first 60 are left out.
+        assert [offer.updates for offer in rig.offers] == [0, 6, 12]
+        batches = process._agent.batches
+        assert (batches.learned, batches.left_out) == (4, 12)
+        with np.load(folder / "last.npz") as saved:
+            states.append({name: saved[name].tobytes() for name in saved.files})
+    for one, other in pairwise(states):
+        assert [name for name in one if one[name] != other[name]] == []
+
+
+def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: Path) -> None:
+    rig = PolicyRig([20, 5, 30, 65], lockstep=False)
+    process = on_policy(rig, tmp_path)
+    process.close()
+    # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
+    assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
+    assert process._agent.batches.left_out == 1 + 6
+
+
+def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gathered(tmp_path: Path) -> None:
+    rig = PolicyRig([30], lockstep=False)
+    rig.pull(0, 1)
+    rig.attach = lambda: Attached("run", b"", 100, True, 30, 0, 5, False, done=0, pushes=True)  # type: ignore[method-assign]
+    rig._ends = [120]
+    process = on_policy(rig, tmp_path)
+    process.close()
+    assert rig.offers[0].updates == 0
+    assert process._agent.batches.learned == (120 - 30) // 24
+    assert process._agent.batches.left_out == 0

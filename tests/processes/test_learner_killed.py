@@ -7,7 +7,6 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
-from tests.processes.observer import Observer, digest_of
 from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, Run
 
 
@@ -30,19 +29,6 @@ def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(t
         assert admitted == list(range(1, len(admitted) + 1))
         assert {int(row["policy_id"]) for row in run.rows()} <= set(run.policies())
         assert not any(process.ended for process in (second, control, replay))
-
-
-def test_whoever_attaches_receives_the_whole_memory_and_every_write_after_it(tmp_path: Path) -> None:
-    with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
-        run.until(lambda: run.word(Word.EPISODE) > 60, "the memory to be written over")
-        observer = Observer(run)
-        rows = observer.pull(0)
-        assert observer.mirror.storage.stored == 500
-        assert rows.upto > 500
-        run.process.kill(signal.SIGINT)
-        observer.follow()
-        assert run.ended() == ExitCode.INTERRUPTED
-        assert digest_of(run) == observer.digest
 
 
 def test_a_lockstep_run_whose_learner_is_gone_for_good_ends_at_once(tmp_path: Path) -> None:

@@ -57,19 +57,19 @@ def past(run: Run, barrier: int) -> None:
 
 
 KILLED, ASKED = signal.SIGKILL, signal.SIGTERM
-ENDS = (
-    (0, LEARNER, KILLED),
-    (2, REPLAY, KILLED),
-    (2, LEARNER, KILLED),
-    (4, LEARNER, ASKED),
-    (5, REPLAY, ASKED),
+ENDS = ((0, LEARNER, KILLED), (2, REPLAY, KILLED), (2, LEARNER, KILLED), (4, LEARNER, ASKED), (5, REPLAY, ASKED))
+FEWER = ENDS[1:4]
+
+
+@pytest.mark.parametrize(
+    "ends", [FEWER, pytest.param(ENDS, marks=pytest.mark.study)], ids=["three times", "five times"]
 )
-
-
-def test_whoever_is_killed_or_asked_to_end_and_whenever(tmp_path: Path, alone: Left) -> None:
+def test_whoever_is_killed_or_asked_to_end_and_whenever(
+    ends: tuple[tuple[int, str, signal.Signals], ...], tmp_path: Path, alone: Left
+) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
         before: dict[str, Process] = {}
-        for barrier, module, signum in ENDS:
+        for barrier, module, signum in ends:
             past(run, barrier)
             before[module] = run.child(module, other_than=before.get(module))
             before[module].kill(signum)

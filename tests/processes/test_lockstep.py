@@ -1,6 +1,6 @@
 """The lockstep rule: same configuration and seed, same episodes, memory and policies, bit for bit.
 
-One undisturbed run is what all others are compared with: one that was killed twice, one that was asked for more
+One undisturbed run is what all others are compared with: one that was killed, one that was asked for more
 episodes later, one with another seed; its log replays to the same decisions.
 """
 
@@ -44,19 +44,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return completed(tmp_path_factory.mktemp("lockstep") / "whole", "pendulum", *SETTINGS, f"episodes={EPISODES}")
 
 
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [(5,), pytest.param((3, 6), marks=pytest.mark.study)], ids=["once", "twice"])
+def test_a_run_that_is_killed_ends_as_the_undisturbed_one(kills: tuple[int, ...], whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    for kill in (1, 2):
-        with Run(
-            folder, "pendulum", *(() if kill == 2 else (*SETTINGS, f"episodes={EPISODES}")), resume=kill == 2
-        ) as run:
-            run.until(lambda goal=3 * kill: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
+    for kill, goal in enumerate(kills):
+        settings = () if kill else (*SETTINGS, f"episodes={EPISODES}")
+        with Run(folder, "pendulum", *settings, resume=kill > 0) as run:
+            run.until(lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
             run.cut()
         lived = last_episode(folder)
     completed(folder, "pendulum", resume=True)
     assert outcome_of(folder) == outcome_of(whole)
     told = resumes(folder)
-    assert len(told) == 2
+    assert len(told) == len(kills)
     assert all(event["policy"] for event in told)
     assert lived - int(str(told[-1]["episode"])) <= 2
 
@@ -114,8 +114,10 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
             "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
             "updates_per_episode: 25}",
         ),
+        # A batch is whole after every third episode, a checkpoint comes after every second one.
+        ("pendulum", "{algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], depth: 2, draw: uniform}}"),
     ],
-    ids=["vracer", "acer", "recurrent"],
+    ids=["vracer", "acer", "recurrent", "half a batch"],
 )
 def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
     tmp_path: Path, config: str, learner: str

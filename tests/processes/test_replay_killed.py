@@ -52,7 +52,11 @@ def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(
         run.until(lambda: len(run.events("learner_attached")) >= 2, "the learner to attach anew")
         run.until(lambda: run.word(Word.POLICY) >= last + 2, "its next policies to act")
         assert not learner.ended
+        run.until(lambda: len(run.rows()) > 60, "the memory to be written over")
         observer = Observer(run)
+        rows = observer.pull(0)
+        assert observer.mirror.storage.stored == 500, "who attaches receives the whole memory"
+        assert rows.upto > 500
         run.process.kill(signal.SIGINT)
         observer.follow()
         assert run.ended() == ExitCode.INTERRUPTED
@@ -60,4 +64,4 @@ def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(
         assert admitted == sorted(set(admitted)), "no number was used twice"
         assert run.events("policy_refused") == []
         assert {int(row["policy_id"]) for row in run.rows()} <= set(run.policies())
-        assert digest_of(run) == observer.digest
+        assert digest_of(run) == observer.digest, "and every write after it"

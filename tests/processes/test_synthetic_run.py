@@ -13,7 +13,9 @@ from tests.processes.rig import Run
 SYNTHETIC_REPLAY = "onrig.sim.synthetic.replay"
 SETTINGS = (
     "episodes=4",
+    "task.episode_s=2",
     "learner.updates_per_episode=10",
+    "evaluate_every=0",
     "selection={strategy: 'FIFO[Uniform]', capacity: 300, synthetic: {states: 0.2, actions: 0.2, refresh: 0.5}}",
 )
 

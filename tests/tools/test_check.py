@@ -138,6 +138,7 @@ def test_the_explanation_gives_limits_schedules_sizes_and_times(
         "u has std 7.2, 89 % of it is clipped",
         " selection FULL[Uniform] 100000 experiences, 500 episodes",
         " buffer 4 MB 40 bytes per experience",
+        " its learner 5.2 MB mirror, sampler, links and notes",
         " updates 100 after each episode 50000 in the run, batches of 16",
         " replay ratio 8 ",
         " run length 1 h 06 min of device time, without resets",
@@ -241,3 +242,15 @@ def test_bars_place_limits_in_normalised_units() -> None:
     assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
     assert velocity.stretches[1:] == [("it keeps control once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)
+
+
+def test_batches_of_a_policy_are_counted_in_whole_episodes_in_lockstep(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "pendulum", "--explain", "--set", "exploration={process: own}", "--set"]
+    assert main([*words, "learner={algorithm: ppo, ppo: {depth: 2}}"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "after 2048 experiences of a policy, 152 more are left out 45 batches in the run" in out
+    assert "replay ratio 20" in out
+    assert main([*words, "learner={algorithm: trpo, trpo: {steps: 2000, batch: 80}}"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "after 2000 experiences of a policy 50 batches in the run" in out
+    assert "replay ratio 5" in out

@@ -178,3 +178,39 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     load("pendulum", ["selection.strategy=MinError[Uniform]", "selection.capacity=1000"])
     (told,) = refusal("selection.strategy=FIFO[NERS+IS]")
     assert "unknown sampling 'NERS+IS'" in told
+
+
+ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("learner.updates_per_episode=10", "ppo learns from each batch of its policies: leave it out"),
+        ("learner.ppo={actors: 8}", "a rig is one actor: leave it out, got 8"),
+        ("learner.ppo={truncations: terminate}", "chains also end where experiences are missing: expected 'bootstrap'"),
+        ("learner.ppo={batch: 100}", "expected a divisor of the 2048 steps, got 100"),
+        ("exploration.amplitude=[[1, 1.0], [9, 0.5]]", "ppo learns nothing from actions with reduced noise"),
+        ("exploration.process=ou", "the policies of ppo draw their actions: expected 'own', got 'ou'"),
+        ("selection={strategy: 'FIFO[PER]'}", "in their order, and draws from its batches itself: expected FIFO[Uni"),
+        ("selection={strategy: 'Resv[Uniform]'}", "expected FIFO[Uniform], got Resv[Uniform]"),
+        ("selection={write_probability: 0.5}", "ppo follows episodes step by step: leave it out"),
+        ("selection={intervened: drop}", "ppo learns nothing from actions that are not its policy's"),
+        (
+            "selection={capacity: 2246}",
+            "a batch of 2048 and the rest of its last episode are up to 2247 experiences, the memory holds 2246: "
+            "give it as many",
+        ),
+    ],
+)
+def test_what_keeps_a_rig_from_gathering_batches_of_a_policy_is_told_at_its_place(override: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_for_rig("pendulum", [*ON_POLICY, override])
+    (problem,) = error.value.problems
+    assert says in str(problem)
+    assert str(problem).startswith(f"--set {override}:1:")
+
+
+def test_a_memory_of_a_batch_and_the_rest_of_an_episode_will_do() -> None:
+    load_for_rig("pendulum", [*ON_POLICY, "selection={strategy: 'FIFO[Uniform]', capacity: 2247}"])
+    load_for_rig("pendulum", [*ON_POLICY, "learner.algorithm=trpo"])

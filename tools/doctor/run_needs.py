@@ -56,12 +56,13 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 
 
 def learner_bytes(config: RunConfig) -> int:
-    """Estimate the learner's memory for the experiences: their mirror, the sampler's, and the links between them."""
+    """Estimate the learner's memory for the experiences: their mirror, the sampler's and the algorithm's notes, and the
+    links between them."""
     settings = msgspec.convert(config.learner, LearnerSettings)
     sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
     row = layout_of(config).row_bytes + _STAMP_BYTES + SAMPLERS[sampling.name].bytes_per_slot
-    links = trajectories.BYTES_PER_SLOT if settings.selected.successors > 1 else 0.0
-    return round(capacity_of(config) * (row + links))
+    links = trajectories.BYTES_PER_SLOT if settings.selected.needs_links else 0.0
+    return round(capacity_of(config) * (row + links + settings.note_bytes))
 
 
 def whole_run_bytes(config: RunConfig) -> int:

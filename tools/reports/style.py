@@ -25,10 +25,11 @@ FINAL: Final = r"$\mu_r^{\mathrm{final}}$"
 HIGHEST: Final = r"$\mu_r^{\mathrm{max}}$"
 RISE: Final = "rise time 0.8 (episodes)"
 NORMALIZED: Final = r"normalised performance $\mu_r$"
-BLUE, ORANGE, GREEN, PINK, GOLD, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9"
-RED, VIOLET = "#C0392B", "#7B1FA2"
-"""Okabe and Ito's palette for the colour-blind (its orange darkened for thin lines on white), and two beside it."""
-PALETTE: Final = (ORANGE, BLUE, GREEN, PINK, GOLD, SKY, "#000000", "#8C6D31")
+BLUE, ORANGE, GREEN, PINK, GOLD, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#D99A00", "#56B4E9"
+RED, VIOLET, BLACK, WINE = "#C0392B", "#7B1FA2", "#000000", "#882255"
+"""Okabe and Ito's palette for the colour-blind (its orange darkened for thin lines on white), and three beside it."""
+PALETTE: Final = (ORANGE, BLUE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
+"""Eight that differ with normal sight and without one kind of cones."""
 RULE_COLOURS: Final = {
     "predicted": ORANGE,
     "envelope": RED,
@@ -40,8 +41,8 @@ RULE_COLOURS: Final = {
 }
 """Of the shield's rules."""
 _RETENTION: Final = {"FIFO": BLUE, "FULL": ORANGE, "Resv": GREEN, "TDE": PINK, "Expl": GOLD}
-_OTHERS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, "#000000", "#8C6D31")
-LineStyle = str | tuple[int, tuple[int, ...]]
+_OTHERS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
+LineStyle = str | tuple[int, tuple[float, ...]]
 _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "Uniform": ("-", "o"),
     "PER": ("--", "^"),
@@ -100,7 +101,8 @@ def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
     """How the ``index``-th of ``count`` lines looks that are no strategies; ``graded`` for a quantity."""
     marker = "os^DvPX"[index % 7]
     if not graded:
-        return Look(_OTHERS[index % len(_OTHERS)], "-", marker)
+        # Every second four are dashed, for prints without colour.
+        return Look(_OTHERS[index % len(_OTHERS)], ("-", (0, (5, 1.5)))[index // 4 % 2], marker)
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

@@ -78,7 +78,7 @@ def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapp
             axes.fill_between(
                 result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
             )
-            axes.plot(result.steps, band.mean, color=look.colour, lw=1.5)
+            axes.plot(result.steps, band.mean, color=look.colour, ls=look.line, lw=1.5)
             if np.isfinite(band.mean[-1]):
                 ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))
         axes.set_xlim(0, max(result.steps[-1] for result in members))

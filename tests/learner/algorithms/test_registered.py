@@ -42,6 +42,17 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
             algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
 
 
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.under_refer])
+def test_what_it_notes_beside_an_experience_is_what_its_section_says(name: str) -> None:
+    settings = msgspec.convert({"algorithm": name, "refer": {"rules": "none"}}, LearnerSettings)
+    algorithm, notes = algorithm_for(settings, 2, 1, [np.random.default_rng(0)]), Notes(1, 100)
+    assert isinstance(algorithm, Attending)
+    links = Trajectories(1, 100, lambda trial, first, second: first >= 0)
+    algorithm.attend(Stored(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around))
+    columns = {key: column for key, column in notes.state().items() if key != "stored"}
+    assert sum(column.nbytes for column in columns.values()) == 100 * settings.note_bytes
+
+
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.gives_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)

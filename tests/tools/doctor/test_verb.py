@@ -164,9 +164,17 @@ def test_a_learner_needs_room_for_its_sampler_and_for_links_between_experiences(
         selection = f"selection={{strategy: '{strategy}', capacity: 1000}}"
         return learner_bytes(load("pendulum", [selection, *more]))
 
+    def drawing(section: str) -> int:
+        learner = f"learner={{{section}, updates_per_episode: 1}}"
+        return needed("FIFO[Uniform]", learner, "exploration={process: own}")
+
     plain = needed("FIFO[Uniform]")
     assert needed("FIFO[NERS]") == plain + 26_000
     assert needed("FIFO[Uniform]", "learner={algorithm: rainbow, updates_per_episode: 1}") == plain + 200_000
+    behaviour = drawing("algorithm: sac") - plain
+    assert drawing("refer: {}") == plain + behaviour + 9_000
+    assert drawing("algorithm: vracer") == plain + behaviour + 230_000
+    assert drawing("algorithm: acer") == plain + behaviour + 209_000
 
 
 def test_a_lockstep_run_asks_for_no_real_time() -> None:

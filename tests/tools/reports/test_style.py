@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from onrig.runtime.replay.memory.strategy import SAMPLINGS
-from onrig.tools.reports.style import spread, strategy_look
+from onrig.tools.reports.style import PALETTE, ordinal_look, spread, strategy_look
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
@@ -30,3 +32,31 @@ def test_every_strategy_looks_different() -> None:
     retentions = ("FIFO", "FULL", "Resv", "TDE", "Expl")
     looks = {strategy_look(r, s)[:3] for r in retentions for s in SAMPLINGS}
     assert len(looks) == len(retentions) * len(SAMPLINGS)
+
+
+SIGHTS = {
+    "normal": np.eye(3),
+    "without red": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
+    "without green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9690]]),
+    "without blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
+}
+"""Linear RGB as it is seen (Machado et al. 2009)."""
+XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def _lab(colour: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
+    """CIE L*a*b* of a colour as it is seen."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = XYZ @ np.clip(sight @ linear, 0.0, 1.0) / (0.9505, 1.0, 1.0888)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("sight", SIGHTS.values(), ids=SIGHTS.keys())
+def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.float64]) -> None:
+    looks = [ordinal_look(k, 8, graded=False) for k in range(8)]
+    assert {look.colour for look in looks} == set(PALETTE)
+    seen = [_lab(look.colour, sight) for look in looks]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 12.0
+    assert len({look.line for look in looks[:4]} & {look.line for look in looks[4:]}) == 0

@@ -5,23 +5,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import ViewReader
-from tests.processes.rig import PATIENCE_S, Process, until
+from tests.processes.rig import ENDLESS, PATIENCE_S, Process, until
 from tests.tools.web.screenshots import address_in
-
-SHORT: Final = ("episodes=100000", "task.episode_s=1", "learner.updates_per_episode=5", "evaluate_every=0")
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web"]
-    for setting in SHORT:
+    for setting in ENDLESS:
         command += ["--set", setting]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,0 +1,129 @@
+"""Batches for on-policy algorithms, from the mirror of a rig's memory: N consecutive experiences of one policy each.
+
+The memory is the half gathered batch: what is kept here is where it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms.densities import log_density
+from onrig.learner.algorithms.on_policy import PolicyBatch
+from onrig.runtime.replay.memory.layout import POLICY_SHIFT, Flag, Slots
+from onrig.runtime.replay.memory.storage import Storage
+
+_DEVIATES: Final = np.uint32(Flag.DEVIATES)
+_TERMINATED: Final = np.uint32(Flag.TERMINATED)
+
+
+class Found(NamedTuple):
+    """The next batch among consecutive experiences."""
+
+    skipped: int
+    """Experiences before it: of policies that were replaced before they had gathered as many."""
+    whole: bool
+
+
+def next_batch(policies: NDArray[np.integer], size: int) -> Found:
+    """Find the first ``size`` in a row under one policy, or else where such a row may yet become as long.
+
+    ``policies``: ids, in the order of the experiences.
+    """
+    changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
+    starts = np.concatenate(([0], changes))
+    lengths = np.diff(np.concatenate((starts, [len(policies)])))
+    whole = np.flatnonzero(lengths >= size)
+    return Found(int(starts[whole[0]]), True) if len(whole) else Found(int(starts[-1]), False)
+
+
+def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
+    """The experiences in ``slots`` (T,), in the order of their writes, as one actor's of one trial.
+
+    A chain ends where the next experience is not the following step of the same episode.
+    """
+    n = storage.layout.n_act
+    mean, std, drawn = (storage.behaviour[slots, k * n : (k + 1) * n] for k in range(3))
+    log_pi = log_density(*(torch.from_numpy(field).double() for field in (drawn, mean, std))).numpy()
+    words, layout, meta = storage.words, storage.layout, storage.meta[slots]
+    first, second = slots[:-1], slots[1:]
+    follows = (
+        (storage.episode[second] == storage.episode[first])
+        & (storage.step[second] == storage.step[first] + 1)
+        & (words[first, layout.next_observation] == words[second, layout.observation]).all(axis=1)
+    )
+    terminated = meta & _TERMINATED != 0
+    truncated = np.append(~follows, False) & ~terminated
+    log_pi = np.where(meta & _DEVIATES != 0, np.inf, log_pi)
+    one = None, None
+    return PolicyBatch(
+        observation=storage.observation[slots][one],
+        drawn=drawn[one],
+        reward=storage.reward[slots].astype(np.float64)[one],
+        next_observation=storage.next_observation[slots][one],
+        terminated=terminated[one],
+        truncated=truncated[one],
+        log_pi=log_pi[one],
+    )
+
+
+class PolicyBatches:
+    """Batches of ``size`` experiences from a mirror that keeps the last ones in the order of their writes.
+
+    Each is of one policy; which it is does not matter, since experiences tell how likely their actions were.  So what
+    the rig gathers while a batch is learned from belongs to the next batch of the same policy, or is left out where
+    another policy takes over before that is whole.
+    """
+
+    def __init__(self, storage: Storage, size: int) -> None:
+        if not storage.cyclic or storage.capacity < size:
+            raise ValueError(f"a memory of {storage.capacity} experiences does not hold {size} in their order")
+        self._storage, self._size = storage, size
+        self._begun = 0
+        """Writes before the batch that is being gathered."""
+        self.learned = 0
+        """Batches."""
+        self.left_out = 0
+        """Experiences that belong to none."""
+        self.deviating = 0
+        """Experiences in batches whose action was not the policy's own."""
+
+    def whole(self) -> Iterator[tuple[PolicyBatch, int]]:
+        """Take the batches that are whole, each with the slot of its first experience."""
+        storage = self._storage
+        while True:
+            self._skip(max(0, storage.inserted - self._begun - storage.capacity))
+            slots = storage.changed_since(self._begun)
+            found = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
+            self._skip(found.skipped)
+            if not found.whole:
+                return
+            taken = slots[found.skipped : found.skipped + self._size]
+            self._begun += self._size
+            self.learned += 1
+            self.deviating += int(np.count_nonzero(storage.meta[taken] & _DEVIATES))
+            yield policy_batch(storage, taken), int(taken[0])
+
+    def _skip(self, experiences: int) -> None:
+        self._begun += experiences
+        self.left_out += experiences
+
+    def returned(self, writes: int) -> None:
+        """Note that the memory is that after so many writes: those behind them are others from now on."""
+        self._begun = min(self._begun, writes)
+
+    def begin_here(self) -> None:
+        """Leave out what is in the memory: the policies that gathered it are not those that learn."""
+        self._begun = self._storage.inserted
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Copy of where it is."""
+        return {"position": np.array([self._begun, self.learned, self.left_out, self.deviating], np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
+        self._begun, self.learned, self.left_out, self.deviating = (int(x) for x in state["position"])

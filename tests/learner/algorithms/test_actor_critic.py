@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from onrig.learner.algorithms import Filtering, algorithm_for
+from onrig.learner.algorithms.ppo import Ppo
+from onrig.learner.algorithms.trpo import Trpo
+from onrig.learner.export import export_gaussian_policy
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
+from onrig.runtime.policy.contract import GAUSSIAN, contract_for
+from onrig.runtime.policy.probing import probe_states
+from onrig.runtime.policy.session import PolicySession
+from tests.learner.algorithms.policy_batches import policy_batch
+
+N_OBS, M_ACT, T = 3, 2, 32
+BOTH = pytest.mark.parametrize("name", ["ppo", "trpo"])
+
+
+def _made(name: str, **changes: Any) -> Ppo | Trpo:
+    section = {"hidden": [8, 6], "steps": T, "batch": 8} | changes
+    settings = msgspec.convert({"algorithm": name, name: section}, LearnerSettings)
+    made = algorithm_for(settings, N_OBS, M_ACT, [np.random.default_rng(3)])
+    assert isinstance(made, Ppo | Trpo)
+    return made
+
+
+@BOTH
+@pytest.mark.parametrize("filtered", [True, False])
+def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(name: str, filtered: bool) -> None:
+    algorithm = _made(name, filter=filtered)
+    for i in range(3):
+        algorithm.learn(policy_batch(algorithm, [i], N_OBS, M_ACT, T=T), 1.0)
+    assert isinstance(algorithm, Filtering)
+    seen = algorithm.actor_filter(0)
+    assert (seen is not None) is filtered
+    rig = Rig(
+        name="bench",
+        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(N_OBS)),
+        actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
+        observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(N_OBS)),
+    )
+    contract = contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
+    layers, std = algorithm.actor_layers(0), algorithm.actor_std(0)
+    model = export_gaussian_policy(layers, std, contract, units="Tanh", seen=seen)
+    rng = np.random.default_rng(2)
+    normalised = rng.uniform(-9.0, 12.0, (50, N_OBS))  # some of them beyond the filter's cut
+    session = PolicySession(model)
+    assert session.noise is not None
+    silent = np.zeros((1, 50, M_ACT))
+    mean, beside = (algorithm.draw(normalised[None], silent + noise)[0] for noise in (0.0, 1.0))
+    np.testing.assert_allclose(beside - mean, np.tile(std, (50, 1)), rtol=1e-4)
+    for k, noise in enumerate(np.clip(rng.standard_normal((50, M_ACT)), -3, 3).astype(np.float32)):
+        session.observation[0], session.noise[0] = 1.0 + 3.0 * normalised[k], noise
+        session.run()
+        drawn = mean[k] + std * noise
+        np.testing.assert_allclose(session.distribution, (mean[k], std, drawn), atol=2e-5)
+        np.testing.assert_allclose((session.action[0] - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn, -1, 1), atol=2e-5)
+    probes = probe_states(contract, 64, seed=0)
+    assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
+
+
+@BOTH
+def test_recorded_densities_take_the_place_of_its_own(name: str) -> None:
+    policies = []
+    for shift in (None, 0.0, -1.0):
+        algorithm = _made(name)
+        batch = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
+        own = _made(name)._freeze(batch).log_pi
+        algorithm.learn(batch if shift is None else batch._replace(log_pi=own + shift), 1.0)
+        policies.append(algorithm._policy_vectors())
+    assert (policies[0] == policies[1]).all()
+    assert (policies[0] != policies[2]).any()
+
+
+@BOTH
+def test_the_policy_learns_nothing_from_actions_that_were_not_its_own_but_the_value_does(name: str) -> None:
+    algorithm = _made(name)
+    batch = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
+    policy, value = algorithm._policy_vectors(), [block.clone() for block in algorithm._value_blocks]
+    algorithm.learn(batch._replace(log_pi=np.full(batch.reward.shape, np.inf)), 1.0)
+    assert (algorithm._policy_vectors() == policy).all()
+    assert all((after != before).any() for after, before in zip(algorithm._value_blocks, value, strict=True))
+
+    some = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
+    own = algorithm._freeze(some).log_pi
+    algorithm.learn(some._replace(log_pi=np.where(some.reward < 0.0, np.inf, own)), 1.0)
+    assert np.isfinite(algorithm._policy_vectors()).all()
+    assert (algorithm._policy_vectors() != policy).any()

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from onrig.learner.policy_batches import Found, PolicyBatches, next_batch
+from onrig.runtime.replay.memory.layout import Flag, Layout
+from onrig.runtime.replay.memory.storage import Storage
+
+LAYOUT = Layout(2, 1, behaviour=True)
+
+
+def memory(capacity: int = 20, *, cyclic: bool = True) -> Storage:
+    return Storage(capacity, LAYOUT, cyclic=cyclic)
+
+
+def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dict[int, Flag] | None = None) -> None:
+    """Write steps of an episode, each from (episode, step) to the next; the step is the action drawn, too."""
+    for step in steps:
+        storage.insert(
+            storage.inserted % storage.capacity,
+            (episode, step),
+            (0.5,),
+            -1.0 * step,
+            (episode, step + 1),
+            (flags or {}).get(step, Flag(0)),
+            policy,
+            episode=episode,
+            step=step,
+            behaviour=(0.0, 2.0, float(step)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("policies", "found"),
+    [
+        ([], Found(0, False)),
+        ([1, 1], Found(0, False)),
+        ([1, 1, 1], Found(0, True)),
+        ([1, 1, 2], Found(2, False)),
+        ([1, 1, 2, 2, 2, 2, 3], Found(2, True)),
+        ([2, 1, 1, 2, 2], Found(3, False)),  # one that was rolled back, and its predecessor
+    ],
+)
+def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], found: Found) -> None:
+    assert next_batch(np.array(policies, np.uint32), 3) == found
+
+
+def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_another_takes_over() -> None:
+    storage = memory()
+    batches = PolicyBatches(storage, 4)
+    gather(storage, 1, 1, range(3))
+    assert list(batches.whole()) == []
+    gather(storage, 1, 1, range(3, 6))
+    ((batch, first),) = batches.whole()
+    assert first == 0
+    assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
+    assert batches.left_out == 0
+    gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
+    ((batch, _),) = batches.whole()
+    assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
+    gather(storage, 1, 2, range(2, 4))
+    gather(storage, 2, 2, range(4, 8))
+    ((batch, first),) = batches.whole()
+    assert (batch.observation[0, 0, :, 1].tolist(), first) == ([4, 5, 6, 7], 10)
+    assert (batches.learned, batches.left_out) == (3, 2)
+
+
+def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing() -> None:
+    storage = memory()
+    gather(storage, 7, 1, range(2), {1: Flag.TRUNCATED})
+    gather(storage, 7, 2, range(2))
+    gather(storage, 7, 2, range(3, 5), {4: Flag.TERMINATED})
+    gather(storage, 7, 3, range(2))
+    gather(storage, 7, 3, range(2))  # cut short by a fault, and begun again under the same number
+    ((batch, _),) = PolicyBatches(storage, 10).whole()
+    assert np.flatnonzero(batch.truncated).tolist() == [1, 3, 7]
+    assert np.flatnonzero(batch.terminated).tolist() == [5]
+    assert batch.next_observation[0, 0, 3].tolist() == [2, 2]
+    assert batch.reward[0, 0].tolist() == [0, -1, 0, -1, -3, -4, 0, -1, 0, -1]
+
+
+def test_actions_have_the_density_that_was_recorded_and_those_of_others_a_ratio_of_zero() -> None:
+    storage = memory()
+    gather(storage, 1, 1, range(4), {2: Flag.DEVIATES | Flag.INTERVENED})
+    storage.behaviour[3, 1] = 0.0  # no noise at all
+    storage.meta[3] |= Flag.DEVIATES
+    batches = PolicyBatches(storage, 4)
+    ((batch, _),) = batches.whole()
+    assert batch.drawn[0, 0, :, 0].tolist() == [0, 1, 2, 3]
+    assert batch.log_pi is not None
+    at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
+    np.testing.assert_allclose(batch.log_pi[0, 0], [at_mean, at_mean - 0.125, math.inf, math.inf])
+    assert batches.deviating == 2
+
+
+def test_what_the_memory_has_lost_is_left_out() -> None:
+    storage = memory(6)
+    batches = PolicyBatches(storage, 4)
+    gather(storage, 1, 1, range(3))
+    assert list(batches.whole()) == []
+    gather(storage, 1, 1, range(3, 8))
+    ((batch, _),) = batches.whole()
+    assert batch.observation[0, 0, :, 1].tolist() == [2, 3, 4, 5]
+    assert batches.left_out == 2
+    for bad in (memory(3), memory(cyclic=False)):
+        with pytest.raises(ValueError, match="does not hold 4 in their order"):
+            PolicyBatches(bad, 4)
+
+
+def test_it_goes_on_where_it_was_unless_the_memory_is_an_older_one() -> None:
+    storage = memory()
+    first = PolicyBatches(storage, 4)
+    gather(storage, 1, 1, range(6))
+    assert len(list(first.whole())) == 1
+    again, returned, anew = (PolicyBatches(storage, 4) for _ in range(3))
+    for one in (again, returned):
+        one.restore(first.state())
+    anew.begin_here()
+    returned.returned(3)
+    gather(storage, 1, 1, range(6, 8))
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in again.whole()] == [[4, 5, 6, 7]]
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.whole()] == [[3, 4, 5, 6]]
+    assert list(anew.whole()) == []
+    assert again.state() == {"position": pytest.approx([8, 2, 0, 0])}
