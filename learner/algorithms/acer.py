@@ -201,7 +201,8 @@ class Acer(Host):
         refer.note((np.nonzero(present)[0], slots[present]), rho.numpy()[present], apart.kl.numpy()[present])
         both = torch.cat((action[:, None], samples[:, 1:]), dim=1)
         of_action, *of_samples = self._advantages_of(self._advantage.online, x, both).unbind(1)
-        around = torch.stack(of_samples).mean(dim=0)
+        # One by one: the rounding of a mean over an outer axis depends on the number of trials.
+        around = sum(of_samples[1:], start=of_samples[0]) / len(of_samples)
         return _Seen(
             value,
             of_action - around,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, DiscreteActions, Gaussian, Recurrent, Stochastic
+from onrig.learner.trials.drawing import GaussianDraws
 from onrig.learner.trials.rollout import TRAINING, Values
 from onrig.runtime.explore.noise import episode_noise, random_levels
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
@@ -184,6 +185,8 @@ class Drawing:
 def acting_for(algorithm: Algorithm, config: RunConfig, seeds: Sequence[int], steps: int) -> Acting:
     """Act with ``algorithm`` for trials of ``seeds``, ``steps`` per episode, exploring as its actions allow."""
     actuators = [a.name for a in config.rig.actuators]
+    if isinstance(algorithm, Gaussian) and isinstance(config.exploration, OwnNoise):
+        return GaussianDraws(algorithm, config.exploration, seeds, steps, actuators)
     if isinstance(algorithm, Stochastic):
         return Drawing(algorithm, config.exploration, seeds, steps, actuators)
     if algorithm.discrete is not None:

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Minibatches, Signals, algorithm_for
+from onrig.learner.algorithms import Algorithm, Attending, Minibatches, Signals, algorithm_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.acting import acting_for
+from onrig.learner.trials.drawing import GaussianDraws
 from onrig.learner.trials.memories import Memories, kept_by
 from onrig.learner.trials.rollout import Rollouts
 from onrig.learner.trials.supported import trials_problems
@@ -64,8 +65,11 @@ class Trials:
         self._rollouts = Rollouts(config, seeds, plant)
         self._algorithm = algorithm_for(settings, n, m, networks)
         self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        kept = kept_by(config, settings, noisy=self._rollouts.is_noisy)
+        self._draws = self._acting if isinstance(self._acting, GaussianDraws) else None
+        kept = kept_by(config, settings, noisy=self._rollouts.is_noisy, behaviour=self._draws is not None)
         self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
+        if isinstance(self._algorithm, Attending):
+            self._algorithm.attend(self.memories.shown())
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
         self._updates = settings.updates_per_episode or 0
         self.episodes = 0
@@ -77,7 +81,7 @@ class Trials:
         self._acting.begin_episode(episode)
         rollout = self._rollouts(episode, self._acting)
         memories = self.memories
-        rows = memories.rows_of(rollout)
+        rows = memories.rows_of(rollout, None if self._draws is None else self._draws.behaviour)
         altered = None if self._synthetic is None else self._synthetic(episode, rollout, rows, self._acting)
         memories.insert(rows, altered)
         returns = rollout.mean_reward * self._rollouts.steps

@@ -60,7 +60,7 @@ class Kept(NamedTuple):
     """Whether rows tell of the policy that acted: 3 m floats, and one for whether another action was applied."""
 
 
-def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool) -> Kept:
+def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
     """What trials of a run's configuration keep."""
     return Kept(
         len(config.signals),
@@ -69,6 +69,7 @@ def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool) -> Kep
         Setting.of_run(config, settings, capacity_of(config)),
         config.selection.write_probability,
         len(config.rig.signals) + len(config.rig.actuators) if noisy else 0,
+        behaviour=behaviour,
     )
 
 
@@ -134,12 +135,11 @@ class Memories:
         surely = self._batch if probability == 1.0 else 4 * self._batch + 40
         return self.offered * probability >= surely
 
-    def rows_of(self, rollout: Rollout) -> Rows:
-        """Pack an episode into rows (S, T, width)."""
+    def rows_of(self, rollout: Rollout, behaviour: Rows | None) -> Rows:
+        """Pack an episode, and what policies did that are Gaussians (S, T, 3 m + 1), into rows (S, T, width)."""
         parts = [rollout.observation, rollout.action, rollout.next_observation]
         parts += [rollout.reward[..., None], rollout.exploration[..., None]]
-        if rollout.noise is not None:
-            parts.append(rollout.noise)
+        parts += [part for part in (behaviour, rollout.noise) if part is not None]
         return np.concatenate(parts, axis=2)
 
     def begin_episode(self, episode: int) -> None:

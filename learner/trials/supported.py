@@ -43,8 +43,8 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(
             f"{settings.algorithm} learns from its own batches, trials of a run from memories: give a world"
         )
-    if settings.refers is not None:
-        problems.append("ReF-ER needs the policies that acted, which trials of a run do not keep: give a world instead")
+    if settings.selected.window > 1:
+        problems.append("trials of a run carry no hidden states of policies that remember: give a world instead")
     problems += _exploration_problems(config.exploration, settings)
     return problems
 

@@ -56,6 +56,23 @@ CASES = {
         OWN,
     ],
     "ero": ["selection.strategy=FIFO[ERO]", SMALL, "learner.ero={hidden: [9], lr: 0.01}"],
+    "refer": ["selection.strategy=FIFO[Uniform]", SMALL, "learner.refer={}", OWN],
+    "vracer": [
+        "selection.strategy=FarPolFrac[Uniform]",
+        SMALL,
+        "learner.algorithm=vracer",
+        "learner.vracer={hidden: [9], batch: 6}",
+        "learner.refer={}",
+        "exploration={process: own, amplitude: [[1, 1], [4, 0.5]]}",
+    ],
+    "acer": [
+        "selection.strategy=FIFO[PER]",
+        SMALL,
+        *NOISE,
+        "learner.algorithm=acer",
+        "learner.acer={hidden: [9], batch: 3, segment: 11}",
+        OWN,
+    ],
     "dqn, synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, "learner.algorithm=dqn", SYNTHETIC],
 }
 
@@ -201,6 +218,24 @@ def test_what_trials_cannot_do_is_told_before_anything_runs(name: str, overrides
     assert told in problems[0]
     with pytest.raises(ValueError, match=told):
         Trials(config, _settings(config), [0])
+
+
+def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None:
+    process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
+    config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
+    trials = Trials(config, _settings(config), [4])
+    trials._updates = 0
+    for episode, amplitude in ((1, 1.0), (2, 0.5), (3, 0.0)):
+        trials.episode()
+        slots = np.arange(25 * (episode - 1), 25 * episode)[None]
+        seen = trials.memories.gather(slots)
+        assert seen.behaviour is not None
+        signal = np.array(unit_signal(config.exploration, stream(4, Role.EXPLORATION, episode), 25, 1))
+        mean, std, drawn, reduced = (part[0] for part in seen.behaviour)
+        np.testing.assert_allclose(drawn, mean + 0.3 * amplitude * signal, atol=1e-6)
+        np.testing.assert_allclose(std, 0.3 * amplitude, rtol=1e-6)
+        np.testing.assert_allclose(seen.action[0], np.clip(drawn, -1.0, 1.0), atol=1e-6)
+        assert (reduced == (amplitude < 1.0)).all()
 
 
 def test_a_process_of_random_levels_sets_epsilon_as_on_a_rig() -> None:
