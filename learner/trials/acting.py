@@ -238,6 +238,22 @@ class DrawnAhead:
         return row
 
 
+class Correlated:
+    """Ornstein-Uhlenbeck noise of S trials: u <- (1 - friction) u + N(0, 1), from 0 in each episode."""
+
+    def __init__(self, friction: float, trials: int) -> None:
+        """White noise with a ``friction`` of 1."""
+        self._kept = 1.0 - friction
+        self._u: Values = np.zeros((trials, 1, 1))
+        self._episode: NDArray[np.int64] = np.zeros(trials, np.int64)
+
+    def __call__(self, normal: Values, episode: NDArray[np.int64]) -> Values:
+        """Noise (S, 1, m) of the next step, in these episodes (S,), from N(0, 1)."""
+        goes_on = (episode == self._episode)[:, None, None]
+        self._u, self._episode = np.where(goes_on, self._kept * self._u, 0.0) + normal, episode.copy()
+        return self._u
+
+
 Distribution = Callable[[NDArray[np.floating]], tuple[NDArray[np.floating], NDArray[np.floating]]]
 """Of Gaussian policies at normalised observations (S, E, n), step after step: mean and standard deviation (S, E, m)."""
 
@@ -260,9 +276,16 @@ class Remembering:
 
 
 def exploration_for(
-    algorithm: Algorithm, sigma: float, seeds: Sequence[int], m: int, distribution: Distribution | None = None
+    algorithm: Algorithm,
+    sigma: float,
+    friction: float,
+    seeds: Sequence[int],
+    m: int,
+    distribution: Distribution | None = None,
 ) -> Explore:
     """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``.
+
+    With a ``friction`` below 1 Gaussian noise is that of ``Correlated``.
 
     ``distribution`` takes the place of that of an algorithm whose policies are Gaussians.
     """
@@ -272,12 +295,13 @@ def exploration_for(
     noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
     normal = DrawnAhead(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
     coin = DrawnAhead(seeds, 2, lambda s, shape: s.random(shape), 1)
+    correlated = Correlated(friction, len(seeds))
     discrete = algorithm.discrete
 
     def explore_by_draws(observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
         assert distribution is not None
         mean, std = distribution(observation)
-        drawn = mean + std * np.clip(normal(), -NOISE_CUT, NOISE_CUT)
+        drawn = mean + std * correlated(np.clip(normal(), -NOISE_CUT, NOISE_CUT), episode)
         wish = np.clip(mean, -1.0, 1.0).astype(np.float64)
         return Explored(np.clip(drawn, -1.0, 1.0), wish, np.concatenate((mean, std, drawn), axis=2))
 
@@ -297,6 +321,6 @@ def exploration_for(
             return 2.0 * uniform() - 1.0
         if isinstance(algorithm, Stochastic):
             return algorithm.sample(observation, normal()).astype(np.float64)
-        return np.clip(wish + sigma * normal(), -1.0, 1.0)
+        return np.clip(wish + sigma * correlated(normal(), episode), -1.0, 1.0)
 
     return explore if distribution is None else explore_by_draws

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from onrig.hw.bounds import NotNegative
+from onrig.hw.bounds import NotNegative, Share
 from onrig.learner.algorithm_settings import algorithms_where
 from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
 from onrig.runtime.replay.memory.layout import Layout
@@ -64,6 +64,8 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment steps after which their updates follow, all at once."""
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
+    exploration_friction: Share = 1.0
+    """Of such exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), from 0 in each episode."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: LearnerSettings = LearnerSettings()
 
@@ -107,6 +109,8 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: give updates_per_step instead"
+    if run.exploration_friction < 1.0 and not _takes_noise(learner):
+        yield "exploration_friction", f"{learner.algorithm} explores by noise of its own here: leave it out"
     given = (selection.synthetic is not None, selection.intervened != "keep", selection.capacity_bytes is not None)
     for name, is_given in zip(("synthetic", "intervened", "capacity_bytes"), given, strict=True):
         if is_given:
@@ -121,6 +125,14 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     each = None if on_policy else 1
     learning = msgspec.structs.replace(learner, updates_per_episode=each, updates_per_transition=None)
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
+
+
+def _takes_noise(learner: LearnerSettings) -> bool:
+    """Whether exploration is added to the policy's actions, and no density of it is learned from."""
+    refer, selected = learner.refers, learner.selected
+    if refer is not None and selected.under_refer != selected.implementation:
+        return refer.rules == "none"
+    return not learner.stochastic and not selected.single_action
 
 
 def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple[str, str]]:

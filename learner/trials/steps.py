@@ -41,7 +41,9 @@ class StepTrials(WorldTrials):
         self._remembering: Remembering | None = None
         if isinstance(self._algorithm, Recurrent):
             self._remembering = Remembering(self._algorithm, (len(seeds), self._actors))
-        self._explore = exploration_for(self._algorithm, run.exploration_std, seeds, m, self._remembering)
+        self._explore = exploration_for(
+            self._algorithm, run.exploration_std, run.exploration_friction, seeds, m, self._remembering
+        )
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
         updates = learning // run.update_every * run.updates
         share = run.selection.write_probability

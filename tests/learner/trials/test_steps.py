@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Recurrent
+from onrig.learner.trials.acting import Correlated
 from onrig.learner.trials.engine import Scores
 from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
 from onrig.learner.trials.steps import StepTrials
@@ -24,6 +25,10 @@ CASES: dict[str, dict[str, Any]] = {
     "ddpg under refer": {
         "learner": {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {}},
         "selection": {"strategy": "FIFO[PER]", "capacity": 40},
+    },
+    "ddpg, correlated": {
+        "learner": {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"rules": "none"}},
+        "exploration_friction": 0.15,
     },
     "naf under refer": {"learner": {"algorithm": "naf", "naf": SMALL, "refer": {"rules": 1}}},
     "vracer": {
@@ -112,6 +117,31 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
     assert not (follows & terminated[:, :-1]).any()
     for starts in np.flatnonzero(~follows[0]) + 1:
         assert (np.abs(rows[0, starts, :n]) <= 0.05).all()
+
+
+def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
+    noise, one = Correlated(0.2, 2), np.ones((2, 1, 3))
+    told = [noise(one, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
+    np.testing.assert_allclose(told, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
+
+
+@pytest.mark.parametrize(
+    ("learner", "takes"),
+    [
+        ({"algorithm": "td3"}, True),
+        ({"algorithm": "ddpg", "refer": {"rules": "none"}}, True),
+        ({"algorithm": "ddpg", "refer": {}}, False),
+        ({"algorithm": "naf", "refer": {"rules": "none"}}, False),
+        ({"algorithm": "acer"}, False),
+        ({"algorithm": "sac"}, False),
+        ({"algorithm": "dqn"}, False),
+    ],
+)
+def test_correlated_noise_is_for_policies_whose_density_is_not_learned_from(
+    learner: dict[str, Any], takes: bool
+) -> None:
+    problems = step_problems(_run(learner=learner, exploration_friction=0.15, steps=4000))
+    assert ("exploration_friction" in dict(problems)) is not takes
 
 
 def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None:

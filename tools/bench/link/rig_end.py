@@ -14,14 +14,17 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from onrig.learner.algorithm_settings import VracerConfig
 from onrig.learner.algorithms import Spread
-from onrig.learner.export import export_policy
+from onrig.learner.export import export_policy, export_recurrent_policy
+from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpDoor
-from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract, contract_for
+from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
 from onrig.runtime.replay.memory.experiences import Memory
@@ -172,15 +175,27 @@ HIDDEN: Final = (50, 20)
 def untrained(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
     """Return ONNX bytes of a random actor for the rig of ``config``, a stochastic one where it takes those.
 
-    Its id is 1 by default.
+    It is recurrent where those of the configuration's learner are.  Its id is 1 by default.
     """
-    wanted = contract or contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0)
+    wanted = contract or contract_for(
+        config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0, signals=config.signals
+    )
+    rng = np.random.default_rng(seed)
+
+    def layer(inputs: int, outputs: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return 0.1 * rng.standard_normal((inputs, outputs)), np.zeros(outputs)
+
+    n, m = len(config.signals), len(config.rig.actuators)
+    selected = msgspec.convert(config.learner, LearnerSettings).selected
+    if isinstance(selected, VracerConfig) and selected.recurrent is not msgspec.UNSET:
+        units = selected.recurrent.units
+        cells = [layer(inputs + own, 4 * own) for inputs, own in itertools.pairwise((n, *units))]
+        wanted = msgspec.structs.replace(wanted, behaviour=GAUSSIAN, format=2)
+        return export_recurrent_policy([*cells, layer(units[-1], m)], np.full(m, 0.1), wanted)
     spread: Spread | None = None
     if config.stochastic:
         wanted = msgspec.structs.replace(wanted, behaviour=SQUASHED_GAUSSIAN, format=2)
-    rng = np.random.default_rng(seed)
-    widths = (len(config.rig.signals), *HIDDEN, len(config.rig.actuators))
-    layers = [(0.1 * rng.standard_normal(shape), np.zeros(shape[1])) for shape in itertools.pairwise(widths)]
+    layers = [layer(*shape) for shape in itertools.pairwise((n, *HIDDEN, m))]
     if config.stochastic:
         spread = Spread(*layers[-1], bounds=(-20.0, 2.0))
     return export_policy(layers, wanted, spread)

@@ -69,7 +69,12 @@ def swap(config_file: str, endpoint: str, every: str) -> None:
         due_s = time.monotonic()
         while True:
             contract = contract_for(
-                config.rig, config.rate_hz, policy_id=policy_id, parent_run="bench", training_step=policy_id
+                config.rig,
+                config.rate_hz,
+                policy_id=policy_id,
+                parent_run="bench",
+                training_step=policy_id,
+                signals=config.signals,
             )
             client.ask(Offer(policy_id), untrained(config, contract, seed=policy_id))
             policy_id += 1

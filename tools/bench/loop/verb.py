@@ -141,7 +141,7 @@ class LoopSession:
         settings = list(subject.settings)
         alone = "local_learner=false" in settings or not self._config.local_learner
         if alone and self._config.policy is None:
-            settings.append(f"policy={self._starting_policy(settings)}")
+            settings.append(f"policy={self._starting_policy(settings, n)}")
         if self._swaps_s is not None:  # the swapper is to be refused nothing
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
         folder = self._folder / f"{n}"
@@ -194,12 +194,10 @@ class LoopSession:
         finally:
             sentinels.aim_nowhere(cpu)
 
-    def _starting_policy(self, settings: Sequence[str]) -> Path:
-        """A policy for runs without a learner of their own."""
-        config = load_for_rig(self._name, settings)
-        path = self._folder / ("stochastic.onnx" if config.stochastic else "policy.onnx")
-        if not path.exists():
-            path.write_bytes(untrained(config))
+    def _starting_policy(self, settings: Sequence[str], n: int) -> Path:
+        """A policy for slice ``n``, of a run without a learner of its own."""
+        path = self._folder / f"policy-{n}.onnx"
+        path.write_bytes(untrained(load_for_rig(self._name, settings)))
         return path.resolve()
 
 
