@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 from onrig.learner.algorithm_settings import AcerConfig, ReferSettings
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
-from onrig.learner.algorithms.host import Drawn, Host, common_std, initial_vectors, with_common_std
+from onrig.learner.algorithms.host import LEAST_STD, Drawn, Host, common_std, initial_vectors, with_common_std
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs, value_layout
@@ -181,19 +181,20 @@ class Acer(Host):
         taken, c = self._stored.gather(slots), self._acer.truncation
         assert taken.behaviour is not None
         x = self._inputs(taken.observation)
-        action, drawn, *acted = (
+        action, drawn, mu, spread = (
             torch.tensor(part, dtype=torch.float32)
             for part in (taken.action, taken.behaviour.drawn, taken.behaviour.mean, taken.behaviour.std)
         )
+        acted = mu, spread.clamp(min=LEAST_STD)
         policy = self._policy_of(self._policy.online, x)
         value = self._value_of(self._value.online, x)
         with torch.no_grad():
             average = self._policy_of(self._policy.target, x)
             mean, std = policy
             samples = mean[:, None] + std[:, None] * noise
-            apart = refer.apart(drawn, (acted[0], acted[1]), policy)
+            apart = refer.apart(drawn, acted, policy)
             sampled = samples[:, 0]
-            log_mu = log_density(sampled, acted[0], acted[1])
+            log_mu = log_density(sampled, *acted)
             beyond = (1.0 - c / importance_ratio(log_density(sampled, mean, std), log_mu)).clamp(min=0.0)
             worth = self._advantages_of(self._advantage.frozen, x, samples[:, :1])[:, 0]
             rho = apart.rho * torch.from_numpy(~taken.behaviour.deviates)

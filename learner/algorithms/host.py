@@ -25,6 +25,9 @@ from onrig.learner.networks import Layer, Layout, split_layers
 
 RESCALE_EVERY: Final = 1000
 """Updates between looks at the rewards in the memory."""
+LEAST_STD: Final = 1e-3
+"""Of policies that acted, as it is learned from: 0 is recorded where exploration was held back, which is infinitely far
+from any other policy."""
 _AT_ONCE: Final = 1024
 """Experiences gathered at once for statistics of the memory."""
 
@@ -175,7 +178,7 @@ class Host(ABC):
             tensor(batches.reward[k] * self._reward_scale),
             tensor(np.where(batches.terminated[k], 0.0, self._config.gamma)),
             tensor(weights),
-            (tensor(behaviour.mean[k]), tensor(behaviour.std[k])),
+            (tensor(behaviour.mean[k]), tensor(behaviour.std[k]).clamp(min=LEAST_STD)),
             tensor(behaviour.drawn[k]),
             slots[k],
             behaviour.deviates[k],

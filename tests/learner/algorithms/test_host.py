@@ -135,6 +135,18 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
 
 
 @HOSTS
+@pytest.mark.parametrize("kl", ["mu_pi", "pi_mu"])
+def test_actions_without_any_noise_of_the_policy_do_no_harm(section: dict[str, Any], kl: str) -> None:
+    """Those of quiet episodes and of spent budgets."""
+    memory = Memory(1)
+    memory.std[0, ::2], memory.drawn[0, ::2], memory.deviates[0, ::2] = 0.0, memory.mean[0, ::2], True
+    algorithm = host(memory, dict(section), {"kl": kl})
+    algorithm.update(memory.draws(5, 8))
+    assert np.isfinite(algorithm.policy(memory.observation)).all()
+    assert np.isfinite(algorithm.departure()).all()
+
+
+@HOSTS
 def test_what_it_cannot_take_is_refused(section: dict[str, Any]) -> None:
     memory = Memory(1)
     algorithm = host(memory, dict(section), {})
