@@ -189,12 +189,11 @@ class Agent:
             told = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
             yield Replayed(slots, generations, told)
 
-    def learn_from_batches(self) -> Iterator[None]:
-        """Learn from the batches that are whole, one at a time."""
+    def learn_from_batches(self, beat: Callable[[], object]) -> None:
+        """Learn from the batches that are whole; calls ``beat`` now and then."""
         algorithm = cast(OnPolicy, self._algorithm)
         for batch, first in self.batches.whole():
-            algorithm.learn(batch, 1.0 - float(self._age(np.array([first]))[0]))
-            yield
+            algorithm.learn(batch, 1.0 - float(self._age(np.array([first]))[0]), beat)
 
     def export(self, run_id: str) -> bytes:
         """Policy as ONNX bytes, with the next policy id of the rig.

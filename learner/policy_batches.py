@@ -82,6 +82,8 @@ class PolicyBatches:
     def __init__(self, storage: Storage, size: int) -> None:
         if not storage.cyclic or storage.capacity < size:
             raise ValueError(f"a memory of {storage.capacity} experiences does not hold {size} in their order")
+        if not storage.layout.behaviour:
+            raise ValueError("the experiences of the rig do not tell of the policies that acted (process: own)")
         self._storage, self._size = storage, size
         self._begun = 0
         """Writes before the batch that is being gathered."""

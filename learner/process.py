@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from onrig.learner.agent import Agent, Replayed, States
-from onrig.learner.attachment import Attachment, LeaseLost, Offering, Role
+from onrig.learner.attachment import Attachment, LeaseLost, Offering, Role, Unfit
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.link.client import PATIENCE_S, LinkClient
 from onrig.runtime.link.keys import LearnerKeys
@@ -143,7 +143,10 @@ class LearnerProcess:
         agent, resumes = self._agent_there, True
         if agent is None:
             assert self._link.mirror is not None
-            agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
+            try:
+                agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
+            except ValueError as error:
+                raise Unfit(str(error)) from None
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
             if agent.sampler_lost:
@@ -247,8 +250,7 @@ class LearnerProcess:
     def _take_batches(self) -> None:
         agent = self._agent
         before, start = agent.updates, time.perf_counter()
-        for _ in agent.learn_from_batches():
-            self._show_life()
+        agent.learn_from_batches(self._show_life)
         if agent.updates > before:
             self._busy_s += time.perf_counter() - start
             self._done_here += agent.updates - before

@@ -6,7 +6,7 @@ derives from it (advantages, target values, densities) it keeps itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State, algorithm_for
 from onrig.learner.settings import LearnerSettings
+
+Beat = Callable[[], object]
+"""Signals progress."""
+
+
+def silently() -> None:
+    """Signal nothing."""
 
 
 class PolicyBatch(NamedTuple):
@@ -51,10 +58,10 @@ class OnPolicy(Protocol):
         """Draw actions by N(0, 1) ``noise`` (S, E, m): (S, E, m), not clipped."""
         ...
 
-    def learn(self, batch: PolicyBatch, left: float) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
         """Learn from a batch of the present policies; ``left`` is the share of the run that was left at its start.
 
-        Raises ValueError for a batch of another size.
+        Calls ``beat`` after every epoch.  Raises ValueError for a batch of another size.
         """
         ...
 

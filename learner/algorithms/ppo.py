@@ -24,7 +24,7 @@ from onrig.learner.algorithms.actor_critic import (
     value_layout,
 )
 from onrig.learner.algorithms.densities import log_density
-from onrig.learner.algorithms.on_policy import PolicyBatch
+from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
 from onrig.learner.autograd import TANH_CONSTANT, Blocks, Nets, tanh_outputs
 from onrig.learner.networks import Layout
 from onrig.learner.on_policy_settings import PpoConfig
@@ -98,7 +98,7 @@ class Ppo(ActorCritic):
     def _standardises(self) -> bool:
         return self.config.standardise == "batch"
 
-    def learn(self, batch: PolicyBatch, left: float) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
         """Take the epochs of one iteration; ``left`` is the share of the run that was left at its start."""
         config = self.config
         self._replayed.append(self._freeze(batch))
@@ -109,6 +109,7 @@ class Ppo(ActorCritic):
             for minibatch in self._minibatches(memory):
                 self._descend(minibatch, config.clip * alpha)
                 self.updates += 1
+            beat()
 
     def _descend(self, minibatch: Minibatch, clip: float) -> None:
         """Take a step down -mean min(R A, clip(R) A) + c mean (V - V^)^2."""

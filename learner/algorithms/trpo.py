@@ -24,7 +24,7 @@ from onrig.learner.algorithms.actor_critic import (
     value_layout,
 )
 from onrig.learner.algorithms.densities import kl_divergence, log_density
-from onrig.learner.algorithms.on_policy import PolicyBatch
+from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
 from onrig.learner.autograd import TANH_CONSTANT, Blocks, Nets, tanh_outputs
 from onrig.learner.networks import WIDTH
 from onrig.learner.on_policy_settings import TrpoConfig
@@ -108,12 +108,12 @@ class Trpo(ActorCritic):
     def _policy_vectors(self) -> NDArray[np.floating]:
         return self._actor.vectors()[:, 0]
 
-    def learn(self, batch: PolicyBatch, left: float) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
         """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
         frozen = flattened(self._freeze(batch))
         x = self._inputs(frozen.observation)
         self._step_policies(x, frozen)
-        self._fit_values(x, frozen.target)
+        self._fit_values(x, frozen.target, beat)
         self.updates += 1
 
     def _step_policies(self, x: torch.Tensor, batch: Frozen) -> None:
@@ -180,7 +180,7 @@ class Trpo(ActorCritic):
     def _write(self, vectors: Vectors) -> None:
         self._layout.write(self._actor.flat, vectors, len(vectors), constant=TANH_CONSTANT)
 
-    def _fit_values(self, x: torch.Tensor, target: NDArray[np.float32]) -> None:
+    def _fit_values(self, x: torch.Tensor, target: NDArray[np.float32], beat: Beat = silently) -> None:
         config, N = self.config, target.shape[1]
         aims = torch.from_numpy(target).to(self._dtype)
         for _ in range(config.value_epochs):
@@ -188,6 +188,7 @@ class Trpo(ActorCritic):
             for states, aim in zip(gathered(x, slots), gathered(aims, slots), strict=True):
                 error = tanh_outputs(self._critic.online, states)[..., 0] - aim
                 self._critic.descend(error.square().sum() / config.batch)
+            beat()
 
     def state(self) -> State:
         """Copy of everything needed to resume training."""

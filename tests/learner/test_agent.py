@@ -245,3 +245,40 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     second.catch_up()
     assert second._notes is not None
     assert second._notes.of(0, "rho")[0] == 1.0
+
+
+def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(RUN, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
+    section = {"hidden": [8], "steps": 24, "batch": 8, "depth": 2, "draw": "uniform"}
+    settings = msgspec.convert({"algorithm": "ppo", "ppo": section}, LearnerSettings)
+    drawn = np.random.default_rng(1).uniform(-1, 1, (90, 7)).tolist()
+
+    def agent_with(upto: int) -> tuple[Agent, Mirror]:
+        mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
+        gather(mirror, upto)
+        return Agent(config, settings, mirror), mirror
+
+    def gather(mirror: Mirror, upto: int) -> None:
+        for number in range(mirror.storage.inserted, upto):
+            x, at = drawn[number], {"episode": 1 + number // 20, "step": number % 20}
+            acted = (x[6], 0.2, x[2])
+            flag = Flag.DEVIATES * (number % 7 == 0)
+            mirror.storage.insert(number % CAPACITY, x[:2], x[2:3], x[5], x[3:5], flag, 1, behaviour=acted, **at)
+
+    first, mirror = agent_with(62)
+    first.join(b"one", 0)
+    first.learn_from_batches(lambda: None)
+    assert first.batches.learned == 2
+    first.save(tmp_path / "learner.npz")
+    again, its_mirror = agent_with(62)
+    assert again.restore(tmp_path / "learner.npz")
+    again.join(b"another", 62)
+    beats: list[int] = []
+    for one, of in ((first, mirror), (again, its_mirror)):
+        gather(of, 90)
+        one.learn_from_batches(lambda: beats.append(1))
+    assert len(beats) == 2 * 10
+    assert again.updates == first.updates
+    assert again.export("run") == first.export("run")
+    assert {k: v.tolist() for k, v in again.batches.state().items()} == {"position": [72, 3, 0, 11]}
+    assert (again._algorithm.state()["replayed_advantage"] == first._algorithm.state()["replayed_advantage"]).all()

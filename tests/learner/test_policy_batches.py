@@ -125,3 +125,8 @@ def test_it_goes_on_where_it_was_unless_the_memory_is_an_older_one() -> None:
     assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.whole()] == [[3, 4, 5, 6]]
     assert list(anew.whole()) == []
     assert again.state() == {"position": pytest.approx([8, 2, 0, 0])}
+
+
+def test_experiences_that_do_not_tell_of_the_policy_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not tell of the policies that acted"):
+        PolicyBatches(Storage(20, Layout(2, 1)), 4)

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.attachment import Unfit
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import Connection, LearnerProcess
 from onrig.runtime.explore.settings import OwnNoise
@@ -135,7 +136,11 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
     )
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
     process._link = process._offering._link = rig  # type: ignore[assignment]
-    process.run()
+    try:
+        process.run()
+    except Unfit:
+        process.close()
+        raise
     return process
 
 
@@ -176,3 +181,10 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
     assert rig.offers[0].updates == 0
     assert process._agent.batches.learned == (120 - 30) // 24
     assert process._agent.batches.left_out == 0
+
+
+def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
+    rig = PolicyRig([30])
+    rig.mirror = Mirror(PolicyRig.CAPACITY, Layout(2, 1, behaviour=True), cyclic=False)
+    with pytest.raises(Unfit, match="does not hold 24 in their order"):
+        on_policy(rig, tmp_path)

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.histogram import DurationHistogram
+from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
+from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.bench.loop.plan import EVERYTHING, Subject, at_rate, schedule
 from onrig.tools.bench.loop.report import (
     AtRate,
@@ -32,6 +34,7 @@ from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio
 from onrig.tools.bench.verb import WHAT
 from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
+from onrig.tools.evaluate import judge
 from onrig.tools.load import load_for_rig
 
 PERIOD_NS = 1_000_000
@@ -145,6 +148,16 @@ def test_every_shipped_run_can_be_measured_at_every_rate(name: str, rate_hz: flo
     assert (config.rate_hz, config.lockstep) == (rate_hz, False)
     assert config.rig.lease_periods / rate_hz >= 0.04
     assert config.episodes * config.task.episode_s > 3 * 30.0
+
+
+def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner_would_send() -> None:
+    learner = ("learner.algorithm=vracer", "exploration={process: own}")
+    for overrides, hidden in ((learner, 0), ((*learner, "learner.vracer.recurrent={units: [8, 4]}"), 24), ((), 0)):
+        config = load_for_rig("pendulum-hidden", overrides)
+        verdict = judge(untrained(config), config)
+        assert isinstance(verdict, Admitted), verdict
+        assert verdict.ports.inputs.get("hidden", 0) == hidden
+        assert verdict.contract.stochastic == bool(overrides)
 
 
 def test_the_default_run_has_all_that_a_tick_can_be_made_to_do() -> None:
