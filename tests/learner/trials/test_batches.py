@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -48,13 +49,15 @@ def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch
     monkeypatch.setattr(
         trials._algorithm,
         "learn",
-        lambda batch, left: heard.append((PolicyBatch(*(field.copy() for field in batch)), left)),
+        lambda batch, left: heard.append((deepcopy(batch), left)),
     )
     trials.train(96)
     assert trials.steps == 96
     assert [left for _, left in heard] == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]
     batches = [batch for batch, _ in heard]
-    whole = PolicyBatch(*(np.concatenate(fields, axis=2) for fields in zip(*batches, strict=True)))
+    assert {batch.log_pi for batch in batches} == {None}, "that of present policies"
+    fields = zip(*(batch[:-1] for batch in batches), strict=True)
+    whole = PolicyBatch(*(np.concatenate(field, axis=2) for field in fields))
     assert whole.reward.shape == (2, 2, 48)
     assert not whole.terminated.any()
     assert (np.flatnonzero(whole.truncated[1, 1]) == [14, 29, 44]).all()
