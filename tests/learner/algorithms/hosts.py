@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, Window, algorithm_for
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
@@ -17,6 +18,13 @@ from onrig.learner.trajectories import Trajectories
 CAPACITY = 40
 EPISODE = 10
 WINDOW = 4
+BENCH = Rig(
+    name="bench",
+    sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(3)),
+    actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
+    observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(3)),
+)
+"""A rig of as many observations and actions as ``Memory`` has."""
 
 
 class Memory:

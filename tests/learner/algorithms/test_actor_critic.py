@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import Filtering, algorithm_for
 from onrig.learner.algorithms.ppo import Ppo
 from onrig.learner.algorithms.trpo import Trpo
@@ -16,6 +15,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
+from tests.learner.algorithms.hosts import BENCH
 from tests.learner.algorithms.policy_batches import policy_batch
 
 N_OBS, M_ACT, T = 3, 2, 32
@@ -39,13 +39,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(name: str
     assert isinstance(algorithm, Filtering)
     seen = algorithm.actor_filter(0)
     assert (seen is not None) is filtered
-    rig = Rig(
-        name="bench",
-        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(N_OBS)),
-        actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
-        observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(N_OBS)),
-    )
-    contract = contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
+    contract = contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
     layers, std = algorithm.actor_layers(0), algorithm.actor_std(0)
     model = export_gaussian_policy(layers, std, contract, units="Tanh", seen=seen)
     rng = np.random.default_rng(2)

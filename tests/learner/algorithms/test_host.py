@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import Gaussian
 from onrig.learner.export import export_gaussian_policy
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import WINDOW, Memory, host
+from tests.learner.algorithms.hosts import BENCH, WINDOW, Memory, host
 
 CASES: dict[str, dict[str, Any]] = {
     "ddpg": {},
@@ -109,13 +108,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
     algorithm = host(memory, dict(section), {})
     assert isinstance(algorithm, Gaussian)
     algorithm.update(memory.draws(20, 8))
-    rig = Rig(
-        name="bench",
-        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(3)),
-        actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
-        observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(3)),
-    )
-    contract = contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
+    contract = contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
     model = export_gaussian_policy(
         algorithm.actor_layers(0), algorithm.actor_std(0), contract, bounded=algorithm.bounded
     )

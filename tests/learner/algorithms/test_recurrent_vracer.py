@@ -9,7 +9,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.export import export_recurrent_policy
@@ -17,7 +16,7 @@ from onrig.learner.lstm import step, zero_memory
 from onrig.learner.trials.acting import Remembering
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import CAPACITY, EPISODE, WINDOW, Memory, host
+from tests.learner.algorithms.hosts import BENCH, CAPACITY, EPISODE, WINDOW, Memory, host
 
 
 def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> RecurrentVracer:
@@ -105,13 +104,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
     memory.observation[:] = 0.3 + 0.5 * memory.observation
     vracer = _vracer(memory, {})
     vracer.update(memory.draws(20, 8))
-    rig = Rig(
-        name="bench",
-        sensors=tuple(Sensor(f"o{i}", "m", 1e-3) for i in range(3)),
-        actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
-        observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(3)),
-    )
-    contract = contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
+    contract = contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
     session = PolicySession(export_recurrent_policy(vracer.actor_layers(0), vracer.actor_std(0), contract))
     assert session.noise is not None
     assert session.hidden is not None
@@ -127,7 +120,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
         export_recurrent_policy(
             vracer.actor_layers(0),
             vracer.actor_std(0),
-            contract_for(rig, 50.0, policy_id=1, parent_run="", training_step=0),
+            contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0),
         )
 
 
