@@ -6,7 +6,8 @@ and creates no garbage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -99,6 +100,18 @@ def _named(widths: dict[str, int]) -> str:
 
 
 _NOTHING: Final = np.zeros((1, 0), np.float32)
+_ANSWER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
+
+
+def _in_a_row(widths: dict[str, int], order: Sequence[str]) -> tuple[memoryview, dict[str, Port]]:
+    """Memory of all ports in a given order, which one call fills or reads, and their arrays (1, width) in it."""
+    row = np.zeros(sum(widths.values()), np.float32)
+    arrays, start = {}, 0
+    for name in order:
+        if name in widths:
+            arrays[name] = row[None, start : start + widths[name]]
+            start += widths[name]
+    return row.data, arrays
 
 
 class PolicySession:
@@ -135,26 +148,24 @@ class PolicySession:
         except Exception as error:  # onnxruntime's exceptions have no common base below Exception
             raise ModelRefused("format", f"onnxruntime refuses it: {error}") from error
         binding = session.io_binding()
-        taken = {name: np.zeros((1, width), np.float32) for name, width in inputs.items()}
-        self.distribution: Port = np.zeros((3, m if stochastic else 0), np.float32)
-        """``mean``, ``std`` and ``drawn``, for one look at all of them."""
-        self.mean, self.std, self.drawn = (self.distribution[i : i + 1] for i in range(3))
-        given = {name: np.zeros((1, width), np.float32) for name, width in outputs.items()}
-        if stochastic:
-            given |= {"mean": self.mean, "std": self.std, "drawn": self.drawn}
+        self._question, taken = _in_a_row(inputs, (INPUT_NAME, NOISE, HIDDEN))
+        self._answer, given = _in_a_row(outputs, _ANSWER)
         for name, array in taken.items():
-            binding.bind_cpu_input(name, array)
+            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
         for name, array in given.items():
             binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
         self.observation: Port = taken[INPUT_NAME]
         self.noise: Port | None = taken.get(NOISE)
         self.hidden: Port | None = taken.get(HIDDEN)
         self.action: Port = given[OUTPUT_NAME]
+        self.mean, self.std, self.drawn = (given.get(name, _NOTHING) for name in _ANSWER[1:4])
         self.hidden_out: Port = given.get(HIDDEN_OUT, _NOTHING)
         self.plain: Final = not (stochastic or hidden)
         """Whether ``observation`` and ``action`` are its only ports."""
         self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
         """Whether its draw passes a tanh on the way to the action; otherwise it is clipped."""
+        self._pack = struct.Struct(f"{n + (m if stochastic else 0)}f").pack_into
+        self._unpack = struct.Struct(f"{4 * m if stochastic else m}f").unpack_from
         self._session = session
         self._binding = binding
         self._call, self._arguments = _hot_call(session, binding)
@@ -162,6 +173,16 @@ class PolicySession:
     def run(self) -> None:
         """Compute ``action`` from ``observation``; onnxruntime's exceptions have no common base below Exception."""
         self._call(*self._arguments)
+
+    def ask(self, question: Sequence[float]) -> tuple[float, ...]:
+        """Run on an observation, of a stochastic policy with its noise behind it; return ``action`` (m,).
+
+        Of a stochastic policy ``mean``, ``std`` and ``drawn`` follow, (m,) each.  Packing costs a fifth of assigning to
+        an array.  Raises struct.error where the length differs, OverflowError beyond float32, onnxruntime's exceptions.
+        """
+        self._pack(self._question, 0, *question)
+        self._call(*self._arguments)
+        return self._unpack(self._answer)
 
     def warm_up(self, runs: int) -> None:
         """Run ``runs`` times, so that buffers, pages and caches are ready for the loop's first call."""

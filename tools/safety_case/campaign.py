@@ -1,8 +1,7 @@
 """Adversarial campaign against the shield: policies, sampled plants, and tallies.
 
-Policies are asked through the tick like any other: ``observation[0]`` is set, ``run()`` called, ``action[0]`` taken.
-They know the rig's limits and may ask the very prediction that judges them.  What is hostile to a plant, the plant
-says.
+Policies are asked through the tick like any other.  They know the rig's limits and may ask the very prediction that
+judges them.  What is hostile to a plant, the plant says.
 """
 
 from __future__ import annotations
@@ -41,18 +40,6 @@ _NONSENSE: Final[tuple[Callable[[int], Wish], ...]] = (
 )
 
 
-class _Row:
-    """What stands in the place of one row of a session's output array."""
-
-    def __init__(self, values: Wish) -> None:
-        self._values = values
-
-    def tolist(self) -> list[float]:
-        if self._values is None:
-            raise RuntimeError("no answer")
-        return list(self._values)
-
-
 class Adversary:
     """A law in the shape of a policy session."""
 
@@ -60,12 +47,13 @@ class Adversary:
 
     def __init__(self, law: Law) -> None:
         self._law = law
-        self.observation: list[Sequence[float]] = [()]
-        self.action: list[_Row] = [_Row(None)]
 
-    def run(self) -> None:
-        """Answer the observation."""
-        self.action[0] = _Row(self._law(self.observation[0]))
+    def ask(self, question: Sequence[float]) -> tuple[float, ...]:
+        """Answer an observation."""
+        wish = self._law(question)
+        if wish is None:
+            raise RuntimeError("no answer")
+        return tuple(wish)
 
 
 def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:

@@ -150,8 +150,13 @@ def test_a_state_that_is_not_finite_is_no_answer_and_is_not_carried_on(monkeypat
     tick, policy = Tick(PENDULUM), recurrent()
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
+
+    def diverged(question: object) -> tuple[float, ...]:
+        policy.hidden_out.fill(math.inf)
+        return (0.5,)
+
     with monkeypatch.context() as patched:
-        patched.setattr(policy, "run", lambda: policy.hidden_out.fill(math.inf))
+        patched.setattr(policy, "ask", diverged)
         step = decided(tick, policy, 3)
     assert math.isnan(step.policy[0])
     assert step.rule is Rule.FINITE

@@ -34,13 +34,14 @@ NAN = math.nan
 class FakePolicy:
     """What the tick asks of a session; answers what it is told to."""
 
-    def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], n: int = 2, m: int = 1) -> None:
-        self.observation, self.action = np.zeros((1, n), np.float32), np.zeros((1, m), np.float32)
+    def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], m: int = 1) -> None:
         self.plain = True
-        self._answer = answer
+        self._answer, self._m = answer, m
 
-    def run(self) -> None:
-        self.action[0] = self._answer(self.observation[0])
+    def ask(self, question: Sequence[float]) -> tuple[float, ...]:
+        action = np.zeros(self._m, np.float32)
+        action[:] = self._answer(np.array(question, np.float32))
+        return tuple(action.tolist())
 
 
 def policy(*action: float) -> PolicySession:
@@ -379,7 +380,7 @@ def test_a_policy_sees_what_its_task_composes_and_the_record_says_so() -> None:
         shown.append(observation.tolist())
         return (0.5,)
 
-    acting = cast(PolicySession, FakePolicy(answer, n=3))
+    acting = cast(PolicySession, FakePolicy(answer))
     tick = begun(config)
     steps = [decided(tick, state(5 + k, sensors=(1000 * k, 100 + k)), acting) for k in range(4)]
     tick.begin(2, Kind.TRAIN, [])

@@ -1,5 +1,6 @@
 import gc
 import os
+import struct
 import sys
 from pathlib import Path
 
@@ -113,3 +114,20 @@ def test_refuses_a_model_with_a_second_input() -> None:
         ModelRefused, match=r"inputs are observation \(1, 2\), more \(1, 2\), must be observation \(1, 2\)"
     ):
         PolicySession(models.serialized(model))
+
+
+def test_asked_it_answers_what_its_arrays_hold() -> None:
+    plain, stochastic = (PolicySession(models.serialized(m)) for m in (models.policy(), models.stochastic()))
+    assert plain.ask((0.3, -2.0)) == tuple(plain.action[0].tolist())
+    assert plain.observation[0].tolist() == np.array((0.3, -2.0), np.float32).tolist()
+    answer = stochastic.ask((0.3, -2.0, 0.7))
+    assert stochastic.noise is not None
+    assert stochastic.noise[0, 0] == np.float32(0.7)
+    ports = (stochastic.action, stochastic.mean, stochastic.std, stochastic.drawn)
+    assert answer == tuple(float(port[0, 0]) for port in ports)
+
+
+@pytest.mark.parametrize("question", [(0.3,), (0.3, -2.0, 0.7), (0.3, 1e39)])
+def test_a_question_that_its_observation_cannot_hold_is_refused(question: tuple[float, ...]) -> None:
+    with pytest.raises((struct.error, OverflowError)):
+        PolicySession(models.serialized(models.policy())).ask(question)
