@@ -178,7 +178,8 @@ class PolicySession:
         """Run on an observation, of a stochastic policy with its noise behind it; return ``action`` (m,).
 
         Of a stochastic policy ``mean``, ``std`` and ``drawn`` follow, (m,) each.  Packing costs a fifth of assigning to
-        an array.  Raises struct.error where the length differs, OverflowError beyond float32, onnxruntime's exceptions.
+        an array.  Beyond float32 is infinity.  Raises struct.error where the length differs, and
+        onnxruntime's exceptions.
         """
         self._pack(self._question, 0, *question)
         self._call(*self._arguments)

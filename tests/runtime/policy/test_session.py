@@ -127,7 +127,13 @@ def test_asked_it_answers_what_its_arrays_hold() -> None:
     assert answer == tuple(float(port[0, 0]) for port in ports)
 
 
-@pytest.mark.parametrize("question", [(0.3,), (0.3, -2.0, 0.7), (0.3, 1e39)])
-def test_a_question_that_its_observation_cannot_hold_is_refused(question: tuple[float, ...]) -> None:
-    with pytest.raises((struct.error, OverflowError)):
+@pytest.mark.parametrize("question", [(0.3,), (0.3, -2.0, 0.7)])
+def test_a_question_of_another_length_is_refused(question: tuple[float, ...]) -> None:
+    with pytest.raises(struct.error):
         PolicySession(models.serialized(models.policy())).ask(question)
+
+
+def test_what_float32_cannot_hold_is_asked_as_infinity() -> None:
+    session = PolicySession(models.serialized(models.policy()))
+    session.ask((0.3, -1e39))
+    assert session.observation[0, 1] == -np.inf
