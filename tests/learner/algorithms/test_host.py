@@ -118,11 +118,10 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
     assert session.noise is not None
     mean, std = (values[0] for values in algorithm.distribution(normalised[None]))
     for k, noise in enumerate(np.clip(rng.standard_normal((50, 2)), -3, 3).astype(np.float32)):
-        session.observation[0], session.noise[0] = 1.0 + 3.0 * normalised[k], noise
-        session.run()
+        action, *ports = np.reshape(session.ask((*(1.0 + 3.0 * normalised[k]), *noise)), (4, -1))
         drawn = mean[k] + std[k] * noise
-        np.testing.assert_allclose(session.distribution, (mean[k], std[k], drawn), atol=2e-5)
-        np.testing.assert_allclose((session.action[0] - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn, -1, 1), atol=2e-5)
+        np.testing.assert_allclose(np.array(ports), np.array((mean[k], std[k], drawn)), atol=2e-5)
+        np.testing.assert_allclose((action - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn, -1, 1), atol=2e-5)
     probes = probe_states(contract, 64, seed=0)
     assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
 
