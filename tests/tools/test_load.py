@@ -28,6 +28,11 @@ def test_what_is_shipped_is_sound_and_loads_back_equal(name: str, tmp_path: Path
     assert load_resolved(tmp_path / "config.yaml") == config
 
 
+@pytest.mark.parametrize("recipe", shipped("recipes"))
+def test_every_shipped_recipe_is_sound_for_the_run_that_it_is_named_after(recipe: str) -> None:
+    load(recipe.split("-")[0], [f"recipe={recipe}"])
+
+
 def test_the_resolved_sections_have_their_defaults_filled_in() -> None:
     config = load("pendulum")
     assert config.device.twin is not None
