@@ -23,7 +23,7 @@ from onrig.tools.progress import progress_for
 
 COSTS: Final = "costs.json"
 """In the folder of an experiment."""
-PROBE_S: Final = 0.5
+PROBE_S: Final = 0.3
 _LONGEST_EPISODE: Final = 1000
 _EPISODES: Final = 4
 """Of a run's probe: its memory need not hold more."""
