@@ -23,7 +23,7 @@ from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, duration, missing, run_units, split
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import AnyCell, NoSuchCells, WorldCell, chosen
+from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
 from onrig.tools.terminal import VerbParser, complain
@@ -157,16 +157,16 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
 
     for cell in cells:
         print(f"{cell.id}  {shown(cell)}")
-    there = f"{len(cells)} cells of {len(seeds)} trials"
-    in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
-    if not in_world:
-        print(f"{there}, {len(cells) * len(seeds) * file.spec.episodes} episodes; would run in {folder}")
-        return ExitCode.OK
-    from onrig.tools.experiments.cost import processor_s
+    length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
+    from onrig.tools.experiments.cost import costs_of, in_words
 
     at_once = min(chunk, len(seeds))
-    cost_s = len(seeds) * processor_s(in_world, at_once)
-    print(f"{there}, {file.spec.steps} steps each, about {duration(cost_s)} of one core; would run in {folder}")
+    costs = costs_of(cells, at_once)
+    cost_s = sum(costs[cell.id].trial_s(cell) for cell in cells) * len(seeds) / at_once
+    print(
+        f"{len(cells)} cells of {len(seeds)} trials, {length} each, about {duration(cost_s)} of one core "
+        f"({in_words(cells, costs, at_once)}); would run in {folder}"
+    )
     return ExitCode.OK
 
 
