@@ -118,7 +118,7 @@ def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
     spoken(child, 1)
     child.poll()
     assert 32 < child.peak_rss_mb < 500
-    assert 0.1 <= child.cpu_s < 60
+    assert child.cpu_s > 0.05
 
 
 def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:
