@@ -175,16 +175,16 @@ def _load(name: str) -> SpecFile:
 
 
 def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int) -> int:
-    for cell in cells:
-        print(f"{cell.id}  {shown(cell)}")
-    length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
     from onrig.tools.experiments.cost import costs_of, in_words
 
     at_once = min(chunk, len(seeds))
     costs = costs_of(cells, at_once)
-    cost_s = sum(costs[cell.id].trial_s(cell) for cell in cells) * len(seeds) / at_once
+    cell_s = [costs[cell.id].trial_s(cell) * len(seeds) / at_once for cell in cells]
+    for cell, cost_s in zip(cells, cell_s, strict=True):
+        print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
+    length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
     print(
-        f"{len(cells)} cells of {len(seeds)} trials, {length} each, about {duration(cost_s)} of one core "
+        f"{len(cells)} cells of {len(seeds)} trials, {length} each, about {duration(sum(cell_s))} of one core "
         f"({in_words(cells, costs, at_once)}); would run in {folder}"
     )
     return ExitCode.OK
