@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -17,10 +18,12 @@ from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.store import AnyCell, WorldCell
+from onrig.tools.experiments.store import AnyCell, WorldCell, write_whole
 from onrig.tools.progress import progress_for
 
-PROBE_S: Final = 0.5
+COSTS: Final = "costs.json"
+"""In the folder of an experiment."""
+PROBE_S: Final = 0.3
 _LONGEST_EPISODE: Final = 1000
 _EPISODES: Final = 4
 """Of a run's probe: its memory need not hold more."""
@@ -80,6 +83,22 @@ def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
     finally:
         progress.close()
     return {cell.id: costs[kind_of(cell.config)] for cell in cells}
+
+
+def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
+    """Write costs of one trial alone, by the cell's id.  Raises OSError."""
+    write_whole(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
+
+
+def read_costs(folder: Path) -> dict[str, Cost]:
+    """Read costs of one trial alone, by the cell's id; empty where none were measured.
+
+    Raises OSError, and ValueError for a file that is damaged.
+    """
+    try:
+        return msgspec.json.decode((folder / COSTS).read_bytes(), type=dict[str, Cost])
+    except FileNotFoundError:
+        return {}
 
 
 def in_words(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
