@@ -10,6 +10,7 @@ import msgspec
 from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, LogStd
 from onrig.learner.sampler_settings import Hidden
+from onrig.runtime.explore.schedule import least_amplitude
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -147,7 +148,7 @@ def gathering_problems(name: str, config: OnPolicyConfig, run: RunConfig, capaci
     if selection.intervened != "keep":
         message = f"{name} learns nothing from actions that are not its policy's, but its values follow them"
         yield "selection.intervened", f"{message}: leave it out"
-    if isinstance(run.exploration, OwnNoise) and _least(run.exploration) < 1.0:
+    if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
         yield "exploration.amplitude", f"{name} learns nothing from actions with reduced noise: leave it out"
     try:
         strategy = parse_strategy(selection.strategy)
@@ -162,10 +163,3 @@ def gathering_problems(name: str, config: OnPolicyConfig, run: RunConfig, capaci
         at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
         message = f"a batch of {config.steps} and the rest of its last episode are up to {needed} experiences"
         yield f"selection.{at}", f"{message}, the memory holds {capacity}: give it as many"
-
-
-def _least(exploration: OwnNoise) -> float:
-    """Smallest amplitude of the schedules."""
-    amplitude = exploration.amplitude
-    schedules = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
-    return min((value for points in schedules for _, value in points), default=1.0)

@@ -9,7 +9,7 @@ from typing import Final
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
-from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
@@ -114,8 +114,19 @@ def guard_findings(config: RunConfig) -> Iterator[Finding]:
         )
 
 
-def guard_warnings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for guards that are missing in a valid configuration."""
+def warnings(config: RunConfig) -> Iterator[Finding]:
+    """List (path, message) for what a valid configuration may not intend: missing guards, policies robbed of noise."""
+    yield from _guard_warnings(config)
+    exploration = config.exploration
+    if isinstance(exploration, OwnNoise) and least_amplitude(exploration) < 1.0:
+        message = "the policy's own noise is reduced, these actions count as not its own and it learns slowly"
+        yield (
+            ("exploration", "amplitude"),
+            f"{message}: leave it out (--set 'exploration={{process: own}}'), at exploration.amplitude",
+        )
+
+
+def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
     if not config.limits.envelope:
         after = (
             "" if _is_matter(config) else "; a rig on a port is refused without one, unless limits.unguarded is true"

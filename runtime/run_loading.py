@@ -16,6 +16,8 @@ from onrig.runtime.config.conversion import Reading, read, read_by_section, read
 from onrig.runtime.config.document import Document, find, load_document, origin_of, override, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
+from onrig.runtime.config.recipe import KEY as RECIPE
+from onrig.runtime.config.recipe import with_recipe
 from onrig.runtime.config.yaml_nodes import Data, dump, value_at
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig
@@ -54,7 +56,7 @@ def load_run(
         raise ConfigError([Problem(name, START, str(error))]) from None
     document = load_document(path)
     # Overrides inside a named rig or task need its mapping, so names are resolved in between.
-    early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED, KEY)]
+    early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED, KEY, RECIPE)]
     for assignment in early:
         document = override(document, assignment)
     parts: dict[str, Document] = {}
@@ -67,6 +69,10 @@ def load_run(
         else:
             if part is not None:
                 parts[key] = part
+    try:
+        document = with_recipe(document, path.parent)
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems]) from None
     try:
         document = with_identified(document, path.parent, _rig_name(document, parts))
     except ConfigError as error:

@@ -17,7 +17,7 @@ from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
-from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, guard_warnings
+from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, layout_of
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
@@ -48,7 +48,7 @@ def load_for_rig(
     ``port`` replaces the configuration's device; ``heed`` receives warnings about a valid configuration.  Raises
     ConfigError.
     """
-    rules = Rules(rig_findings, guard_warnings, heed, lambda config: config if port is None else on_port(config, port))
+    rules = Rules(rig_findings, warnings, heed, lambda config: config if port is None else on_port(config, port))
     return load_run(name, overrides, _SECTIONS, rules)
 
 

@@ -71,7 +71,8 @@ class Trials:
         if isinstance(self._algorithm, Attending):
             self._algorithm.attend(self.memories.shown())
         self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
-        self._updates = settings.updates_per_episode or 0
+        self.updates = settings.updates_per_episode or 0
+        """Batch updates after an episode."""
         self.episodes = 0
         """Episodes done."""
 
@@ -87,7 +88,7 @@ class Trials:
         returns = rollout.mean_reward * self._rollouts.steps
         memories.episode_closed(returns, np.ones(len(returns), np.bool_))
         memories.begin_episode(episode)
-        noise = replay(self._algorithm, memories, self._updates) if memories.ready else None
+        noise = replay(self._algorithm, memories, self.updates) if memories.ready else None
         return Scores(rollout.mean_reward, rollout.evaluation, noise)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path, hint
-from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced
+from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced, value_at
 from onrig.runtime.printable import printable
 
 T = TypeVar("T")
@@ -110,6 +110,21 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
         {**_outside(document.marks, target), **dict.fromkeys(places, START)},
         {**_outside(document.key_marks, target), **{at: START for at in places if at and isinstance(at[-1], str)}},
         {**_outside(document.overrides, target), target: origin},
+    )
+
+
+def grafted(document: Document, other: Document, at: NodePath) -> Document:
+    """The document with what ``other`` has ``at`` a path whose parents are mappings here, positions included."""
+
+    def within(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
+        return {place: mark for place, mark in marks.items() if place[: len(at)] == at}
+
+    return Document(
+        document.file,
+        replaced(document.data, at, value_at(other.data, at)),
+        {**_outside(document.marks, at), **within(other.marks)},
+        {**_outside(document.key_marks, at), **within(other.key_marks)},
+        {**_outside(document.overrides, at), at: other.file},
     )
 
 

@@ -41,6 +41,13 @@ def amplitudes(exploration: Scheduled, actuators: Sequence[str], x: float) -> tu
     return tuple(interpolate(points, x) for points in schedules(exploration.amplitude, actuators))
 
 
+def least_amplitude(exploration: Scheduled) -> float:
+    """Return the smallest amplitude of any schedule; 1 without points."""
+    amplitude = exploration.amplitude
+    every = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
+    return min((value for points in every for _, value in points), default=1.0)
+
+
 def is_quiet(quiet: Quiet | None, episode: int) -> bool:
     """Tell whether training episode ``episode`` (from 1) has no noise."""
     return quiet is not None and (episode - 1) % quiet.every >= quiet.every - quiet.episodes

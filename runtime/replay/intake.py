@@ -52,6 +52,46 @@ def releasable(
     return max(wanted, tail)
 
 
+_LEAST_PAUSE_MS: Final = 1
+_MOST_PAUSE_MS: Final = 8
+_GATHER_S: Final = 0.02
+"""To take in a batch of records costs hardly more than to take in one, which at 500 Hz keeps a core busy."""
+_BACKLOG: Final = 64
+"""Waiting records that are taken in at once."""
+
+
+class Looks:
+    """When to look at the ring, which cannot wake anybody (times in s of one clock).
+
+    In real time records gather for a while; in lockstep the loop waits for what follows from them, and the pause is
+    doubled while nothing comes.
+    """
+
+    def __init__(self, *, lockstep: bool) -> None:
+        self._lockstep = lockstep
+        self._pause_ms = _LEAST_PAUSE_MS
+        self._next_s = 0.0
+
+    def due(self, waiting: int, now_s: float) -> bool:
+        """Whether to take in the ``waiting`` records now."""
+        return self._lockstep or waiting >= _BACKLOG or now_s >= self._next_s
+
+    def took(self, now_s: float) -> None:
+        """Records are being taken in."""
+        self._pause_ms, self._next_s = _LEAST_PAUSE_MS, now_s + _GATHER_S
+
+    def pause_ms(self, now_s: float) -> int:
+        """How long to wait for a learner's request if there is nothing else to do."""
+        if self._lockstep:
+            return self._pause_ms
+        left_s = self._next_s - now_s
+        return max(_LEAST_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _GATHER_S)))
+
+    def paused(self, *, heard: bool) -> None:
+        """The pause is over; ``heard``: by a request."""
+        self._pause_ms = _LEAST_PAUSE_MS if heard else min(2 * self._pause_ms, _MOST_PAUSE_MS)
+
+
 class TakeOver(NamedTuple):
     """Start of a replay process in the ring."""
 

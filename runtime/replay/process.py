@@ -20,7 +20,7 @@ from onrig.runtime.replay.accounts.telemetry import open_telemetry
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from onrig.runtime.replay.growth import Growth
-from onrig.runtime.replay.intake import Horizon, Intake, takable
+from onrig.runtime.replay.intake import Horizon, Intake, Looks, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
@@ -41,9 +41,6 @@ from onrig.runtime.shm.segment import Segment
 
 NAME: Final = "replay"
 """Name of the process in reports."""
-_LEAST_IDLE_MS: Final = 1
-_MOST_IDLE_MS: Final = 8
-"""Pause between two looks at the ring, which cannot wake anybody; doubled while nothing comes."""
 _PROGRESS_S: Final = 0.25
 _FAREWELL_S: Final = 5.0
 """Shutdown grace for busy learners; those silent for long are not awaited.  A remote one that is not told waits for the
@@ -166,7 +163,8 @@ class ReplayProcess:
         """Last training episode concluded by this process."""
         self._episodes = config.episodes
         self._ended_s: float | None = None
-        self._idle_ms = _LEAST_IDLE_MS
+        self._looks = Looks(lockstep=config.lockstep)
+        self._no_records = self._ring.peek(0)
         self._concluded_s = 0.0
 
     def _standing(self) -> ViewStanding:
@@ -191,7 +189,7 @@ class ReplayProcess:
         self._beat()
         records = self._next_records()
         if len(records):
-            self._idle_ms = _LEAST_IDLE_MS
+            self._looks.took(time.monotonic())
             self._intake.add(records)
             self._ring.take(len(records))
             self._board[Word.TAKEN] = max(self._ring.taken, self._intake.told)
@@ -229,6 +227,8 @@ class ReplayProcess:
             self._board[Word.LOGGED] = max(logged, self._intake.unlogged)
 
     def _next_records(self) -> NDArray[np.void]:
+        if not (self.ended or self._looks.due(self._ring.waiting, time.monotonic())):
+            return self._no_records
         records = self._ring.peek()
         if not self._lockstep or not len(records):
             return records
@@ -256,8 +256,8 @@ class ReplayProcess:
 
     def idle(self) -> None:
         """Wait briefly for a request; the ring is polled."""
-        heard = self._server.wait(self._idle_ms)
-        self._idle_ms = _LEAST_IDLE_MS if heard else min(2 * self._idle_ms, _MOST_IDLE_MS)
+        heard = self._server.wait(self._looks.pause_ms(time.monotonic()))
+        self._looks.paused(heard=heard)
 
     @property
     def finished(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from math import ceil
 from typing import Final
 
@@ -39,7 +39,10 @@ class Restarts:
 
 
 FIRST_SIGN_S: Final = 45.0
-"""Timeout for the first sign of progress: importing torch takes a quarter of it on a slow board."""
+"""Timeout for the first sign of progress; until then processor time counts as one, because importing torch takes
+minutes on a board that is busy with other things."""
+FIRST_SIGN_CPU_S: Final = 120.0
+"""The same in processor time: ten times what the import takes on a slow board."""
 _AGAIN_S: Final = 1.0
 """Delay after the machine could not start a process (no descriptors, no memory)."""
 
@@ -95,11 +98,15 @@ class Revived:
     def _look_at(self, child: Child, now_s: float, sign: int) -> None:
         if self._first_sign is None:
             self._first_sign = sign
-        limit_s = max(self._hang_s, FIRST_SIGN_S) if sign == self._first_sign else self._hang_s
-        if self._still.look(now_s, sign) >= limit_s and not self._killed:
+        starts = sign == self._first_sign
+        used_s = child.cpu_s if starts else 0.0
+        limit_s = max(self._hang_s, FIRST_SIGN_S) if starts else self._hang_s
+        still = self._still.look(now_s, (sign, int(used_s))) >= limit_s
+        if (still or used_s >= FIRST_SIGN_CPU_S) and not self._killed:
             self._killed = True
             self.hangs += 1
-            self._say(f"{self.name} has made no progress for {limit_s:g} s; it is killed and started again")
+            passed = f"{limit_s:g} s" if still else f"{FIRST_SIGN_CPU_S:g} s of processor time"
+            self._say(f"{self.name} has made no progress for {passed}; it is killed and started again")
             child.kill()
 
     def _ended(self, child: Child, code: int, now_s: float, reached: int) -> None:
@@ -148,11 +155,11 @@ class Stillness:
     """Time for which a sign of progress has not changed, by periodic checks."""
 
     def __init__(self) -> None:
-        self._sign: int | None = None
+        self._sign: Hashable = None
         self._looked_s: float | None = None
         self.seconds = 0.0
 
-    def look(self, now_s: float, sign: int) -> float:
+    def look(self, now_s: float, sign: Hashable) -> float:
         """Check at ``now_s``; return the seconds for which ``sign`` has not changed."""
         passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _LONGEST_LOOK_S)
         self._looked_s = now_s

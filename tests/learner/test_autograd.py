@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.autograd import Nets, drawn_vectors, normals, outputs, value_layout, values
+from onrig.learner.autograd import Nets, drawn_vectors, normals, outputs, softsign_outputs, value_layout, values
 from onrig.learner.networks import actor_layout, padded
 
 
@@ -86,3 +86,26 @@ def test_noise_is_each_trials_own_and_none_in_the_padding(batch: int) -> None:
     in_turn = torch.cat([normals(alone, (1,), batch, 2, torch.float64) for _ in range(3)])
     assert torch.equal(together[:, 1:], in_turn)
     assert torch.count_nonzero(together) == 3 * 2 * batch * 2
+
+
+def test_softsign_units_and_their_derivatives_are_those_of_the_formula() -> None:
+    layout, random = value_layout(3, 2, (5, 4)), torch.Generator().manual_seed(3)
+    blocks = [
+        torch.randn(2, layer.rows, layer.cols, dtype=torch.float64, generator=random).requires_grad_()
+        for layer in layout.layers
+    ]
+    x = torch.randn(2, 6, layout.layers[0].rows, dtype=torch.float64, generator=random)
+
+    def plain(*blocks: torch.Tensor) -> torch.Tensor:
+        units = x
+        for layer, block in zip(layout.layers[:-1], blocks[:-1], strict=True):
+            pre = torch.bmm(units, block)
+            bounded = pre / (1.0 + pre.abs())
+            units = torch.where(torch.arange(layer.cols) == layer.outputs, pre, bounded)
+        return torch.bmm(units, blocks[-1])
+
+    ours, theirs = softsign_outputs(layout, blocks, x), plain(*blocks)
+    torch.testing.assert_close(ours, theirs, rtol=1e-14, atol=1e-15)
+    seed = torch.randn(ours.shape, dtype=torch.float64, generator=random)
+    for a, b in zip(torch.autograd.grad(ours, blocks, seed), torch.autograd.grad(theirs, blocks, seed), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)

@@ -8,7 +8,7 @@ import pytest
 
 from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.runtime.config.document import find, shipped
-from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.load import load, load_for_rig
 
@@ -26,6 +26,11 @@ def test_what_is_shipped_is_sound_and_loads_back_equal(name: str, tmp_path: Path
     config = load(name)
     save_resolved(config, tmp_path / "config.yaml")
     assert load_resolved(tmp_path / "config.yaml") == config
+
+
+@pytest.mark.parametrize("recipe", shipped("recipes"))
+def test_every_shipped_recipe_is_sound_for_the_run_that_it_is_named_after(recipe: str) -> None:
+    load(recipe.split("-")[0], [f"recipe={recipe}"])
 
 
 def test_the_resolved_sections_have_their_defaults_filled_in() -> None:
@@ -214,3 +219,25 @@ def test_what_keeps_a_rig_from_gathering_batches_of_a_policy_is_told_at_its_plac
 def test_a_memory_of_a_batch_and_the_rest_of_an_episode_will_do() -> None:
     load_for_rig("pendulum", [*ON_POLICY, "selection={strategy: 'FIFO[Uniform]', capacity: 2247}"])
     load_for_rig("pendulum", [*ON_POLICY, "learner.algorithm=trpo"])
+
+
+SAC = ("learner.algorithm=sac", "exploration.process=own")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "place"),
+    [
+        (SAC, f"{FILE}:15:"),
+        ((*SAC, "exploration.amplitude=[[1, 1.0], [9, 0.5]]"), "--set exploration.amplitude="),
+        ((*SAC, "exploration.amplitude={voltage: [[1, 0.9]]}"), "--set exploration.amplitude="),
+        ((*SAC, "exploration.amplitude=[[1, 1.0]]"), ""),
+        (("learner.algorithm=sac", "exploration={process: own}"), ""),
+        ((), ""),
+    ],
+)
+def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...], place: str) -> None:
+    told: list[Problem] = []
+    load_for_rig("pendulum", overrides, heed=told.append)
+    assert [str(problem).startswith(place) for problem in told] == [True] * bool(place)
+    assert all(": warning: the policy's own noise is reduced" in str(problem) for problem in told)
+    assert all("leave it out" in str(problem) for problem in told)

@@ -1,55 +1,122 @@
-"""Processor time that trials in a world will take, from a second of training of each kind of cell."""
+"""Processor time that trials will take, from a few updates of each kind of cell."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
+from onrig.learner.on_policy_settings import PpoConfig
+from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.store import WorldCell
-from onrig.tools.progress import Progress, progress_for
+from onrig.tools.experiments.store import AnyCell, WorldCell, write_whole
+from onrig.tools.progress import progress_for
 
-PROBE_S: Final = 1.0
-_STEPS: Final = 20
+COSTS: Final = "costs.json"
+"""In the folder of an experiment."""
+PROBE_S: Final = 0.3
+_LONGEST_EPISODE: Final = 1000
+_EPISODES: Final = 4
+"""Of a run's probe: its memory need not hold more."""
+_MORE_UPDATES: Final = 15
+_PARTS: Final = (16, 8, 5, 4, 2, 1)
+"""Of a batch of PPO's, one of which is timed: its minibatches are alike."""
 
 
-class Cost(NamedTuple):
-    """Processor time on one thread, of trials trained together."""
+class Cost(msgspec.Struct, frozen=True):
+    """Processor time of a cell's trials trained together, s on one thread."""
 
-    step_s: float
+    acting_s: float
+    """Of a step of training in a world; of an episode of a run, with its evaluation and one update."""
+    update_s: float
+    """Of an update; of an iteration, where the algorithm learns from batches of its own policies."""
     evaluation_s: float
+    """Of an evaluation in a world."""
+    updates: int
+    """Updates, or iterations, that were timed."""
+
+    def trial_s(self, cell: AnyCell) -> float:
+        """Time of a trial of the cell, or of all that were timed together."""
+        done = self.acting_s * _length(cell) + self.update_s * updates_of(cell)
+        return done + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
 
 
-def processor_s(cells: Sequence[WorldCell], at_once: int) -> float:
-    """Processor time of one trial of every cell, of ``at_once`` trained together, on one thread.
+def updates_of(cell: AnyCell, steps: int | None = None) -> int:
+    """Updates, or iterations, of a trial, or of its first ``steps`` in a world."""
+    if not isinstance(cell, WorldCell):
+        return round(cell.updates)
+    run = cell.config
+    steps = run.steps if steps is None else steps
+    batch = run.learner.selected.batch_steps
+    return steps // batch if batch else max(0, steps - run.random_steps) // run.update_every * run.updates
 
-    Shows its progress on stderr.  The policies of the probes have learned nothing: where their evaluations end early,
-    those of later ones take longer.
+
+def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
+    """Cost of ``at_once`` trials of each cell trained together, by the cell's id; cells of one kind share a probe.
+
+    Shows its progress on stderr.  Probes have learned nothing and have small memories: evaluations that end early, and
+    updates that look along all that is stored, take longer later.
     """
+    import torch
+
+    torch.set_num_threads(1)
     kinds = {kind_of(cell.config): cell for cell in reversed(cells)}
     progress = progress_for(len(kinds))
+    costs = {}
     try:
-        costs = {kind: _probed(cell, at_once, progress) for kind, cell in reversed(kinds.items())}
+        for kind, cell in reversed(kinds.items()):
+            progress.doing(f"trying {shown(cell)}")
+            if isinstance(cell, WorldCell):
+                costs[kind] = _in_world(cell.config, at_once)
+            else:
+                costs[kind] = _of_run(cell.config, at_once)
+            progress.done(1)
     finally:
         progress.close()
-    total_s = 0.0
-    for cell in cells:
-        run, cost = cell.config, costs[kind_of(cell.config)]
-        total_s += (cost.step_s * run.steps + cost.evaluation_s * run.points) / at_once
-    return total_s
+    return {cell.id: costs[kind_of(cell.config)] for cell in cells}
 
 
-def kind_of(run: StepRun) -> bytes:
-    """What the cost of a step depends on: not on fractions such as rates and exponents, nor on the memory's size."""
-    learner = msgspec.structs.replace(run.learner, klper=msgspec.UNSET, prop_per=msgspec.UNSET)
-    selection = msgspec.structs.replace(run.selection, capacity=None)
-    alike = msgspec.structs.replace(run, learner=learner, selection=selection)
-    return msgspec.json.encode(_without_fractions(msgspec.to_builtins(alike)), order="sorted")
+def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
+    """Write costs of one trial alone, by the cell's id.  Raises OSError."""
+    write_whole(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
+
+
+def read_costs(folder: Path) -> dict[str, Cost]:
+    """Read costs of one trial alone, by the cell's id; empty where none were measured.
+
+    Raises OSError, and ValueError for a file that is damaged.
+    """
+    try:
+        return msgspec.json.decode((folder / COSTS).read_bytes(), type=dict[str, Cost])
+    except FileNotFoundError:
+        return {}
+
+
+def in_words(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
+    """What costs were told from."""
+    kinds = len({kind_of(cell.config) for cell in cells})
+    least = min(cost.updates for cost in costs.values())
+    return f"told from {least} or more updates of {at_once} trials of each of {kinds} kinds of cells"
+
+
+def kind_of(run: StepRun | RunConfig) -> bytes:
+    """What the cost of an update depends on: not on fractions such as rates and exponents, nor on the memory's size."""
+    alike = msgspec.to_builtins(run)
+    for name in ("klper", "prop_per"):
+        alike["learner"].pop(name, None)
+    alike["selection"]["capacity"] = None
+    alike["selection"]["strategy"] = re.sub(r"\(\d+\.\d+\)", "", alike["selection"]["strategy"])
+    horizon = None if isinstance(run, StepRun) else episode_steps(run.task, run.rate_hz)
+    return msgspec.json.encode([_without_fractions(alike), horizon], order="sorted")
 
 
 def _without_fractions(value: object) -> object:
@@ -58,27 +125,87 @@ def _without_fractions(value: object) -> object:
     return None if isinstance(value, float) else value
 
 
-def _probed(cell: WorldCell, at_once: int, progress: Progress) -> Cost:
-    import torch
+def _length(cell: AnyCell) -> int:
+    """Steps of a trial in a world, else episodes."""
+    return cell.config.steps if isinstance(cell, WorldCell) else cell.config.episodes
 
-    from onrig.learner.trials.batches import world_trials
 
-    progress.doing(f"trying {shown(cell)}")
-    run = cell.config
-    steps = run.learner.selected.batch_steps or run.update_every * math.ceil(_STEPS / run.update_every)
-    torch.set_num_threads(1)
-    trials = world_trials(msgspec.structs.replace(run, random_steps=run.learner.batch), range(at_once))
+def _timed(do: Callable[[], Any]) -> float:
+    start = time.process_time()
+    do()
+    return time.process_time() - start
+
+
+def _repeated(do: Callable[[], Any]) -> tuple[float, int]:
+    """Mean time of doing something for ``PROBE_S``, once at least, and how often that was."""
+    total_s, times = _timed(do), 1
+    while total_s < PROBE_S:
+        total_s += _timed(do)
+        times += 1
+    return total_s / times, times
+
+
+def _in_world(run: StepRun, at_once: int) -> Cost:
+    return _of_batches(run, at_once) if run.learner.selected.batch_steps else _of_steps(run, at_once)
+
+
+def _of_steps(run: StepRun, at_once: int) -> Cost:
+    """Cost of an algorithm that replays, with the fewest updates at once.
+
+    They follow on an episode without any, because some algorithms look along those that are stored.
+    """
+    from onrig.learner.trials.steps import StepTrials
+
+    common = math.gcd(run.updates, run.update_every)
+    every, batch = run.update_every // common, run.learner.batch
+    fill = min(max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch), run.steps - batch)
+    run = msgspec.structs.replace(run, random_steps=fill, update_every=every)
+    trials = StepTrials(run, range(at_once))
     try:
-        trials.train(run.learner.batch + steps)
-        start, done = time.process_time(), 0
-        while done == 0 or time.process_time() - start < PROBE_S:
-            trials.train(steps)
-            done += steps
-        step_s = (time.process_time() - start) / done
-        start = time.process_time()
-        trials.evaluate()
-        evaluation_s = time.process_time() - start
+        acting_s = _timed(lambda: trials.train(fill)) / fill
+        trials.train(every)
+        steps_s, times = _repeated(lambda: trials.train(every))
+        update_s = max(0.0, steps_s - acting_s * every) / run.updates
+        return Cost(acting_s, update_s, _timed(trials.evaluate), times * run.updates)
     finally:
         trials.close()
-    progress.done(1)
-    return Cost(step_s, evaluation_s)
+
+
+def _of_batches(run: StepRun, at_once: int) -> Cost:
+    """Cost of an algorithm that learns from batches of its own policies; of PPO's, a part that has as many as all."""
+    from onrig.learner.trials.batches import BatchTrials
+
+    selected, parts = run.learner.selected, 1
+    batches = 2
+    if isinstance(selected, PpoConfig):
+        shortest = math.lcm(selected.batch, selected.actors)
+        parts = next(k for k in _PARTS if selected.steps % (k * shortest) == 0)
+        selected, batches = msgspec.structs.replace(selected, steps=selected.steps // parts), max(2, selected.depth)
+        run = msgspec.structs.replace(run, learner=msgspec.structs.replace(run.learner, ppo=selected))
+    gathering, together = selected.batch_steps - selected.parallel, selected.parallel
+    trials = BatchTrials(run, range(at_once))
+    try:
+        for _ in range(batches - 1):
+            trials.train(selected.batch_steps)
+        acting_s = _timed(lambda: trials.train(gathering)) / max(1, gathering)
+        update_s = max(0.0, _timed(lambda: trials.train(together)) - acting_s * together) * parts
+        return Cost(acting_s, update_s, _timed(trials.evaluate), 1)
+    finally:
+        trials.close()
+
+
+def _of_run(config: RunConfig, at_once: int) -> Cost:
+    from onrig.learner.trials.engine import Trials
+
+    selection = msgspec.structs.replace(config.selection, capacity=None)
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    trials = Trials(
+        msgspec.structs.replace(config, episodes=_EPISODES, selection=selection),
+        msgspec.structs.replace(learner, updates_per_episode=1),
+        range(at_once),
+    )
+    trials.episode()
+    episode_s = _timed(trials.episode)
+    trials.updates += _MORE_UPDATES
+    longer_s, times = _repeated(trials.episode)
+    return Cost(episode_s, max(0.0, longer_s - episode_s) / _MORE_UPDATES, 0.0, times * _MORE_UPDATES)

@@ -32,7 +32,7 @@ from onrig.tools.experiments.spec import (
     settings_of,
     short_name,
 )
-from onrig.tools.experiments.store import AnyCell, Cell, WorldCell
+from onrig.tools.experiments.store import CALLED, AnyCell, Cell, WorldCell
 from onrig.tools.load import load
 
 REUSE: Final = 8
@@ -110,7 +110,9 @@ def cells_of(
 
 def shown(cell: AnyCell) -> str:
     """Short description of a cell."""
-    return ", ".join(str(v) if k in ("config", "world", "strategy") else f"{k} {v}" for k, v in cell.label.items())
+    return ", ".join(
+        str(v) if k in ("config", "world", CALLED, "strategy") else f"{k} {v}" for k, v in cell.label.items()
+    )
 
 
 def _name_problems(
@@ -158,6 +160,8 @@ def _block_cells(
     else:
         common = {"world": block.world.removeprefix(GYM).removeprefix(PLANT)}
         resolve = partial(_in_world, block.world, (*at, "world"), file.spec, in_world)
+    if block.called is not None:
+        common[CALLED] = block.called
     fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
     own: Values = {short_name(name): (value, (*at, "set", name)) for name, value in block.set.items()}
     axes = [
@@ -170,7 +174,8 @@ def _block_cells(
         # Those of the whole spec that the block replaces are left out, so that the block's come last and win.
         values: Values = {**{name: value for name, value in fixed.items() if name not in here}, **here}
         config, troubles = resolve(values)
-        label = common | {name: _as_label(value) for name, (value, _) in here.items()}
+        told = here if block.called is None else dict(combination)
+        label = common | {name: _as_label(value) for name, (value, _) in told.items()}
         if config is not None and not troubles:
             id = cell_id(config)
             yield Cell(id, label, config) if isinstance(config, RunConfig) else WorldCell(id, label, config)

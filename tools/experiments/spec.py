@@ -33,6 +33,8 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Name of a shipped run, or a path (from the spec's folder on)."""
     world: str | None = None
     """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``."""
+    called: str | None = None
+    """What tables and figures call its cells, in place of what ``set`` has."""
     set: dict[str, object] = {}
     """Axis or dotted path of the run's configuration to the value that it has in this block."""
     grid: dict[str, list[object]] = {}

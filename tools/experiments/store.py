@@ -26,6 +26,8 @@ SPEC: Final = "spec.yaml"
 CELLS: Final = "cells.json"
 META: Final = "meta.json"
 TRIALS: Final = "trials"
+CALLED: Final = "called"
+"""Of a label: what the cell is called in place of what its block sets."""
 _UNFINISHED: Final = ".unfinished"
 
 

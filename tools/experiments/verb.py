@@ -20,10 +20,10 @@ from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
-from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.grid import cells_of, shown
 from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, duration, missing, run_units, split
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import AnyCell, NoSuchCells, WorldCell, chosen
+from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
 from onrig.tools.terminal import VerbParser, complain
@@ -46,6 +46,11 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--chunk", type=int, default=AT_ONCE, metavar="N", help="trials trained together (default: %(default)s)"
+    )
+    p.add_argument(
+        "--costs",
+        action="store_true",
+        help="measure an update of each cell in DIR, one trial alone on a quiet machine, for its report; run nothing",
     )
     p.add_argument("--dry-run", action="store_true", help="check everything, list the cells and what they cost")
     return p
@@ -76,16 +81,17 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     except NoSuchCells as error:
         return complain("experiment", f"--only: {error}")
-    folder = args.out or (last_folder(file.spec) if args.resume else next_folder(file.spec))
-    if folder is None:
+    folder = args.out or (last_folder(file.spec) if args.resume or args.costs else None)
+    if folder is None and args.resume:
         return complain("experiment", f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
+    folder = folder or next_folder(file.spec)
     seeds = range(file.spec.first_seed, file.spec.first_seed + (args.trials or file.spec.trials))
     try:
-        check_folder(folder, cells, resume=args.resume)
+        check_folder(folder, cells, resume=args.resume or (args.costs and folder.exists()))
         if args.dry_run:
             return _list(file, wanted, seeds, folder, args.chunk)
         with opened(folder, file.path, cells):
-            return _run(args, folder, wanted, seeds)
+            return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds)
     except Unsuitable as error:
         return complain("experiment", str(error))
     except OSError as error:
@@ -129,6 +135,22 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     return _conclude(outcome, folder, again)
 
 
+def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
+    """Measure what one trial alone costs."""
+    from onrig.tools.experiments.cost import COSTS, costs_of, read_costs, write_costs
+
+    try:
+        before = read_costs(folder)
+    except ValueError:
+        before = {}
+    costs = costs_of(cells, 1)
+    write_costs(folder, before | costs)
+    for cell in cells:
+        print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
+    print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal computing")
+    return ExitCode.OK
+
+
 def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
     print(f"{outcome.trials} of {outcome.total} trials are in {folder}; `onrig report {folder}` draws them")
     if outcome.lost:
@@ -153,20 +175,18 @@ def _load(name: str) -> SpecFile:
 
 
 def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int) -> int:
-    from onrig.tools.experiments.grid import shown
-
     for cell in cells:
         print(f"{cell.id}  {shown(cell)}")
-    there = f"{len(cells)} cells of {len(seeds)} trials"
-    in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
-    if not in_world:
-        print(f"{there}, {len(cells) * len(seeds) * file.spec.episodes} episodes; would run in {folder}")
-        return ExitCode.OK
-    from onrig.tools.experiments.cost import processor_s
+    length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
+    from onrig.tools.experiments.cost import costs_of, in_words
 
     at_once = min(chunk, len(seeds))
-    cost_s = len(seeds) * processor_s(in_world, at_once)
-    print(f"{there}, {file.spec.steps} steps each, about {duration(cost_s)} of one core; would run in {folder}")
+    costs = costs_of(cells, at_once)
+    cost_s = sum(costs[cell.id].trial_s(cell) for cell in cells) * len(seeds) / at_once
+    print(
+        f"{len(cells)} cells of {len(seeds)} trials, {length} each, about {duration(cost_s)} of one core "
+        f"({in_words(cells, costs, at_once)}); would run in {folder}"
+    )
     return ExitCode.OK
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,13 +10,22 @@ import msgspec
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
 from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common
 from onrig.tools.reports.curve_files import CURVES, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
 from onrig.tools.reports.page import Content, Sheet, experiment_page, markdown
-from onrig.tools.reports.results import FEW, Experiment, against_baseline, against_plainer_sampling, read_experiment
+from onrig.tools.reports.results import (
+    FEW,
+    Experiment,
+    against_baseline,
+    against_plainer_sampling,
+    groups,
+    read_experiment,
+)
+from onrig.tools.reports.scores import scored_run, scores_sheet
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
@@ -53,6 +62,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
         spec, cells = read_spec(folder), read_cells(folder)
         in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
         experiment = None if in_world else read_experiment(folder)
+        costs = read_costs(folder)
     except ConfigError as error:
         return explain(error)
     except OSError as error:
@@ -66,7 +76,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
         (folder / FIGURES).mkdir(exist_ok=True)
         if experiment is not None:
             pictures, warnings = _draw(folder / FIGURES, experiment)
-            content = _content(experiment, pictures, [*_state(experiment), *warnings])
+            content = _content(experiment, pictures, [*_state(experiment), *warnings], costs)
         else:
             found = content_of(folder, folder / FIGURES, spec, in_world)
             if found is None:
@@ -157,7 +167,9 @@ def _state(experiment: Experiment) -> list[str]:
     return lines
 
 
-def _content(experiment: Experiment, pictures: list[Picture], warnings: list[str]) -> Content:
+def _content(
+    experiment: Experiment, pictures: list[Picture], warnings: list[str], costs: Mapping[str, Cost]
+) -> Content:
     spec, results = experiment.spec, experiment.results
     first, others = against_baseline(results), against_plainer_sampling(results)
     sheets: list[Sheet] = []
@@ -166,6 +178,10 @@ def _content(experiment: Experiment, pictures: list[Picture], warnings: list[str
     if others:
         sheets.append(differences_sheet("Ways of sampling, with the same retention", others))
     sheets += noise_sheets(results)
+    if costs:
+        members = [(group.conditions, result) for group in groups(results) for result in group.results]
+        scored = [scored_run(", ".join(filter(None, (told, r.setting.strategy))), r) for told, r in members]
+        sheets.insert(0, scores_sheet(scored, costs))
     sheets.append(cells_sheet(experiment))
     lead = (
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
-from onrig.tools.experiments.store import WorldCell, read_trials
+from onrig.tools.experiments.store import CALLED, WorldCell, read_trials
 
 Values = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     apart = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
     named = {k.removeprefix("learner."): v for k, v in (apart or label).items()}
-    words = [str(v) if k in ("strategy", "algorithm") else f"{k} {v}" for k, v in named.items()]
+    words = [str(v) if k in (CALLED, "strategy", "algorithm") else f"{k} {v}" for k, v in named.items()]
     return ", ".join(words) or "trials"
 
 

@@ -12,10 +12,12 @@ from msgspec import UNSET
 from onrig.learner.trials.measures import final_mean, interquartile_mean, mean_bounds, paired, paired_difference
 from onrig.learner.trials.step_run import ORIGINS, READINGS
 from onrig.runtime.replay.memory.strategy import parts_of_sampling
+from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
 from onrig.tools.reports.page import Content, Sheet, bounded, without_empty
 from onrig.tools.reports.results import FEW
+from onrig.tools.reports.scores import scored_world, scores_sheet
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.tables import EACH, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world
@@ -71,6 +73,10 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         sheets.insert(-1, sizes)
     if has_scores:
         sheets.insert(-1, origins_sheet(usable))
+    worlds = by_world(usable)
+    found = [scored_world(world, in_words(r, worlds[world]), r) for world in worlds for r in worlds[world]]
+    if scored := [one for one in found if one is not None]:
+        sheets.insert(0, scores_sheet(scored, read_costs(folder)))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "
         f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. Means with 95 % bootstrap bounds; "

@@ -88,7 +88,9 @@ class TransitionBuilder:
         """Take the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
         continued = self._carried is not None
         if self._carried is not None:
-            records = np.concatenate([self._carried, records])
+            joined = np.empty(1 + len(records), records.dtype)  # np.concatenate looks at every field's type
+            joined[:1], joined[1:] = self._carried, records
+            records = joined
         self._carried = records[-1:].copy() if len(records) else None
         steps = self._steps(records, continued=continued)
         first, second = records[:-1], records[1:]

@@ -224,7 +224,7 @@ def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None
     process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
     config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
     trials = Trials(config, _settings(config), [4])
-    trials._updates = 0
+    trials.updates = 0
     for episode, amplitude in ((1, 1.0), (2, 0.5), (3, 0.0)):
         trials.episode()
         slots = np.arange(25 * (episode - 1), 25 * episode)[None]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.record import Kind
-from onrig.runtime.replay.intake import Horizon, releasable, since, takable, take_over
+from onrig.runtime.replay.intake import Horizon, Looks, releasable, since, takable, take_over
 
 CAPACITY = 100
 
@@ -98,3 +98,31 @@ def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known(tmp_pa
     ring.full = False
     horizon.advance(90, None)
     assert (ring.released, horizon.uncovered) == (90, 0)
+
+
+def test_in_real_time_records_gather_unless_many_wait() -> None:
+    looks = Looks(lockstep=False)
+    assert looks.due(1, now_s=5.0), "nothing was taken in before"
+    looks.took(5.0)
+    assert not looks.due(1, now_s=5.01)
+    assert looks.due(100, now_s=5.01)
+    assert looks.due(1, now_s=5.0 + looks.pause_ms(5.0) / 1e3)
+
+
+def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_none_came() -> None:
+    looks = Looks(lockstep=False)
+    looks.took(5.0)
+    whole = looks.pause_ms(5.0)
+    assert looks.pause_ms(5.005) == whole - 5
+    assert looks.pause_ms(6.0) == whole, "not a poll every millisecond"
+
+
+def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_nothing_comes() -> None:
+    looks = Looks(lockstep=True)
+    looks.took(5.0)
+    assert looks.due(1, now_s=5.0)
+    pauses = []
+    for heard in (False, False, False, False, True, False):
+        pauses.append(looks.pause_ms(5.0))
+        looks.paused(heard=heard)
+    assert pauses == [1, 2, 4, 8, 8, 1]

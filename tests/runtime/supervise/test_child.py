@@ -113,11 +113,12 @@ def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's figures")
-def test_its_memory_is_measured(start: Start) -> None:
-    child = start(f"x = bytearray(32 << 20); {READY}; {WAIT}")
+def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
+    child = start(f"x = bytearray(32 << 20); import time\nwhile time.process_time() < 0.1: pass\n{READY}; {WAIT}")
     spoken(child, 1)
     child.poll()
     assert 32 < child.peak_rss_mb < 500
+    assert child.cpu_s > 0.05
 
 
 def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:

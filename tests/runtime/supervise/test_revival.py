@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.revival import (
+    FIRST_SIGN_CPU_S,
     FIRST_SIGN_S,
     GIVE_UP_S,
     KILLED,
@@ -30,7 +31,7 @@ class Child:
     """A child that ends when told to."""
 
     def __init__(self, born_s: float) -> None:
-        self.born_s, self.code = born_s, None
+        self.born_s, self.code, self.cpu_s = born_s, None, 0.0
         self.killed = self.closed = False
 
     def poll(self) -> int | None:
@@ -90,6 +91,28 @@ def test_until_its_first_sign_it_has_longer() -> None:
     assert not bench.children[0].killed
     bench.look(2.0, sign=3)
     assert bench.children[0].killed
+
+
+def test_until_then_processor_time_is_progress_but_not_for_ever() -> None:
+    bench = Bench()
+    (starved,) = bench.children
+    for _ in range(int(FIRST_SIGN_CPU_S) - 1):
+        starved.cpu_s += 1.0
+        bench.look(FIRST_SIGN_S - 1.0, sign=3)
+    assert not starved.killed, "it imports torch on a machine that is busy with other things"
+    starved.cpu_s += 1.0
+    bench.look(LOOK_S, sign=3)
+    assert starved.killed
+
+
+def test_after_its_first_sign_processor_time_is_none() -> None:
+    bench = Bench()
+    (child,) = bench.children
+    bench.look(1.0, sign=3)
+    for _ in range(int(HANG_S) + 1):
+        child.cpu_s += 1.0
+        bench.look(1.0, sign=4)
+    assert child.killed
 
 
 def test_an_end_that_was_to_come_is_none() -> None:

@@ -17,6 +17,7 @@ import pytest
 from onrig.tools.cli import main
 from onrig.tools.experiments.store import read_cells, read_spec, read_trials
 from tests.tools.experiments import specs
+from tests.tools.experiments.specs import written
 
 PATIENCE_S: Final = 60.0
 SPEC: Final = """
@@ -180,11 +181,14 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert experiment("table-6", "--dry-run") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "4 cells of 50 trials, 600000 episodes; would run in runs/table-6-1"
-    )
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
+    assert experiment(spec, "--dry-run") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("1 cells of 2 trials, 9 episodes each, about ")
+    told = "told from 15 or more updates of 2 trials of each of 1 kinds of cells"
+    assert last.endswith(f" of one core ({told}); would run in runs/one-1")
+    assert list(tmp_path.iterdir()) == [spec]
 
 
 def test_a_full_disk_is_told_in_one_line(

@@ -239,7 +239,8 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
     )  # the tasks themselves may need an extra
     assert len(found) > 1
     for cell in found:
-        if isinstance(cell, Cell) and cell.config.rig.name == "magman":
+        of_the_paper = name.startswith(("figure-", "table-"))
+        if of_the_paper and isinstance(cell, Cell) and cell.config.rig.name == "magman":
             assert learner(cell).ddpg.actor_lr == 1e-4, "the paper's"
             assert cell.config.learner["updates_per_episode"] == round(
                 8 * 4 * cell.config.rate_hz * cell.config.selection.write_probability / 16

@@ -1,0 +1,88 @@
+"""``recipe: NAME`` in a run's configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime.config.document import find
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.explore.settings import Gaussian
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
+
+RECIPE = """\
+learner: {updates_per_transition: 2}
+selection: {strategy: "FIFO[PER]"}
+exploration: {process: gaussian, amplitude: [[1, 0.5]]}
+episodes: 7
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipes" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(RECIPE)
+    return path
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_run("pendulum", overrides)
+    (problem,) = error.value.problems
+    return str(problem)
+
+
+def built(config: RunConfig) -> tuple[object, ...]:
+    return config.learner, config.selection, config.exploration, config.episodes
+
+
+def test_its_learner_replaces_the_run_s_and_the_rest_is_merged(recipe: Path) -> None:
+    run = recipe.parent.parent / "run.yaml"
+    budgets = "{episode: {trips: 3}}"
+    text = find("pendulum").read_text().replace("  process: ou", f"  budgets: {budgets}\n  process: ou")
+    run.write_text(text + "recipe: mine\n")
+    config, plain = load_run(str(run)), load_run("pendulum", [f"exploration.budgets={budgets}"])
+    assert config.learner == {"updates_per_transition": 2}
+    assert config.selection.strategy == "FIFO[PER]"
+    assert isinstance(config.exploration, Gaussian)
+    assert config.exploration.amplitude == ((1.0, 0.5),)
+    assert config.exploration.budgets == plain.exploration.budgets, "what limits the noise stays"
+    assert config.episodes == 7
+    assert (config.rig, config.task, config.limits) == (plain.rig, plain.task, plain.limits)
+
+
+def test_other_overrides_go_over_it(recipe: Path) -> None:
+    config = load_run("pendulum", ["episodes=9", f"recipe={recipe}", "learner.updates_per_transition=3"])
+    assert config.episodes == 9
+    assert config.learner == {"updates_per_transition": 3}
+
+
+def test_a_resolved_run_holds_its_values_and_names_none(recipe: Path, tmp_path: Path) -> None:
+    config = load_run("pendulum", [f"recipe={recipe}"])
+    save_resolved(config, tmp_path / "resolved.yaml")
+    assert "recipe" not in (tmp_path / "resolved.yaml").read_text()
+    assert built(load_resolved(tmp_path / "resolved.yaml")) == built(config)
+
+
+def test_none_is_no_recipe(recipe: Path) -> None:
+    run = recipe.parent.parent / "run.yaml"
+    run.write_text(find("pendulum").read_text() + "recipe: mine\n")
+    assert built(load_run(str(run), ["recipe=null"])) == built(load_run("pendulum"))
+
+
+def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
+    recipe.write_text(RECIPE.replace("episodes: 7", "episodes: many"))
+    assert refusal(f"recipe={recipe}").startswith(f"{recipe}:4:11: ")
+    recipe.write_text(RECIPE + "limits: {unguarded: true}\n")
+    told = refusal(f"recipe={recipe}")
+    assert told.startswith(f"{recipe}:5:1: 'limits' is not for a recipe, which has learner, ")
+    recipe.write_text("[1]\n")
+    assert refusal(f"recipe={recipe}").startswith(f"{recipe}:1:1: expected sections of a run")
+
+
+def test_one_that_is_not_there_is_told_where_it_is_named() -> None:
+    assert "there is no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in refusal("recipe=pendulum-td33")
+    assert "expected the name of a recipe" in refusal("recipe=3")

@@ -1,0 +1,61 @@
+"""What trials cost, as told from a few updates."""
+
+from __future__ import annotations
+
+import pytest
+
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.step_run import Evaluation, StepRun
+from onrig.runtime.replay.settings import Selection
+from onrig.tools.experiments.cost import Cost, costs_of, updates_of
+from onrig.tools.experiments.store import WorldCell
+
+PPO = LearnerSettings(algorithm="ppo")
+
+
+def _cell(run: StepRun) -> WorldCell:
+    return WorldCell("id", {"world": "pendulum"}, run)
+
+
+def _batches(**options: object) -> WorldCell:
+    section = {"hidden": [4], "steps": 64, "batch": 4, **options}
+    learner = LearnerSettings(algorithm="ppo", ppo=type(PPO.selected)(**section))  # type: ignore[arg-type]
+    return _cell(StepRun("plant:pendulum", 700, Evaluation(every=100), horizon=10, learner=learner))
+
+
+REPLAYING = StepRun(
+    "plant:pendulum",
+    1000,
+    horizon=20,
+    random_steps=100,
+    updates_per_step=0.5,
+    update_every=200,
+    selection=Selection("FIFO[Uniform]", capacity=500),
+)
+
+
+def test_updates_follow_on_whole_groups_of_steps_or_batches() -> None:
+    assert updates_of(_cell(REPLAYING)) == 400
+    assert [updates_of(_cell(REPLAYING), steps) for steps in (50, 299, 300, 500)] == [0, 0, 100, 200]
+    assert updates_of(_batches()) == 10
+    assert updates_of(_batches(), 127) == 1
+
+
+def test_a_trial_is_its_steps_updates_and_evaluations() -> None:
+    assert Cost(0.5, 2.0, 10.0, 1).trial_s(_cell(REPLAYING)) == 500.0 + 800.0 + 10.0
+
+
+def test_a_few_updates_are_timed_whatever_follows_on_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    cost = costs_of([_cell(REPLAYING)], 2)["id"]
+    assert cost.updates == 1
+    assert cost.acting_s > 0.0
+    assert cost.evaluation_s > 0.0
+
+
+@pytest.mark.parametrize("actors", [1, 4])
+def test_a_part_of_a_batch_stands_for_all(actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    gathered: list[int] = []
+    monkeypatch.setattr("onrig.learner.trials.world_trials.WorldTrials.train", lambda self, n: gathered.append(n))
+    costs_of([_batches(actors=actors, depth=3, draw="uniform")], 1)
+    assert gathered == [4, 4, 4 - actors, actors]

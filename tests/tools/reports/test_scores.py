@@ -1,0 +1,124 @@
+"""Scores at equal experience and at equal computing, and the bytes of memories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.step_run import Evaluation, StepRun
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.settings import Selection
+from onrig.tools.cli import main
+from onrig.tools.experiments.cost import COSTS, Cost, write_costs
+from onrig.tools.experiments.grid import cells_of, shown
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
+from onrig.tools.load import load
+from onrig.tools.reports import style
+from onrig.tools.reports.scores import memory_bytes, scored_world, scores_sheet
+from onrig.tools.reports.world_results import WorldResult, read_results
+from tests.tools.experiments.specs import written
+from tests.tools.reports.synthetic import cell as run_cell
+from tests.tools.reports.synthetic import write_experiment
+
+SPEC = """
+    name: table
+    title: A table
+    trials: 2
+    steps: 1000
+    evaluation: {every: 100, episodes: 1}
+    set: {random_steps: 0, updates_per_step: 0.5, update_every: 100}
+    blocks:
+      - {world: "plant:pendulum", called: cheap, set: {learner.ddpg.gamma: 0.9}}
+      - {world: "plant:pendulum", called: dear, set: {algorithm: sac, updates_per_step: 1.0}}
+      - {world: "plant:pendulum", called: batches, set: {algorithm: ppo, learner.ppo: {steps: 200, batch: 20}}}
+    """
+TASK = load("pendulum").task.normalization
+
+
+def _cells(folder: Path, text: str = SPEC) -> list[WorldCell]:
+    found = cells_of(load_spec(written(folder, text, "spec.yaml")), lambda config, settings: [])
+    return [cell for cell in found if isinstance(cell, WorldCell)]
+
+
+def _returns(performance: np.ndarray) -> np.ndarray:
+    return 200 * (TASK.random_reward + performance * (TASK.reference_reward - TASK.random_reward))
+
+
+def test_a_block_may_say_what_its_cells_are_called(tmp_path: Path) -> None:
+    cheap, dear, _ = _cells(tmp_path)
+    assert cheap.label == {"world": "pendulum", "called": "cheap"}
+    assert shown(dear) == "pendulum, dear"
+    with pytest.raises(ConfigError, match="two cells are both pendulum, cheap"):
+        _cells(tmp_path, SPEC.replace("called: dear", "called: cheap"))
+
+
+def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
+    cells = _cells(tmp_path)
+    write_cells(tmp_path, cells)
+    rising = np.linspace(0.1, 1.0, 10)
+    for cell in cells:
+        for seed in range(2):
+            write_trial(tmp_path, cell, seed, Trial(rising, _returns(rising), None))
+    scored = [scored_world("pendulum", str(r.cell.label["called"]), r) for r in read_results(tmp_path, cells)]
+    assert all(one is not None for one in scored)
+    # 500 updates of 1 ms; 1000 of 2 ms, of which a quarter fits; 5 iterations of 0.05 s: all of them.
+    costs = {c.id: Cost(0.0, s, 0.0, 1) for c, s in zip(cells, (1e-3, 2e-3, 0.05), strict=True)}
+    sheet = scores_sheet([one for one in scored if one is not None], costs)
+    found = [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
+    assert [row["steps at equal computing"] for row in found] == ["100 %", "20 %", "100 %"]
+    assert [row["computing, s"] for row in found] == ["0", "2", "0"]
+    assert [row["final"] for row in found] == ["1.000 [1.000, 1.000]"] * 3
+    assert found[1]["final there"] == "0.200 [0.200, 0.200]"
+    assert found[1]["area there"] == "0.150 [0.150, 0.150]"
+    assert found[2]["final there"] == found[2]["final"]
+    assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).heads
+
+
+def test_bytes_are_those_of_a_rigs_memory() -> None:
+    def needed(learner: LearnerSettings, selection: Selection) -> float:
+        run = StepRun("plant:pendulum", 1000, Evaluation(100), learner=learner, selection=selection)
+        return memory_bytes(WorldCell("id", {"world": "pendulum"}, run))
+
+    fifo = Selection("FIFO[Uniform]", capacity=400)
+    row = 4 * (2 + 1 + 2 + 1 + 1 + 1 + 1 + 1)
+    plain = needed(LearnerSettings(), fifo)
+    assert plain == 400 * row
+    assert needed(LearnerSettings(algorithm="sac"), fifo) - plain == 400 * 12  # mean, deviation and draw
+    assert needed(LearnerSettings(algorithm="ppo"), Selection("FULL[Uniform]")) == 2247 * (row + 12)
+    assert needed(LearnerSettings(), Selection("FULL[Uniform]")) == 1000 * row
+    assert memory_bytes(run_cell(episodes=5, strategy="FULL[Uniform]")) == 1000 * row
+
+
+def test_no_scores_where_an_episode_may_end_early_or_the_world_is_another() -> None:
+    for run in (
+        StepRun("gym:Pendulum-v1", 10),
+        StepRun("plant:pendulum", 10, options={"end_outside": True}),
+    ):
+        result = WorldResult(WorldCell("id", {"world": "w"}, run), np.arange(1), np.zeros((1, 1)), 1, None)
+        assert scored_world("w", "cell", result) is None
+
+
+def test_costs_are_measured_beside_the_trials_and_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    spec = written(tmp_path, "{name: one, title: A, trials: 1, episodes: 9, blocks: [{config: pendulum}]}")
+    out = tmp_path / "out"
+    monkeypatch.setattr(style, "DPI", 20)
+    assert main(["experiment", str(spec), "--out", str(out), "--costs"]) == ExitCode.OK
+    assert " ms  pendulum\n" in capsys.readouterr().out
+    assert main(["experiment", str(spec), "--out", str(out), "--costs"]) == ExitCode.OK
+    assert (out / COSTS).is_file()
+
+    cells = [run_cell(strategy=strategy) for strategy in ("FIFO[Uniform]", "FULL[PER]")]
+    folder = write_experiment(tmp_path / "made", cells, 3)
+    write_costs(folder, {cell.id: Cost(1.0, 0.5, 0.0, 1) for cell in cells})
+    assert main(["report", str(folder)]) == ExitCode.OK
+    tables = (folder / "tables.md").read_text()
+    assert "## Scores" in tables
+    assert "| 500.00 | 6000 | 100 % |" in tables

@@ -1,0 +1,132 @@
+"""Normalised scores on our plants at equal experience and at equal computing, and the bytes of the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.measures import final_mean, mean_bounds, normalized_curves
+from onrig.learner.trials.step_run import PLANT, StepRun
+from onrig.learner.trials.worlds.plants import PlantOptions, run_of
+from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.replay.memory.strategy import Strategy, bytes_of, parse_strategy
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
+from onrig.runtime.task import episode_steps
+from onrig.tools.experiments.cost import Cost, updates_of
+from onrig.tools.experiments.store import AnyCell, Cell
+from onrig.tools.reports.page import Sheet, bounded, without_empty
+from onrig.tools.reports.results import Result
+from onrig.tools.reports.world_results import WorldResult
+
+_NOTE: Final = (
+    "Normalised performance of noise-free evaluations (0 random, 1 reference), means with 95 % bootstrap bounds. "
+    "Final: mean of the last tenth of the evaluations; area: mean of all. Memory: what storage, keeper, checkpoints "
+    "and the learner's notes take on a rig when it is full; for algorithms that learn from batches of their own "
+    "policies, a batch and the rest of its last episode."
+)
+_COMPUTING: Final = (
+    "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
+    "of its updates times the processor time of one, of a trial alone on one thread (costs.json). What needs less for "
+    "all of its steps has them all. An iteration of algorithms that learn from batches counts as one update."
+)
+
+
+class Scored(NamedTuple):
+    """Performance of one cell's T trials at P evaluations."""
+
+    group: str
+    """Cells of one group have the same task."""
+    name: str
+    cell: AnyCell
+    performance: NDArray[np.float64]
+    """(T, P), normalised."""
+    updates: NDArray[np.int64]
+    """(P,): done before each evaluation."""
+
+
+def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
+    """Scores in a world; None in a world of gymnasium, and where episodes may end before their time."""
+    run = result.cell.config
+    if not run.world.startswith(PLANT):
+        return None
+    config, options = _plant_run(run)
+    if options.end_outside or config.task.terminate:
+        return None
+    horizon = run.horizon or episode_steps(config.task, config.rate_hz)
+    updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
+    return Scored(world, name, result.cell, normalized_curves(config.task, result.returns / horizon), updates)
+
+
+def scored_run(name: str, result: Result) -> Scored:
+    """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
+    each = result.cell.updates / result.cell.points
+    updates = np.round((result.episodes - 1) * each).astype(np.int64)
+    return Scored(str(result.cell.label["config"]), name, result.cell, result.mu, updates)
+
+
+def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
+    """Scores by group; the columns of equal computing stay empty without the costs of its first cell."""
+    first: dict[str, Scored] = {}
+    for one in scored:
+        first.setdefault(one.group, one)
+    rows = []
+    for one in scored:
+        budget_s = _computing_s(first[one.group], costs)
+        cost = costs.get(one.cell.id)
+        spent = ("", "", "", "", "")
+        if budget_s is not None and cost is not None:
+            spent = _at_equal_computing(one, cost.update_s, budget_s)
+        scores = (str(len(one.performance)), *_final_and_area(one.performance))
+        rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))
+    computing = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
+    heads = ("task", "cell", "trials", "final", "area", *computing, "memory, kB")
+    notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
+    return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
+
+
+def memory_bytes(cell: AnyCell) -> float:
+    """Most bytes of the memory that a rig would need for the cell, with what its learner notes beside experiences."""
+    if isinstance(cell, Cell):
+        config = cell.config
+        learner, selection = msgspec.convert(config.learner, LearnerSettings), config.selection
+        layout, capacity = layout_of(config), capacity_of(config)
+    else:
+        run = cell.config
+        config, _ = _plant_run(run)
+        learner, selection = run.learner, run.selection
+        layout = Layout(len(config.signals), len(config.rig.actuators), behaviour=learner.stochastic)
+        capacity = run.capacity(layout.n_obs, layout.n_act)
+    strategy = parse_strategy(selection.strategy)
+    if learner.selected.batch_steps:
+        strategy = Strategy("FIFO", "Uniform")
+        capacity = learner.selected.batch_steps + episode_steps(config.task, config.rate_hz) - 1
+    thinned = selection.write_probability < 1
+    return bytes_of(strategy, capacity, layout, thinned=thinned) + capacity * learner.note_bytes
+
+
+def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
+    options = msgspec.convert(run.options, PlantOptions)
+    return run_of(run.task, options), options
+
+
+def _computing_s(one: Scored, costs: Mapping[str, Cost]) -> float | None:
+    """Processor time of all updates of a trial."""
+    cost = costs.get(one.cell.id)
+    return None if cost is None else cost.update_s * updates_of(one.cell)
+
+
+def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
+    return bounded(mean_bounds(final_mean(performance)), 3), bounded(mean_bounds(performance.mean(axis=1)), 3)
+
+
+def _at_equal_computing(one: Scored, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:
+    spent_s = one.updates * update_s
+    points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
+    share = f"{100 * points / len(spent_s):.0f} %"
+    reached = _final_and_area(one.performance[:, :points]) if points else ("none", "none")
+    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.0f}", share, *reached
