@@ -127,7 +127,7 @@ def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
 
 def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
     noise, normal, trials = Correlated(0.2, 4000, unit=True), np.random.default_rng(3), 4000
-    u = [noise(normal.standard_normal((trials, 1, 1)), np.ones(trials)).ravel() for _ in range(5)]
+    u = [noise(normal.standard_normal((trials, 1, 1)), np.ones(trials, np.int64)).ravel() for _ in range(5)]
     np.testing.assert_allclose([step.var() for step in u], 1.0, atol=0.08)
     assert np.corrcoef(u[3], u[4])[0, 1] == pytest.approx(0.8, abs=0.03)
 
