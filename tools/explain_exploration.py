@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from onrig.runtime.explore.budgets import QUANTITIES, SPANS
 from onrig.runtime.explore.schedule import Retreat, after_trip, amplitudes, noisy_episodes, retreat_factor, schedules
@@ -90,8 +91,12 @@ def process_line(exploration: Exploration) -> str:
                 f"{exploration.target_std:g} off (rms, normalised): times or over {exploration.adaption:g} "
                 f"every {exploration.adapt_every} steps"
             )
-        case OwnNoise():
-            return "the policy draws its actions: N(0,1), cut at 3, times the amplitude, times its own spread"
+        case OwnNoise(friction=friction):
+            drawn = "N(0,1)"
+            if friction is not UNSET and friction < 1.0:
+                kept = 1.0 - friction
+                drawn = f"u <- {kept:g} u + {math.sqrt(1.0 - kept * kept):.3g} N(0,1), which is N(0,1)"
+            return f"the policy draws its actions: {drawn}, cut at 3, times the amplitude, times its own spread"
         case EpsilonGreedy(levels=levels):
             return f"with a probability of the amplitude one of {levels} levels, all as likely, in place of the action"
     return "the policy's action as it is"

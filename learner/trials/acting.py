@@ -242,18 +242,22 @@ class DrawnAhead:
 
 
 class Correlated:
-    """Ornstein-Uhlenbeck noise of S trials: u <- (1 - friction) u + N(0, 1), from 0 in each episode."""
+    """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), anew in each episode.
 
-    def __init__(self, friction: float, trials: int) -> None:
+    It is Ornstein-Uhlenbeck noise from 0 on, or, with ``unit``, of variance 1 in every step: process ``own`` of a rig.
+    """
+
+    def __init__(self, friction: float, trials: int, *, unit: bool) -> None:
         """White noise with a ``friction`` of 1."""
         self._kept = 1.0 - friction
+        self._gain = (1.0 - self._kept**2) ** 0.5 if unit else 1.0
         self._u: Values = np.zeros((trials, 1, 1))
         self._episode: NDArray[np.int64] = np.zeros(trials, np.int64)
 
     def __call__(self, normal: Values, episode: NDArray[np.int64]) -> Values:
         """Noise (S, 1, m) of the next step, in these episodes (S,), from N(0, 1)."""
         goes_on = (episode == self._episode)[:, None, None]
-        self._u, self._episode = np.where(goes_on, self._kept * self._u, 0.0) + normal, episode.copy()
+        self._u, self._episode = np.where(goes_on, self._kept * self._u + self._gain * normal, normal), episode.copy()
         return self._u
 
 
@@ -281,14 +285,14 @@ class Remembering:
 def exploration_for(
     algorithm: Algorithm,
     sigma: float,
-    friction: float,
+    correlated: Correlated,
     seeds: Sequence[int],
     m: int,
     distribution: Distribution | None = None,
 ) -> Explore:
     """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``.
 
-    With a ``friction`` below 1 Gaussian noise is that of ``Correlated``.
+    ``correlated`` gives Gaussians their noise, from N(0, 1).
 
     ``distribution`` takes the place of that of an algorithm whose policies are Gaussians.
     """
@@ -298,7 +302,6 @@ def exploration_for(
     noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
     normal = DrawnAhead(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
     coin = DrawnAhead(seeds, 2, lambda s, shape: s.random(shape), 1)
-    correlated = Correlated(friction, len(seeds))
     discrete = algorithm.discrete
 
     def explore_by_draws(observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:

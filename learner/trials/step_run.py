@@ -65,7 +65,8 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     exploration_friction: Share = 1.0
-    """Of such exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), from 0 in each episode."""
+    """Of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), from 0 in each episode.
+    Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: LearnerSettings = LearnerSettings()
 
@@ -109,7 +110,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
         yield "random_steps", f"{run.random_steps} of {run.steps} steps leave nothing to learn from in batches"
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: give updates_per_step instead"
-    if run.exploration_friction < 1.0 and not _takes_noise(learner):
+    if run.exploration_friction < 1.0 and not takes_noise(learner) and learner.refers is None:
         yield "exploration_friction", f"{learner.algorithm} explores by noise of its own here: leave it out"
     given = (selection.synthetic is not None, selection.intervened != "keep", selection.capacity_bytes is not None)
     for name, is_given in zip(("synthetic", "intervened", "capacity_bytes"), given, strict=True):
@@ -127,7 +128,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     yield from ((f"learner.{at}", message) for at, message in settings_problems(learning, lockstep=True))
 
 
-def _takes_noise(learner: LearnerSettings) -> bool:
+def takes_noise(learner: LearnerSettings) -> bool:
     """Whether exploration is added to the policy's actions, and no density of it is learned from."""
     refer, selected = learner.refers, learner.selected
     if refer is not None and selected.under_refer != selected.implementation:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Recurrent, Signals, algorithm_for
 from onrig.learner.samplers import Setting
-from onrig.learner.trials.acting import Remembering, exploration_for
+from onrig.learner.trials.acting import Correlated, Remembering, exploration_for
 from onrig.learner.trials.departures import scores_by_origin, scores_for
 from onrig.learner.trials.engine import replay
 from onrig.learner.trials.memories import Kept, Memories, Policy
-from onrig.learner.trials.step_run import DEPARTURE, READINGS, REPLAYED, StepRun
+from onrig.learner.trials.step_run import DEPARTURE, READINGS, REPLAYED, StepRun, takes_noise
 from onrig.learner.trials.world_trials import Make, WorldTrials
 from onrig.learner.trials.worlds import Bools, Stepped, Values
 from onrig.runtime.random_streams import Role, stream
@@ -41,9 +41,8 @@ class StepTrials(WorldTrials):
         self._remembering: Remembering | None = None
         if isinstance(self._algorithm, Recurrent):
             self._remembering = Remembering(self._algorithm, (len(seeds), self._actors))
-        self._explore = exploration_for(
-            self._algorithm, run.exploration_std, run.exploration_friction, seeds, m, self._remembering
-        )
+        correlated = Correlated(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
+        self._explore = exploration_for(self._algorithm, run.exploration_std, correlated, seeds, m, self._remembering)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
         updates = learning // run.update_every * run.updates
         share = run.selection.write_probability

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
 from onrig.runtime.explore.settings import (
@@ -51,6 +52,15 @@ def ornstein_uhlenbeck(
     return u
 
 
+def persistent(white: Signal, friction: float) -> Signal:
+    """Correlate N(0, 1) draws (steps, ...) over the steps; each of the result is N(0, 1) too, from the first on."""
+    kept = 1.0 - friction
+    u = white.copy()
+    for k in range(1, len(u)):
+        u[k] = kept * u[k - 1] + sqrt(1.0 - kept * kept) * white[k]
+    return u
+
+
 def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
     """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions.
 
@@ -61,8 +71,9 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
             return ornstein_uhlenbeck(rng, steps, dimensions, exploration.gain, exploration.friction)
         case Gaussian():
             return exploration.std * rng.standard_normal((steps, dimensions))
-        case OwnNoise():
-            return rng.standard_normal((steps, dimensions))
+        case OwnNoise(friction=friction):
+            white = rng.standard_normal((steps, dimensions))
+            return white if friction is UNSET else persistent(white, friction)
         case EpsilonGreedy(levels=levels):
             return random_levels(rng, steps, levels)
     return None

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import AboveZero, Count, PositiveShare, Quantity, Share
 from onrig.hw.rig import Rig
@@ -149,6 +150,11 @@ class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True,
 
     Its distribution scales it further.  Where the amplitude is below 1, the action is not the policy's own.
     """
+
+    friction: PositiveShare | UnsetType = UNSET
+    """Default 1, white noise; below, u <- (1 - friction) u + sqrt(1 - (1 - friction)^2) N(0, 1), which persists over
+    steps.  Each u is still N(0, 1), so that every action has the density that is recorded (the idea of Eberhard et al.
+    2023, whose noise is pink)."""
 
 
 class EpsilonGreedy(

@@ -120,9 +120,16 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
 
 
 def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
-    noise, one = Correlated(0.2, 2), np.ones((2, 1, 3))
+    noise, one = Correlated(0.2, 2, unit=False), np.ones((2, 1, 3))
     told = [noise(one, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
     np.testing.assert_allclose(told, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
+
+
+def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
+    noise, normal, trials = Correlated(0.2, 4000, unit=True), np.random.default_rng(3), 4000
+    u = [noise(normal.standard_normal((trials, 1, 1)), np.ones(trials, np.int64)).ravel() for _ in range(5)]
+    np.testing.assert_allclose([step.var() for step in u], 1.0, atol=0.08)
+    assert np.corrcoef(u[3], u[4])[0, 1] == pytest.approx(0.8, abs=0.03)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +137,14 @@ def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
     [
         ({"algorithm": "td3"}, True),
         ({"algorithm": "ddpg", "refer": {"rules": "none"}}, True),
-        ({"algorithm": "ddpg", "refer": {}}, False),
-        ({"algorithm": "naf", "refer": {"rules": "none"}}, False),
-        ({"algorithm": "acer"}, False),
+        ({"algorithm": "ddpg", "refer": {}}, True),
+        ({"algorithm": "naf", "refer": {"rules": "none"}}, True),
+        ({"algorithm": "acer"}, True),
         ({"algorithm": "sac"}, False),
         ({"algorithm": "dqn"}, False),
     ],
 )
-def test_correlated_noise_is_for_policies_whose_density_is_not_learned_from(
-    learner: dict[str, Any], takes: bool
-) -> None:
+def test_correlated_noise_is_for_gaussians(learner: dict[str, Any], takes: bool) -> None:
     problems = step_problems(_run(learner=learner, exploration_friction=0.15, steps=4000))
     assert ("exploration_friction" in dict(problems)) is not takes
 

@@ -24,6 +24,7 @@ from onrig.runtime.explore.settings import (
     Gaussian,
     NoExploration,
     OrnsteinUhlenbeck,
+    OwnNoise,
     ParameterNoise,
     Quiet,
 )
@@ -220,6 +221,19 @@ def test_its_statistics_are_those_of_the_literal_reading() -> None:
     assert lag_1(u) == pytest.approx(0.7, abs=0.01)
     assert lag_1(clipped) == pytest.approx(0.5, abs=0.03)
     assert abs(np.corrcoef(u[:, 0], u[:, 1])[0, 1]) < 0.1, "each dimension on its own"
+
+
+def test_noise_of_a_policy_that_persists_is_standard_normal_in_every_step() -> None:
+    white, persists = (
+        np.array([unit_signal(process, stream(1, Role.EXPLORATION, i), 5, 2) for i in range(2000)])
+        for process in (OwnNoise(), OwnNoise(friction=0.2))
+    )
+    assert (persists[:, 0] == white[:, 0]).all()
+    np.testing.assert_allclose(persists.mean(axis=(0, 2)), 0.0, atol=0.06)
+    np.testing.assert_allclose(persists.var(axis=(0, 2)), 1.0, atol=0.08)
+    assert np.corrcoef(persists[:, 3, 0], persists[:, 4, 0])[0, 1] == pytest.approx(0.8, abs=0.03)
+    assert abs(np.corrcoef(white[:, 3, 0], white[:, 4, 0])[0, 1]) < 0.08
+    assert abs(np.corrcoef(persists[:, 4, 0], persists[:, 4, 1])[0, 1]) < 0.08, "each dimension on its own"
 
 
 @pytest.mark.parametrize(("episode", "amplitude"), [(1, 1.0), (250, 0.5509), (500, 0.1), (2000, 0.1)])
