@@ -84,8 +84,7 @@ class PolicyPorts:
     ) -> None:
         """Fill in a stochastic policy's answer unless its ports contradict one another.
 
-        Comparisons in place of ``abs``, ``min`` and ``max``: they are half of the cost in caches that have cooled down
-        since the tick before.
+        Mostly by comparisons: ``abs``, ``min`` and ``max`` are calls, in every tick and for every actuator.
         """
         n = len(self._still)
         if len(answer) != 4 * n:

@@ -177,7 +177,7 @@ class PolicySession:
     def ask(self, question: Sequence[float]) -> tuple[float, ...]:
         """Run on an observation, of a stochastic policy with its noise behind it; return ``action`` (m,).
 
-        Of a stochastic policy ``mean``, ``std`` and ``drawn`` follow, (m,) each.  Packing costs a fifth of assigning to
+        Of a stochastic policy ``mean``, ``std`` and ``drawn`` follow, (m,) each.  Packing costs less than assigning to
         an array.  Beyond float32 is infinity.  Raises struct.error where the length differs, and
         onnxruntime's exceptions.
         """
