@@ -175,13 +175,15 @@ class Tick:
         step.policy = answer if len(answer) == len(self._safe) else self._no_answer
 
     def explore(self, step: Step) -> None:
-        """Stage 4: add the episode's noise, clip, and measure the deviation (de Bruin et al. 2018, App. B.2)."""
+        """Stage 4: add the episode's noise, clip, and measure the deviation (de Bruin et al. 2018, App. B.2).
+
+        With noise of its own, a stochastic policy has drawn its action already.
+        """
+        if self._stochastic and step.drawn:
+            return
         signal = self._signal(step)
         if signal is None:
-            if step.drawn:
-                self._ports.measure(step)
-            else:
-                step.explored = step.policy
+            step.explored = step.policy
             return
         step.amplitude = amplitudes = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)
         if self._random_levels:
@@ -206,7 +208,8 @@ class Tick:
         step.explored = step.policy
         if chance < step.amplitude[0] and isfinite(step.policy[0]):  # as above
             step.explored = (self._centres[0] + self._halves[0] * level,)
-            self._ports.measure(step)
+            chosen, wish = ((a[0] - self._centres[0]) / self._halves[0] for a in (step.explored, step.policy))
+            step.exploration = abs(min(max(chosen, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
 
     def _signal(self, step: Step) -> Sequence[float] | None:
         """Exploration signal of this step, before the amplitude; None for none."""
