@@ -45,10 +45,13 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
     follows_episodes: ClassVar[bool] = False
     """Whether it looks along the episodes in the memory."""
-    note_bytes: ClassVar[float] = 0.0
-    """Bytes that it notes beside each experience, those of ReF-ER left out (``ReferSettings``)."""
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
+
+    @property
+    def note_bytes(self) -> float:
+        """Bytes that it notes beside each experience, those of ReF-ER left out (``ReferSettings``)."""
+        return 0.0
 
     @property
     def needs_links(self) -> bool:

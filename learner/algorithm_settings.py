@@ -211,12 +211,16 @@ class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
     """Steps that a gradient goes back through, the drawn one included."""
 
+    @property
+    def hidden_width(self) -> int:
+        """Numbers that cells remember: output and state of each unit."""
+        return 2 * sum(self.units)
+
 
 class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
     implementation = under_refer = "vracer:Vracer"
-    note_bytes = 21.0
     recurrent_implementation = "recurrent_vracer:RecurrentVracer"
     follows_episodes = True
     hidden: Hidden = (128, 128)
@@ -238,6 +242,11 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     def window(self) -> int:
         """That of recurrent networks."""
         return 1 if self.recurrent is UNSET else self.recurrent.window
+
+    @property
+    def note_bytes(self) -> float:
+        """Five numbers and a flag, and what cells remember."""
+        return 21.0 + (0.0 if self.recurrent is UNSET else 4.0 * self.recurrent.hidden_width)
 
     @property
     def size(self) -> str:

@@ -80,27 +80,35 @@ def step(layout: Layout, blocks: Blocks, x: torch.Tensor, memory: torch.Tensor) 
 
 
 def window_states(
-    observation: NDArray[np.floating], present: NDArray[np.bool_], dtype: torch.dtype = torch.float32
+    observation: NDArray[np.floating],
+    present: NDArray[np.bool_],
+    before: NDArray[np.floating],
+    dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """States (W, S, rows, cols) of windows of experiences, for ``over_window``.
+    """States (W, S, rows, cols + h) of windows of experiences, for ``over_window``.
 
     ``observation`` (S, B, W, n) and ``present`` (S, B, W), the experience itself first and the earliest step last
-    (``Trajectories.before``).  States that are not present are all zero, the constant unit included: a cell that has
+    (``Trajectories.before``); ``before`` (S, B, h): what is remembered before the earliest that is present, which comes
+    behind that step's state.  States that are not present are all zero, the constant unit included: a cell that has
     seen nothing else remembers nothing.
     """
     S, B, W, n = observation.shape
-    x = torch.zeros((W, S, padded(B), padded(n + 1)), dtype=dtype)
+    cols = padded(n + 1)
+    x = torch.zeros((W, S, padded(B), cols + before.shape[-1]), dtype=dtype)
     x[:, :, :B, :n] = torch.from_numpy(np.moveaxis(np.where(present[..., None], observation, 0.0), 2, 0))
     x[:, :, :B, n] = torch.from_numpy(np.moveaxis(present, 2, 0))
+    trial, row = np.indices((S, B))
+    x[present.sum(axis=-1) - 1, trial, row, cols:] = torch.from_numpy(before).to(dtype)
     return x
 
 
 def over_window(layout: Layout, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
     """Linear outputs (S, rows, cols) at experiences, from the steps before them (Novati and Koumoutsakos 2019, §5.4).
 
-    ``x``: states (W, S, rows, cols), the latest first.  Nothing is remembered at the earliest that is present.
+    ``x``: those of ``window_states``, the latest first.
     """
+    cols = x.shape[-1] - hidden_width(layout)
     memory = zero_memory(layout, blocks, x.shape[2])
     for seen in reversed(x.unbind()):
-        outputs, memory = step(layout, blocks, seen, memory)
+        outputs, memory = step(layout, blocks, seen[..., :cols], memory + seen[..., cols:])
     return outputs

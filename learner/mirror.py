@@ -113,8 +113,8 @@ class Mirror:
                 lengths=chain.present.sum(axis=-1),
             )
         if self._trajectories is not None and self._window > 1:
-            before = self._trajectories.before(draw.slots[:, None], self._window)
-            minibatches = replace(minibatches, window=Window(self.storage.observation[before.slots], before.present))
+            at, present = self._trajectories.before(draw.slots[:, None], self._window)
+            minibatches = replace(minibatches, window=Window(at, self.storage.observation[at], present))
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:

@@ -15,7 +15,7 @@ from onrig.runtime.replay.memory.layout import Slots
 
 
 class Notes:
-    """Columns (S, capacity) beside the slots of S trials, whose memories fill from slot 0 upwards."""
+    """Columns (S, capacity, ...) beside the slots of S trials, whose memories fill from slot 0 upwards."""
 
     def __init__(self, trials: int, capacity: int) -> None:
         self.trials = trials
@@ -25,9 +25,11 @@ class Notes:
         self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 
-    def column(self, name: str, initial: float, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-        """Add a column of which a rewritten slot has ``initial``; its owner writes into it."""
-        added: NDArray[Any] = np.full((self.trials, self.capacity), initial, dtype)
+    def column(
+        self, name: str, initial: float, dtype: DTypeLike = np.float32, shape: tuple[int, ...] = ()
+    ) -> NDArray[Any]:
+        """Add a column (S, capacity, *shape) of which a rewritten slot has ``initial``; its owner writes into it."""
+        added: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
         self._columns[name], self._initial[name] = added, initial
         return added
 
@@ -46,7 +48,7 @@ class Notes:
             column[:] = self._initial[name]
 
     def of(self, trial: int, name: str) -> NDArray[Any]:
-        """One trial's column, of the written slots alone: (stored,)."""
+        """One trial's column, of the written slots alone: (stored, ...)."""
         return self._columns[name][trial, : self.stored[trial]]
 
     def state(self) -> dict[str, NDArray[np.generic]]:

@@ -39,6 +39,8 @@ class Behaviour(NamedTuple):
 class Window(NamedTuple):
     """Experiences and those before them in their episodes, the latest first; absent steps repeat the earliest."""
 
+    slots: NDArray[np.int64]
+    """(..., W): where in the memory they are."""
     observation: NDArray[np.floating]
     """(..., W, n)"""
     present: NDArray[np.bool_]

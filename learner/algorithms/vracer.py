@@ -99,9 +99,13 @@ class Vracer(Host):
         mean, std = out.mean.detach(), out.std.detach().expand_as(out.mean)
         return self._head.advantage(action, mean, std, out.head)
 
+    def _drawn(self, batches: Minibatches, k: int) -> Drawn:
+        assert self._refer is not None
+        self._enter(self._refer)  # what is drawn may be new, and cells start from what is noted of it
+        return super()._drawn(batches, k)
+
     def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
         B, slots, trial = self._config.batch, drawn.slots, np.arange(self.trials)[:, None]
-        self._enter(refer)
         out = self._out(self._network.online, drawn.x)
         out = _Out(out.value[:, :B], out.mean[:, :B], out.std, out.head[:, :B])
         apart, weights = self._judged(drawn, (out.mean, out.std.expand_as(out.mean)), refer)
@@ -127,6 +131,7 @@ class Vracer(Host):
         """Value new experiences, with a ratio of 1, or 0 where another action was applied."""
         assert self._stored is not None
         fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(self._stored.notes.stored.tolist())]
+        self._arrived(fresh)
         for at, which, taken in self._pieces(fresh):
             with torch.no_grad():
                 out = self._out(self._network.frozen, torch.cat(self._around(taken), dim=-2))
@@ -147,6 +152,9 @@ class Vracer(Host):
         for s, slots in enumerate(fresh):
             if len(slots) > 1:
                 self._retrace(s, refer)
+
+    def _arrived(self, fresh: Sequence[Slots]) -> None:
+        """Prepare for new experiences in slots of each trial, before they are valued."""
 
     def _value_ends(self, slots: Slots) -> None:
         """Value anew where drawn experiences lead that nothing follows, unless the task terminated there."""

@@ -251,7 +251,7 @@ class Memories:
             return taken
         chain = self._trajectories.before(slots, self._window)
         trial = np.arange(len(self.rows))[:, None, None]
-        return replace(taken, window=Window(self.rows[trial, chain.slots, : self._n], chain.present))
+        return replace(taken, window=Window(chain.slots, self.rows[trial, chain.slots, : self._n], chain.present))
 
     def _taken(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""

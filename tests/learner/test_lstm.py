@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.autograd import Nets, drawn_vectors, states
 from onrig.learner.export import export_recurrent_policy
-from onrig.learner.lstm import lstm_layout, over_window, step, window_states, zero_memory
+from onrig.learner.lstm import hidden_width, lstm_layout, over_window, step, window_states, zero_memory
 from onrig.learner.networks import Layout, split_layers
 from onrig.learner.trajectories import Trajectories
 from onrig.runtime.explore.settings import OwnNoise
@@ -46,16 +46,19 @@ def _torch_lstm(layout: Layout, vector: Floats) -> tuple[list[torch.nn.LSTM], to
 def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
     layout = lstm_layout(N, M, UNITS)
     nets, vectors = _nets(layout, [1, 2])
-    window = np.random.default_rng(0).standard_normal((2, B, W, N))
-    outputs = over_window(layout, nets.online, window_states(window, np.ones((2, B, W), np.bool_), torch.float64))
+    rng = np.random.default_rng(0)
+    window, before = rng.standard_normal((2, B, W, N)), rng.standard_normal((2, B, hidden_width(layout)))
+    x = window_states(window, np.ones((2, B, W), np.bool_), before, torch.float64)
+    outputs = over_window(layout, nets.online, x)
     nets.clear()
     outputs[:, :B, :M].square().sum().backward()  # type: ignore[no-untyped-call]
     gradients = [block.grad for block in nets.online]
     for trial in range(2):
         cells, weight, bias = _torch_lstm(layout, vectors[trial, 0])
         x = torch.tensor(window[trial, :, ::-1].copy())
-        for lstm in cells:
-            x, _ = lstm(x)
+        remembered = torch.tensor(before[trial][None]).split([units for units in UNITS for _ in range(2)], dim=-1)
+        for lstm, output, state in zip(cells, remembered[::2], remembered[1::2], strict=True):
+            x, _ = lstm(x, (output.contiguous(), state.contiguous()))
         wanted = x[:, -1] @ weight + bias
         np.testing.assert_allclose(outputs[trial, :B, :M].detach(), wanted.detach(), rtol=1e-12)
         wanted.square().sum().backward()  # type: ignore[no-untyped-call]
@@ -70,8 +73,11 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
 def test_one_trial_of_many_gives_what_it_gives_alone() -> None:
     layout = lstm_layout(N, M, (32, 32))
     window = np.random.default_rng(0).standard_normal((3, 64, W, N)).astype(np.float32)
-    present = np.ones((3, 64, W), np.bool_)
-    states_of, nets = window_states(window, present), [_nets(layout, s, torch.float32)[0] for s in ([1, 2, 3], [2])]
+    present, before = np.ones((3, 64, W), np.bool_), np.full((3, 64, 128), 0.25, np.float32)
+    states_of, nets = (
+        window_states(window, present, before),
+        [_nets(layout, s, torch.float32)[0] for s in ([1, 2, 3], [2])],
+    )
     together, alone = (
         over_window(layout, nets[0].frozen, states_of),
         over_window(layout, nets[1].frozen, states_of[:, 1:2]),
@@ -79,7 +85,7 @@ def test_one_trial_of_many_gives_what_it_gives_alone() -> None:
     assert torch.equal(together[1], alone[0])
 
 
-def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_nothing_before_it() -> None:
+def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_it_is_told_of_before() -> None:
     layout = lstm_layout(N, M, UNITS)
     nets, _ = _nets(layout, [4])
     stored = np.random.default_rng(1).standard_normal((40, N))
@@ -91,9 +97,12 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_nothin
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
     chain = trajectories.before(drawn, W)
     assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
-    outputs = over_window(layout, nets.frozen, window_states(stored[chain.slots], chain.present, torch.float64))
+    before = np.random.default_rng(3).standard_normal((1, 6, hidden_width(layout)))
+    before[:, 0] = 0.0
+    x = window_states(stored[chain.slots], chain.present, before, torch.float64)
+    outputs = over_window(layout, nets.frozen, x)
     for i, (first, last) in enumerate([(0, 0), (0, 4), (6, 6), (14, 29), (30, 30), (30, 39)]):
-        memory = zero_memory(layout, nets.frozen, 4)
+        memory = zero_memory(layout, nets.frozen, 4) + torch.from_numpy(before[:, [i]])
         for k in range(first, last + 1):
             wanted, memory = step(layout, nets.frozen, states(stored[None, None, slots[k]], torch.float64), memory)
         np.testing.assert_allclose(outputs[0, i, :M], wanted[0, 0, :M], rtol=1e-12)

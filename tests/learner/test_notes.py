@@ -9,11 +9,13 @@ from onrig.learner.notes import Notes
 def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
     notes = Notes(2, 6)
     ratio, far = notes.column("ratio", 1.0), notes.column("far", False, np.bool_)
+    wide = notes.column("wide", 0.5, shape=(3,))
     notes.written(0, np.array([0, 1, 2]))
-    ratio[:], far[:] = 3.0, True
+    ratio[:], far[:], wide[:] = 3.0, True, 3.0
     notes.written(0, np.array([1, 3, 1]))
     assert ratio.tolist() == [[3, 1, 3, 1, 3, 3], [3] * 6]
     assert far[0].tolist() == [True, False, True, False, True, True]
+    assert wide.sum(axis=2).tolist() == [[9, 1.5, 9, 1.5, 9, 9], [9] * 6]
     assert notes.stored.tolist() == [4, 0]
     notes.clear()
     assert ratio.tolist() == [[1] * 6] * 2

@@ -71,7 +71,8 @@ class Memory:
 
     def _before(self, slots: NDArray[np.int64]) -> Window:
         chain = self.trajectories.before(slots, self.window)
-        return Window(self.observation[np.arange(len(self.reward))[:, None, None], chain.slots], chain.present)
+        seen = self.observation[np.arange(len(self.reward))[:, None, None], chain.slots]
+        return Window(chain.slots, seen, chain.present)
 
     def fill(self) -> None:
         """Tell that all slots were written."""

@@ -36,28 +36,47 @@ def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
     blocks, layout = vracer._network.frozen[:-1], vracer._body
     memory = zero_memory(layout, blocks, 4)
     for state in states:
-        outputs, memory = step(layout, blocks, vracer._inputs(state[None, None])[0], memory)
+        x = vracer._inputs(state[None, None])[0, ..., : -vracer.hidden_width]
+        outputs, memory = step(layout, blocks, x, memory)
     return float(outputs[0, 0, 0])
 
 
-def test_experiences_and_where_they_lead_are_valued_from_the_steps_before_them_in_the_window() -> None:
+def test_experiences_and_where_they_lead_are_valued_from_all_of_their_episode() -> None:
     memory = Memory(1, terminates=False)
     vracer = _vracer(memory, lr=1e-12)
     vracer.update(memory.draws(1, 8))
     columns = memory.notes.state()
     for slot in (0, 2, 9, 10, 37):
-        first = max(slot - slot % EPISODE, slot - WINDOW + 1)
-        seen = memory.observation[0, first : slot + 1]
+        seen = memory.observation[0, slot - slot % EPISODE : slot + 1]
         assert columns["value"][0, slot] == pytest.approx(_value(vracer, seen), abs=1e-6)
-        # The steps that led here are one fewer where the window was full.
-        ahead = np.concatenate((seen[-WINDOW + 1 :], memory.next_observation[0, slot : slot + 1]))
+        ahead = np.concatenate((seen, memory.next_observation[0, slot : slot + 1]))
         assert columns["end_value"][0, slot] == pytest.approx(_value(vracer, ahead), abs=1e-6)
 
 
-def test_actions_of_the_present_policy_have_a_ratio_of_one_where_the_window_holds_the_episode() -> None:
+def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewritten() -> None:
+    memory = Memory(2)
+    vracer = _vracer(memory, lr=1e-2)
+    vracer.update(memory.draws(1, 8))
+    noted = memory.notes.state()["before"]
+    assert noted.shape == (2, CAPACITY, vracer.hidden_width)
+    assert not noted[:, ::EPISODE].any()
+    assert np.abs(noted).max(axis=-1).reshape(2, -1, EPISODE)[..., 1:].min() > 0.0
+    vracer.update(memory.draws(3, 8))
+    assert np.array_equal(memory.notes.state()["before"], noted)
+    # Slots 4 to 6 of the first trial are the first three steps of another episode now: a gap in the old one.
+    memory.trajectories.written(0, np.array([4, 5, 6]), 1000 + np.arange(3))
+    memory.notes.written(0, np.array([4, 5, 6]))
+    vracer.update(memory.draws(1, 8))
+    again = memory.notes.state()["before"]
+    changed = (again != noted).any(axis=-1)
+    assert np.flatnonzero(changed[0]).tolist() == [4, 5, 6]
+    assert not changed[1].any()
+    assert not again[0, 4].any()
+
+
+def test_actions_of_the_present_policy_have_a_ratio_of_one_however_short_the_window_is() -> None:
     memory = Memory(1)
-    memory.window = EPISODE
-    vracer = _vracer(memory, {"standardise": False}, lr=1e-12, recurrent={"units": [8], "window": EPISODE})
+    vracer = _vracer(memory, {"standardise": False}, lr=1e-12)
     acting = _acting(vracer)
     for slot in range(CAPACITY):
         if slot % EPISODE == 0:
@@ -70,10 +89,11 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_where_the_window_hold
         vracer.update(memory.gather(slots[None, :, k : k + 8]))
     np.testing.assert_allclose(memory.notes.of(0, "rho"), 1.0, atol=1e-5)
     np.testing.assert_allclose(memory.notes.of(0, "kl"), 0.0, atol=1e-5)
-    # Without what was before it an action is not as likely.
-    memory.window = 1
-    vracer.update(memory.gather(slots[None, :, 2:10]))
-    assert np.abs(memory.notes.of(0, "rho")[2:10] - 1.0).min() > 1e-5
+    # Had nothing been remembered when the window begins, an action would not be as likely.
+    vracer._before[:] = 0.0
+    late = np.array([5, 6, 7, 8, 9, 17, 18, 19])
+    vracer.update(memory.gather(late[None, None]))
+    assert np.abs(memory.notes.of(0, "rho")[late] - 1.0).min() > 1e-5
 
 
 def test_it_learns_what_only_memory_can_tell() -> None:

@@ -45,6 +45,12 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.under_refer])
 def test_what_it_notes_beside_an_experience_is_what_its_section_says(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, "refer": {"rules": "none"}}, LearnerSettings)
+    _assert_notes(settings)
+    if name == "vracer":
+        _assert_notes(msgspec.convert({"algorithm": name, name: {"recurrent": {}}, "refer": {}}, LearnerSettings))
+
+
+def _assert_notes(settings: LearnerSettings) -> None:
     algorithm, notes = algorithm_for(settings, 2, 1, [np.random.default_rng(0)]), Notes(1, 100)
     assert isinstance(algorithm, Attending)
     links = Trajectories(1, 100, lambda trial, first, second: first >= 0)
