@@ -47,7 +47,8 @@ class RecurrentVracer(Vracer):
         return pad(super()._inputs(observation), (0, self.hidden_width))[None]
 
     def _around(self, taken: Minibatches, at: int | slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
-        slots, observation, present = (field[at] for field in _window_of(taken))
+        window = _window_of(taken)
+        slots, observation, present = window.slots[at], window.observation[at], window.present[at]
         trial = np.arange(self.trials)[:, None]
         led_to = taken.next_observation[at][..., None, :]
         after = np.concatenate((led_to, observation[..., :-1, :]), axis=-2)
@@ -72,7 +73,8 @@ class RecurrentVracer(Vracer):
 
     def _carried(self, taken: Minibatches) -> NDArray[np.float32]:
         """Hidden states (S, B, h) before experiences (S, B), from those before the steps that lead to them."""
-        slots, observation, present = (field[:, :, 1] for field in _window_of(taken))
+        window = _window_of(taken)
+        slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
         blocks = self._network.frozen[:-1]
         with torch.no_grad():
             before = torch.from_numpy(self._before[np.arange(self.trials)[:, None], slots])

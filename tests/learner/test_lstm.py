@@ -56,7 +56,7 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
     for trial in range(2):
         cells, weight, bias = _torch_lstm(layout, vectors[trial, 0])
         x = torch.tensor(window[trial, :, ::-1].copy())
-        remembered = torch.tensor(before[trial][None]).split([units for units in UNITS for _ in range(2)], dim=-1)
+        remembered = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
         for lstm, output, state in zip(cells, remembered[::2], remembered[1::2], strict=True):
             x, _ = lstm(x, (output.contiguous(), state.contiguous()))
         wanted = x[:, -1] @ weight + bias

@@ -42,7 +42,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 def test_an_interrupted_comparison_goes_on_and_holds_the_bound_against_the_margin(
     runs: list[tuple[str, str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--out", str(tmp_path / "out"), "--seeds", "3", "--case", "Pendulum-v1-td3"]
+    arguments = ["--out", str(tmp_path / "new" / "learning.csv"), "--seeds", "3", "--case", "Pendulum-v1-td3"]
     assert learning.main([*arguments, "--dry-run"]) == ExitCode.OK
     assert "6 trials to run" in capsys.readouterr().out
     assert not runs
@@ -61,16 +61,25 @@ def test_an_interrupted_comparison_goes_on_and_holds_the_bound_against_the_margi
     assert "-11.0 [-12.0, -10.0]" in capsys.readouterr().out
 
 
-def test_a_file_that_is_cut_short_counts_as_missing(tmp_path: Path) -> None:
-    learned = learning.Learned(_curve(PENDULUM, -150.0), 3.5)
-    learning.write(tmp_path, PENDULUM, ONRIG, 4, learned)
-    read = learning.read(tmp_path, PENDULUM, ONRIG, 4)
-    assert read is not None
-    assert (read.returns == learned.returns).all()
-    assert read.final == -150.0
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:100])
-    assert learning.read(tmp_path, PENDULUM, ONRIG, 4) is None
+def test_a_trial_that_is_not_whole_counts_as_missing_and_other_files_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, learned = tmp_path / "learning.csv", learning.Learned(_curve(PENDULUM, -100.0 / 3.0), 3.5)
+    for seed in (4, 5):
+        learning.write(path, PENDULUM, ONRIG, seed, learned)
+    read = learning.read(path)
+    assert list(read) == [(PENDULUM.name, ONRIG, 4), (PENDULUM.name, ONRIG, 5)]
+    assert (read[PENDULUM.name, ONRIG, 4].returns == learned.returns).all()
+    assert read[PENDULUM.name, ONRIG, 5].final == -100.0 / 3.0
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(rows[:-1]))
+    assert list(learning.read(path)) == [(PENDULUM.name, ONRIG, 4)]
+    learning.write(path, PENDULUM, ONRIG, 5, learned)
+    assert len(learning.read(path)) == 2
+    for text, told in (("".join([*rows[:3], "x,1\n"]), "line 4 is damaged: delete it"), ("a,b\n", "the columns case")):
+        path.write_text(text)
+        assert learning.main(["--out", str(path), "--dry-run"]) == ExitCode.CONFIGURATION
+        assert told in capsys.readouterr().err
 
 
 def test_a_case_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

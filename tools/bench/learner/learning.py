@@ -1,15 +1,16 @@
 """``onrig bench learning``: how well algorithms learn, next to Stable-Baselines3 with its settings and equal steps.
 
-Seeds are paired; every seed is evaluated on the same noise-free episodes.  Each finished trial is a file in --out, and
-the same command goes on from there.  It takes hours: --dry-run says how much there is to do.
+Seeds are paired; every seed is evaluated on the same noise-free episodes.  Finished trials are rows of the file --out,
+and the same command goes on from there, also beside another one.  It takes hours: --dry-run says how much is left.
 """
 
 from __future__ import annotations
 
-import io
+import csv
+import os
 import time
-import zipfile
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from onrig.learner.trials.measures import Bounds, final_mean, mean_bounds
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import replace_file
 from onrig.tools.bench.learner.cases import ONRIG, PEER
 from onrig.tools.bench.learner.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
 from onrig.tools.bench.report import (
@@ -66,10 +66,16 @@ class Learned(NamedTuple):
         return float(self.returns.mean())
 
 
+Key = tuple[str, str, int]
+"""Case, learner, seed."""
+COLUMNS: Final = ("case", "learner", "seed", "steps", "return", "cpu_s")
+"""Of the file: a row for each evaluation, with the processor time of the whole trial."""
+
+
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
     p = parser_of("learning", __doc__)
-    p.add_argument("--out", type=Path, default=Path("runs/learning"), metavar="DIR", help="default: %(default)s")
+    p.add_argument("--out", type=Path, default=Path("runs/learning.csv"), metavar="FILE", help="default: %(default)s")
     p.add_argument("--seeds", type=int, default=10, metavar="N", help="pairs of trials (default: %(default)s)")
     p.add_argument(
         "--case", action="append", default=[], metavar="TEXT", help=f"only cases with this in their name: {_named()}"
@@ -91,26 +97,31 @@ def main(arguments: list[str]) -> int:
     subjects = [ONRIG, PEER] if installed_version(PEER) is not None else [ONRIG]
     if PEER not in subjects:
         print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")
+    try:
+        there = read(args.out)
+    except (OSError, ValueError) as error:
+        return complain(_VERB, f"'{args.out}' cannot be read: {getattr(error, 'strerror', None) or error}")
     todo = [
         (case, subject, seed)
         for seed in range(args.seeds)
         for case in cases
         for subject in subjects
-        if read(args.out, case, subject, seed) is None
+        if (case.name, subject, seed) not in there
     ]
     print(f"{args.out}: {len(todo)} trials to run, about {duration(sum(case.cost_s for case, _, _ in todo))} of a core")
     if args.dry_run:
         return ExitCode.OK
     try:
-        args.out.mkdir(parents=True, exist_ok=True)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
         for case, subject, seed in todo:
             learned = measured(case, subject, seed)
             write(args.out, case, subject, seed, learned)
+            there[case.name, subject, seed] = learned
             print(
                 f"{case.name}, {subject}, seed {seed}: final {learned.final:.1f}, {duration(learned.busy_s)}",
                 flush=True,
             )
-        report, tables = compared(args.out, cases, args.seeds)
+        report, tables = compared(there, cases, args.seeds)
         conclude(report, tables, args.json)
     except NoSuchTask as error:
         return complain(_VERB, str(error), ExitCode.PREFLIGHT)
@@ -131,13 +142,13 @@ def measured(case: Case, subject: str, seed: int) -> Learned:
     return Learned(returns, time.process_time() - start)
 
 
-def compared(folder: Path, cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
+def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
     """Compare the pairs that are there."""
     table = [["case", "pairs", "random", ONRIG, PEER, "difference", "of areas", "CPU s", PEER]]
     rows: list[Row] = []
     checks: list[Check] = []
     for case in cases:
-        found = {s: [read(folder, case, s, seed) for seed in range(seeds)] for s in LEARNERS}
+        found = {s: [there.get((case.name, s, seed)) for seed in range(seeds)] for s in LEARNERS}
         pairs = [(a, b) for a, b in zip(found[ONRIG], found[PEER], strict=True) if a is not None and b is not None]
         for subject, trials in found.items():
             finals = [trial.final for trial in trials if trial is not None]
@@ -164,25 +175,42 @@ def compared(folder: Path, cases: Sequence[Case], seeds: int) -> tuple[Report, l
     return Report(machine, 0.0, rows, checks), parts
 
 
-def write(folder: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
-    """Save a finished trial; raises OSError."""
-    data = io.BytesIO()
-    np.savez(data, returns=learned.returns, busy_s=learned.busy_s)
-    replace_file(_path(folder, case, subject, seed), data.getvalue())
-
-
-def read(folder: Path, case: Case, subject: str, seed: int) -> Learned | None:
-    """Read a finished trial; None where there is none, or only a damaged one."""
+def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
+    """Append a finished trial, all rows at once; raises OSError."""
+    every = case.run.evaluation.every
+    rows = [
+        f"{case.name},{subject},{seed},{every * (k + 1)},{value!r},{learned.busy_s:.1f}\n"
+        for k, value in enumerate(learned.returns.tolist())
+    ]
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        with _path(folder, case, subject, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            learned = Learned(arrays["returns"], float(arrays["busy_s"]))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    return learned if len(learned.returns) == case.run.points else None
+        head = "" if os.fstat(file).st_size else ",".join(COLUMNS) + "\n"
+        os.write(file, (head + "".join(rows)).encode())
+    finally:
+        os.close(file)
 
 
-def _path(folder: Path, case: Case, subject: str, seed: int) -> Path:
-    return folder / f"{case.name}-{case.run.steps}-{subject}-{seed}.npz"
+def read(path: Path) -> dict[Key, Learned]:
+    """Read the trials that are whole; none where there is no file.  Raises OSError, ValueError for other files."""
+    if not path.exists():
+        return {}
+    found: defaultdict[Key, dict[int, tuple[float, float]]] = defaultdict(dict)
+    with path.open(newline="") as file:
+        rows = csv.reader(file)
+        if tuple(next(rows, ())) != COLUMNS:
+            raise ValueError(f"expected a file with the columns {', '.join(COLUMNS)}")
+        for number, row in enumerate(rows, start=2):
+            try:
+                case, subject, seed, steps, value, busy_s = row
+                found[case, subject, int(seed)][int(steps)] = float(value), float(busy_s)
+            except ValueError:
+                raise ValueError(f"line {number} is damaged: delete it, and its trial is run again") from None
+    due = {case.name: [case.run.evaluation.every * (k + 1) for k in range(case.run.points)] for case in CASES}
+    return {
+        key: Learned(np.array([of_trial[step][0] for step in due[key[0]]]), of_trial[due[key[0]][-1]][1])
+        for key, of_trial in found.items()
+        if sorted(of_trial) == due.get(key[0])
+    }
 
 
 def _named() -> str:
