@@ -202,7 +202,8 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """LSTM cells in place of hidden layers; the defaults are those of Novati and Koumoutsakos 2019 (§5.4)."""
+    """LSTM cells in place of hidden layers; the defaults are those of Novati and Koumoutsakos 2019 (§5.4), but for
+    ``start``."""
 
     units: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=4, le=512, multiple_of=4)], ...], msgspec.Meta(min_length=1, max_length=4)
@@ -210,6 +211,9 @@ class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Of each cell, one behind the other."""
     window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
     """Steps that a gradient goes back through, the drawn one included."""
+    start: Literal["stored", "zero"] = "stored"
+    """What is remembered when a window begins: what was when its first experience was new, or nothing, as in the
+    paper."""
 
     @property
     def hidden_width(self) -> int:

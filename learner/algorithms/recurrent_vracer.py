@@ -2,9 +2,9 @@
 
 A drawn experience is learned from with the steps that lead to it in its episode, as far as they are stored and the
 window reaches.  The window starts from the hidden state before its first step, which is found when that experience is
-new, along its episode and with the network of then, and stored beside it (Kapturowski et al. 2019, stored state); the
-paper starts from zero.  So policies in the memory are those that acted, whose state is carried on from the episode's
-start; from zero they are not, and the hidden pendulum is not learned (docs/methods.md).
+new, along its episode and with the network of then, and stored beside it (Kapturowski et al. 2019, stored state).
+Acting carries the state on from the episode's start, so the policies that learn are those that act.  They are not where
+windows start from zero, as in the paper (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecurrentVracer(Vracer):
         recurrent = self._vracer.recurrent
         assert recurrent is not UNSET
         layout = lstm_layout(self._n, outputs, recurrent.units)
-        self.hidden_width = hidden_width(layout)
+        self.hidden_width, self._start = hidden_width(layout), recurrent.start
         return layout, lstm_vectors(layout, streams)
 
     def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
@@ -63,6 +63,8 @@ class RecurrentVracer(Vracer):
     def _arrived(self, fresh: Sequence[Slots]) -> None:
         """Note the hidden states before new experiences, along each episode from the earliest that is new."""
         assert self._stored is not None
+        if self._start == "zero":
+            return
         after = self._stored.after
         front = [np.setdiff1d(slots, after[s, slots]) for s, slots in enumerate(fresh)]
         while any(map(len, front)):

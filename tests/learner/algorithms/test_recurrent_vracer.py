@@ -53,6 +53,15 @@ def test_experiences_and_where_they_lead_are_valued_from_all_of_their_episode() 
         assert columns["end_value"][0, slot] == pytest.approx(_value(vracer, ahead), abs=1e-6)
 
 
+def test_windows_start_from_nothing_where_the_paper_is_followed() -> None:
+    memory = Memory(1, terminates=False)
+    vracer = _vracer(memory, lr=1e-12, recurrent={"units": [8, 4], "window": WINDOW, "start": "zero"})
+    vracer.update(memory.draws(1, 8))
+    for slot in (2, 9, 37):
+        seen = memory.observation[0, max(slot - slot % EPISODE, slot - WINDOW + 1) : slot + 1]
+        assert memory.notes.of(0, "value")[slot] == pytest.approx(_value(vracer, seen), abs=1e-6)
+
+
 def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewritten() -> None:
     memory = Memory(2)
     vracer = _vracer(memory, lr=1e-2)
