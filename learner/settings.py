@@ -11,14 +11,13 @@ from msgspec import UNSET, UnsetType
 from onrig.learner.algorithm_settings import (
     Algorithms,
     DqnConfig,
-    ReferSettings,
     algorithms_where,
     epsilon_problems,
     log_std_problems,
-    recurrent_problems,
     returns_problems,
 )
 from onrig.learner.on_policy_settings import batch_problems
+from onrig.learner.refer_settings import ReferSettings, recurrent_problems
 from onrig.learner.sampler_settings import (
     EroSettings,
     Exponent,

@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import pad
 
-from onrig.learner.algorithm_settings import AcerConfig, ReferSettings
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
 from onrig.learner.algorithms.host import LEAST_STD, Drawn, Host, common_std, initial_vectors, with_common_std
@@ -30,6 +29,7 @@ from onrig.learner.algorithms.refer import Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs, value_layout
 from onrig.learner.networks import Layout, actor_layout, padded
+from onrig.learner.refer_settings import AcerConfig, ReferSettings
 from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch.nn.functional import softplus
 
 from onrig.learner.algorithm_config import AlgorithmConfig
-from onrig.learner.algorithm_settings import ReferSettings
 from onrig.learner.algorithms import Minibatches, Signals, State, Stored
 from onrig.learner.algorithms.refer import Apart, Refer, Weights
 from onrig.learner.autograd import Blocks, Nets, states
 from onrig.learner.networks import Layer, Layout, split_layers
+from onrig.learner.refer_settings import ReferSettings
 
 RESCALE_EVERY: Final = 1000
 """Updates between looks at the rewards in the memory."""

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import NafConfig, ReferSettings
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
 from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
 from onrig.learner.networks import Layout, actor_layout
+from onrig.learner.refer_settings import NafConfig, ReferSettings
 
 
 class Naf(Host):

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import ReferSettings
 from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
 from onrig.learner.notes import Notes
+from onrig.learner.refer_settings import ReferSettings
 
 RECLASSIFY_EVERY: Final = 1000
 """Updates after which all stored experiences are judged anew, since c shrinks."""

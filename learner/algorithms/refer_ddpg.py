@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import DdpgConfig, ReferSettings
+from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs, value_layout
 from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout
+from onrig.learner.refer_settings import ReferSettings
 
 
 class ReferDdpg(Host):

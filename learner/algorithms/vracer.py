@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import ReferSettings, VracerConfig
 from onrig.learner.algorithms import Minibatches, Stored
 from onrig.learner.algorithms.heads import HEADS
 from onrig.learner.algorithms.host import Drawn, Host, common_std, initial_vectors, with_common_std
@@ -22,6 +21,7 @@ from onrig.learner.algorithms.refer import Index, Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
 from onrig.learner.networks import Layout, actor_layout
+from onrig.learner.refer_settings import ReferSettings, VracerConfig
 from onrig.runtime.replay.memory.layout import Slots
 
 _AT_ONCE: Final = 16

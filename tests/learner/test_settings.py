@@ -10,11 +10,9 @@ from onrig.learner.algorithm_settings import (
     ALGORITHMS,
     DdpgConfig,
     DqnConfig,
-    RecurrentSettings,
-    ReferSettings,
     SacConfig,
-    VracerConfig,
 )
+from onrig.learner.refer_settings import RecurrentSettings, ReferSettings, VracerConfig
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
 from onrig.runtime.replay.memory.keepers.keeper import Signal

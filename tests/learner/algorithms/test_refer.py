@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from onrig.learner.algorithm_settings import ReferSettings
 from onrig.learner.algorithms import refer as module
 from onrig.learner.algorithms.refer import Apart, Refer
 from onrig.learner.notes import Notes
+from onrig.learner.refer_settings import ReferSettings
 
 CAPACITY, BATCH = 50, 10
 

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import VracerConfig
 from onrig.learner.algorithms import Spread
 from onrig.learner.export import export_policy, export_recurrent_policy
+from onrig.learner.refer_settings import VracerConfig
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
