@@ -30,7 +30,7 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
     },
 }
 """The peer's own settings where they are not ours: networks, batch, step size, rewards as they come."""
-_STEP_S: Final = {"td3": 0.012, "sac": 0.015, "ppo": 0.002}
+_STEP_S: Final = {"td3": 0.019, "sac": 0.022, "ppo": 0.002}
 """Of one environment step and its updates on a core of a small x86 machine."""
 
 
