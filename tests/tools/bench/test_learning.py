@@ -72,7 +72,7 @@ def test_a_trial_that_is_not_whole_counts_as_missing_and_other_files_are_refused
     assert (read[PENDULUM.name, ONRIG, 4].returns == learned.returns).all()
     assert read[PENDULUM.name, ONRIG, 5].final == -100.0 / 3.0
     rows = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(rows[:-1]))
+    path.write_text("".join([rows[0], *rows[:-1]]))
     assert list(learning.read(path)) == [(PENDULUM.name, ONRIG, 4)]
     learning.write(path, PENDULUM, ONRIG, 5, learned)
     assert len(learning.read(path)) == 2

@@ -200,6 +200,8 @@ def read(path: Path) -> dict[Key, Learned]:
         if tuple(next(rows, ())) != COLUMNS:
             raise ValueError(f"expected a file with the columns {', '.join(COLUMNS)}")
         for number, row in enumerate(rows, start=2):
+            if tuple(row) == COLUMNS:  # two runs began the file at once
+                continue
             try:
                 case, subject, seed, steps, value, busy_s = row
                 found[case, subject, int(seed)][int(steps)] = float(value), float(busy_s)
