@@ -12,6 +12,9 @@ from tests.processes.rig import UNHURRIED
 PORT: Final = "/dev/ttyUSB0"
 """Stands for a device in the documentation; a twin in the tests."""
 _REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
+_LOOKED_AT: Final = "figure-12-quick"
+"""The one experiment that is executed, and ``_ONE_CELL`` of it."""
+_ONE_CELL: Final = ("--only", "config=pendulum", "--only", "strategy=FIFO[Uniform]")
 _BRIEF: Final = ("episodes=1", "task.episode_s=0.5", "learner.updates_per_episode=1", "evaluate_every=0")
 
 
@@ -26,15 +29,10 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "run":
         return _run(rest, before)
     if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
-        if any(words[0] == "experiment" for words in before):
+        if rest[0] != _LOOKED_AT or "--only" in rest or any(words[0] == "experiment" for words in before):
             return None
-        one_cell = [
-            "--only",
-            "config=pendulum",
-            "--only",
-            "strategy=FIFO[Uniform]",
-        ]  # it times every kind
-        return [*arguments, *([] if "--dry-run" in rest else ["--dry-run"]), *one_cell]
+        # Of one cell: it times every kind.
+        return ["experiment", *rest, *([] if "--dry-run" in rest else ["--dry-run"]), *_ONE_CELL]
     if verb == "bench":
         return None if any(words[0] == "bench" for words in before) else _bench(rest)
     if verb == "doctor":

@@ -152,7 +152,9 @@ def _made_before(words: list[str], before: Executed, folder: Path) -> bool:
     """Whether a command of an earlier page did all that this one does; its run is then copied into ``folder``."""
     if words[0] not in ("check", "experiment", "run") or not set(words) <= set(before.words):
         return False
-    if "--run-dir" in words:
+    if "--dry-run" in set(before.words) - set(words):
+        return False
+    if "--run-dir" in words and "--dry-run" not in words:
         run = words[words.index("--run-dir") + 1]
         shutil.copytree(before.folder / run, folder / run)
     return True
