@@ -58,7 +58,6 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     )
     terminated = meta & _TERMINATED != 0
     truncated = np.append(~follows, False) & ~terminated
-    log_pi = np.where(meta & _DEVIATES != 0, np.inf, log_pi)
     one = None, None
     return PolicyBatch(
         observation=storage.observation[slots][one],
@@ -67,6 +66,7 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
         next_observation=storage.next_observation[slots][one],
         terminated=terminated[one],
         truncated=truncated[one],
+        deviates=(meta & _DEVIATES != 0)[one],
         log_pi=log_pi[one],
     )
 

@@ -26,7 +26,8 @@ from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_wo
 FILTER_CUT: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
 """Weight of the standard normal that a filter starts with, and its least variance (OpenAI's baselines)."""
-_MEAN_GAIN: Final = 0.01
+MEAN_GAIN: Final = 0.01
+"""Of the initial weights of the last layer of a policy's mean."""
 
 
 def policy_layout(n: int, m: int, hidden: Sequence[int]) -> Layout:
@@ -120,7 +121,7 @@ class Frozen(NamedTuple):
     drawn: NDArray[np.float32]
     """(S, K, R, m)"""
     log_pi: NDArray[np.float32]
-    """(S, K, R): ln pi(a|s) of the policy that acted."""
+    """(S, K, R): ln pi(a|s) of the policy that acted, infinite where its action was not what was applied."""
     advantage: NDArray[np.float32]
     """(S, K, R): standardised over the N of them, if so configured."""
     target: NDArray[np.float32]
@@ -250,6 +251,7 @@ class ActorCritic(ABC):
             flat = advantage.reshape(S, -1)
             flat = (flat - flat.mean(axis=1, keepdims=True)) / np.maximum(flat.std(axis=1, keepdims=True), 1e-8)
             advantage = flat.reshape(S, K, T)
+        log_pi = np.where(batch.deviates, np.inf, log_pi)
         observation, drawn_ = batch.observation.astype(np.float32), batch.drawn.astype(np.float32)
         return Frozen(observation, drawn_, log_pi, advantage.astype(np.float32), target.astype(np.float32))
 

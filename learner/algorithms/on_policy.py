@@ -38,9 +38,11 @@ class PolicyBatch(NamedTuple):
     """(S, K, T)"""
     truncated: NDArray[np.bool_]
     """(S, K, T): the chain ends here without a terminal state."""
+    deviates: NDArray[np.bool_]
+    """(S, K, T): the applied action was not the policy's own.  Its importance ratio is 0, so policies learn nothing
+    from it; values and advantages follow it."""
     log_pi: NDArray[np.floating] | None = None
-    """ln pi(a|s) of the policy that acted, where it was recorded, infinite where its action was not what was applied:
-    an importance ratio of 0, so that policies learn nothing from it.  (S, K, T); None for that of present policies."""
+    """(S, K, T): ln pi(a|s) of the policy that acted, where it was recorded; None for that of present policies."""
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.actor_critic import (
+    MEAN_GAIN,
     ActorCritic,
     Frozen,
     flattened,
@@ -64,7 +65,7 @@ class Ppo(ActorCritic):
         vectors = [
             np.concatenate(
                 (
-                    initial_vector(policy, s, initial=config.initial, last_gain=0.01, log_std=config.log_std),
+                    initial_vector(policy, s, initial=config.initial, last_gain=MEAN_GAIN, log_std=config.log_std),
                     initial_vector(value, s, initial=config.initial, last_gain=1.0),
                 )
             )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.actor_critic import (
+    MEAN_GAIN,
     ActorCritic,
     Frozen,
     flattened,
@@ -79,7 +80,7 @@ class Trpo(ActorCritic):
         initial = config.initial
         vectors = [
             (
-                initial_vector(layouts[0], s, initial=initial, last_gain=0.01, log_std=config.log_std),
+                initial_vector(layouts[0], s, initial=initial, last_gain=MEAN_GAIN, log_std=config.log_std),
                 initial_vector(layouts[1], s, initial=initial, last_gain=1.0),
             )
             for s in streams

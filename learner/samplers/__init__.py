@@ -85,8 +85,8 @@ class Setting(NamedTuple):
         """Parameters for a run of fixed episodes with a memory of ``capacity``."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
         each, per_transition = options.updates_per_episode, options.updates_per_transition
-        updates = config.episodes * (each or 0) + round(steps * (per_transition or 0.0))
         share = config.selection.write_probability
+        updates = config.episodes * (each or 0) + round(steps * share * (per_transition or 0.0))
         return cls(capacity, options.batch, config.episodes, updates, steps, options, look, None, share)
 
 

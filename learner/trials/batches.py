@@ -41,6 +41,7 @@ class BatchTrials(WorldTrials):
             next_observation=np.zeros((S, K, T, n), np.float32),
             terminated=np.zeros((S, K, T), np.bool_),
             truncated=np.zeros((S, K, T), np.bool_),
+            deviates=np.zeros((S, K, T), np.bool_),
         )
         self._gathered = 0
         """Steps of each actor in the batch."""
@@ -55,6 +56,7 @@ class BatchTrials(WorldTrials):
         batch.observation[:, :, t], batch.drawn[:, :, t], batch.reward[:, :, t] = before, drawn, stepped.reward
         batch.next_observation[:, :, t] = stepped.observation
         batch.terminated[:, :, t], batch.truncated[:, :, t] = stepped.terminated, stepped.truncated
+        batch.deviates[:, :, t] = stepped.intervened
         self._gathered += 1
         return stepped
 

@@ -82,7 +82,7 @@ def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing(
     assert batch.reward[0, 0].tolist() == [0, -1, 0, -1, -3, -4, 0, -1, 0, -1]
 
 
-def test_actions_have_the_density_that_was_recorded_and_those_of_others_a_ratio_of_zero() -> None:
+def test_actions_have_the_density_that_was_recorded_and_those_of_others_are_marked() -> None:
     storage = memory()
     gather(storage, 1, 1, range(4), {2: Flag.DEVIATES | Flag.INTERVENED})
     storage.behaviour[3, 1] = 0.0  # no noise at all
@@ -92,7 +92,8 @@ def test_actions_have_the_density_that_was_recorded_and_those_of_others_a_ratio_
     assert batch.drawn[0, 0, :, 0].tolist() == [0, 1, 2, 3]
     assert batch.log_pi is not None
     at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
-    np.testing.assert_allclose(batch.log_pi[0, 0], [at_mean, at_mean - 0.125, math.inf, math.inf])
+    np.testing.assert_allclose(batch.log_pi[0, 0, :2], [at_mean, at_mean - 0.125])
+    assert batch.deviates[0, 0].tolist() == [False, False, True, True]
     assert batches.deviating == 2
 
 

@@ -20,4 +20,5 @@ def policy_batch(algorithm: OnPolicy, seeds: list[int], n: int, m: int, K: int =
     ends = random(K, T)
     over, late = ends > 1.2, ends < -1.2
     after = np.concatenate((observation[:, :, 1:], random(K, n)[:, :, None]), axis=2)
-    return PolicyBatch(observation, drawn, drawn[..., 0] - observation[..., 0], after, over, late)
+    own = np.zeros(over.shape, np.bool_)
+    return PolicyBatch(observation, drawn, drawn[..., 0] - observation[..., 0], after, over, late, own)

@@ -76,12 +76,11 @@ def test_the_policy_learns_nothing_from_actions_that_were_not_its_own_but_the_va
     algorithm = _made(name)
     batch = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
     policy, value = algorithm._policy_vectors(), [block.clone() for block in algorithm._value_blocks]
-    algorithm.learn(batch._replace(log_pi=np.full(batch.reward.shape, np.inf)), 1.0)
+    algorithm.learn(batch._replace(deviates=np.ones(batch.reward.shape, np.bool_)), 1.0)
     assert (algorithm._policy_vectors() == policy).all()
     assert all((after != before).any() for after, before in zip(algorithm._value_blocks, value, strict=True))
 
     some = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
-    own = algorithm._freeze(some).log_pi
-    algorithm.learn(some._replace(log_pi=np.where(some.reward < 0.0, np.inf, own)), 1.0)
+    algorithm.learn(some._replace(deviates=some.reward < 0.0), 1.0)
     assert np.isfinite(algorithm._policy_vectors()).all()
     assert (algorithm._policy_vectors() != policy).any()

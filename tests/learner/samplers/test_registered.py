@@ -59,6 +59,11 @@ def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None
         pytest.param(["rate_hz=200"], 2.0, id="four times the rate"),
         pytest.param(["selection.write_probability=0.25"], 32.0, id="a quarter is written"),
         pytest.param(["learner={updates_per_transition: 0.5}", "device.pace=realtime"], 8.0, id="by transition"),
+        pytest.param(
+            ["learner={updates_per_transition: 0.5}", "device.pace=realtime", "selection.write_probability=0.25"],
+            8.0,
+            id="by transition, a quarter is written",
+        ),
     ],
 )
 def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list[str], replays: float) -> None:

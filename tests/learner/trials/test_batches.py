@@ -67,6 +67,19 @@ def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch
     assert np.abs(whole.drawn).max() > 1.0  # kept as drawn
 
 
+def test_actions_that_a_shield_changed_are_not_the_policies_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = BatchTrials(_run(), [3, 4])
+    step = trials._world.step
+    shielded = np.random.default_rng(0).random((16, 2, 2)) < 0.3
+    monkeypatch.setattr(
+        trials._world, "step", lambda *given: step(*given)._replace(intervened=shielded[trials.steps // 2 - 1])
+    )
+    heard: list[PolicyBatch] = []
+    monkeypatch.setattr(trials._algorithm, "learn", lambda batch, left: heard.append(batch))
+    trials.train(32)
+    assert (heard[0].deviates == np.moveaxis(shielded, 0, 2)).all()
+
+
 def test_the_kind_of_algorithm_decides_how_trials_learn() -> None:
     off_policy = _run(learner={"algorithm": "td3", "td3": {"hidden": [8], "batch": 8}}, random_steps=10)
     assert isinstance(world_trials(off_policy, [0]), StepTrials)
