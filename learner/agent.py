@@ -102,6 +102,11 @@ class Agent:
         return self._algorithm.updates
 
     @property
+    def seen(self) -> int:
+        """Writes of the memory that it was notified of."""
+        return self._seen
+
+    @property
     def ready(self) -> bool:
         """Whether the memory holds a whole minibatch."""
         return self._mirror.storage.stored >= self._settings.batch

@@ -28,6 +28,7 @@ _TURN_S: Final = 1.0
 """Interval at which a waiting learner asks for its turn."""
 _REPLAYED_AT_ONCE: Final = 65_536
 """Experiences per message of feedback: a megabyte; also serves as a heartbeat during long updates."""
+_UPDATES_AT_ONCE: Final = 100
 _SIGN_S: Final = 1.0
 """Heartbeat interval to the supervisor."""
 
@@ -69,6 +70,9 @@ class LearnerProcess:
         self._unwritten = False
         self._busy_s = 0.0
         self._done_here = 0
+        self._owed = 0.0
+        """Updates that experiences are owed (``updates_per_transition``); ``_counted``: writes that they are for."""
+        self._counted = 0
         self._agent_there: Agent | None = None
         self._follows = False
         """Whether the agent is up to date with the mirror and so must be notified of every write.
@@ -107,12 +111,10 @@ class LearnerProcess:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
         if self._agent_there is not None and self._settings.selected.batch_steps:
-            told = self._agent_there.batches
-            said = f"{told.learned} batches learned from, {told.deviating} of their experiences of other actions than"
-            said += f" the policy's; {told.left_out} experiences left out"
-            report(
-                NAME, "event", said, batches=told.learned, deviating=told.deviating, experiences_left_out=told.left_out
-            )
+            at = self._agent_there.batches
+            said = f"learned from {at.learned} batches; in {at.deviating} of their experiences the applied action was not"
+            said += f" the policy's; {at.left_out} experiences left out"
+            report(NAME, "event", said, batches=at.learned, deviating=at.deviating, experiences_left_out=at.left_out)
         self._offering.sum_up()
 
     def _catch_up(self, attached: Attached) -> Rows:
@@ -152,6 +154,7 @@ class LearnerProcess:
             if agent.sampler_lost:
                 _warn("the sampler's state belongs to another memory; it was reset")
         agent.join(attached.memory, attached.restored)
+        self._counted = agent.seen
         if not self._lockstep:
             agent.catch_up()
             self._follows = True
@@ -190,6 +193,7 @@ class LearnerProcess:
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
             report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
             agent.catch_up()
+            self._counted = agent.seen
             if agent.ready:
                 self._update(owed)
                 self._offer()
@@ -225,11 +229,15 @@ class LearnerProcess:
 
     def _learn_continuously(self, rows: Rows) -> None:
         agent, settings = self._agent, self._settings
-        owed = int(rows.inserted * (settings.updates_per_transition or 0)) - agent.updates
+        fresh = max(0, rows.inserted - self._counted)
+        self._owed = min(self._owed + fresh * (settings.updates_per_transition or 0.0), settings.backlog)
+        self._counted = rows.inserted
         for episode in range(agent.handled + 1, rows.closed + 1):
             agent.begin_episode(episode, self._link.episode_return(episode))
-        if agent.ready and owed > 0:
-            self._update(min(owed, 100))
+        updates = min(int(self._owed), _UPDATES_AT_ONCE)
+        if agent.ready and updates:
+            self._update(updates)
+            self._owed -= updates
         if rows.closed > agent.handled:
             self._offer()
             self._conclude(rows.closed)

@@ -29,6 +29,7 @@ class Rig:
     def __init__(self, steps: list[int], *, lockstep: bool = True) -> None:
         self.lockstep = lockstep
         self.now_s = 0.0
+        self.memory_id = b""
         self.offers: list[Offer] = []
         self.memory = Storage(CAPACITY, Layout(2, 1), cyclic=False)
         self.mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=False)
@@ -36,7 +37,9 @@ class Rig:
         self._rng = np.random.default_rng(3)
 
     def attach(self) -> Attached:
-        return Attached("run", b"", CAPACITY, False, 0, 0, 1, self.lockstep, done=0, pushes=True)
+        return Attached(
+            "run", b"", CAPACITY, False, 0, 0, 1, self.lockstep, memory=self.memory_id, done=0, pushes=True
+        )
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         upto = self._ends.pop(0) if wait_ms and self._ends else self.memory.inserted
@@ -63,11 +66,13 @@ class Rig:
         return float(episode)
 
 
-def learned(rig: Rig, strategy: str, folder: Path) -> LearnerProcess:
+def learned(rig: Rig, strategy: str, folder: Path, **learner: float) -> LearnerProcess:
     """A learner after its run on ``rig``, whose clock it has."""
     config = load_run("pendulum")
     config = msgspec.structs.replace(config, episodes=EPISODES, selection=Selection(strategy, CAPACITY))
-    config = msgspec.structs.replace(config, learner={**config.learner, "updates_per_episode": 3})
+    each = {} if "updates_per_transition" in learner else {"updates_per_episode": 3}
+    given = {name: value for name, value in config.learner.items() if name != "updates_per_episode"}
+    config = msgspec.structs.replace(config, learner={**given, **each, **learner})
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
     process._link = process._offering._link = rig  # type: ignore[assignment]
     process._offering._clock_s = lambda: rig.now_s
@@ -104,6 +109,27 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
     learned(rig, "FIFO[Uniform]", tmp_path).close()
     # The first one at the start; then every third, since each takes 0.4 s; and that of the last.
     assert [offer.updates for offer in rig.offers] == [0, 9, 18, 27, 30]
+
+
+def test_updates_follow_on_the_experiences_that_come_in(tmp_path: Path) -> None:
+    rig = Rig([EACH, EACH // 2, EACH // 2], lockstep=False)
+    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5).close()
+    assert [offer.updates for offer in rig.offers] == [0, 30, 60]
+
+
+def test_updates_that_are_owed_beyond_the_backlog_are_dropped(tmp_path: Path) -> None:
+    rig = Rig([EACH * EPISODES], lockstep=False)
+    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5, backlog=7).close()
+    assert rig.offers[-1].updates == 7
+
+
+def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: Path) -> None:
+    learned(Rig([EACH * EPISODES], lockstep=False), "FIFO[Uniform]", tmp_path, updates_per_transition=0.5).close()
+    rig = Rig([EACH, EACH], lockstep=False)
+    rig.memory_id = b"another"
+    process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
+    process.close()
+    assert process._agent.updates == 60 + 60
 
 
 class PolicyRig(Rig):
