@@ -6,7 +6,7 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, cast
@@ -234,7 +234,7 @@ class Agent:
         replace_own_file(path, archive.getbuffer(), durable=True)
 
     def restore(self, path: Path) -> bool:
-        """Restore a saved state; False if none fits.
+        """Restore a saved state; False, and nothing has changed, if none fits.
 
         If the memory has grown since, the sampler is reset (``sampler_lost``).
         """
@@ -242,13 +242,12 @@ class Agent:
             # Opened here because numpy does not close a file that is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
-            self._algorithm.restore(within(state, self._prefix))
-            if self._batches is not None:
-                self._batches.restore(within(state, "batches/"))
-            self.policies, self.handled, self._seen = (int(state[k]) for k in ("policies", "handled", "seen"))
-            self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
+            policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
+            self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
+        self.policies, self.handled, self._seen = policies, handled, seen
+        self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
             if self._notes is not None:
                 self._notes.restore(within(state, "notes/"))
@@ -257,6 +256,18 @@ class Agent:
             self._start_over()
             self.sampler_lost = True
         return True
+
+    def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore the algorithm and its batches; raises KeyError or ValueError, and changes nothing, if one does not
+        fit."""
+        before = self._algorithm.state()
+        try:
+            self._algorithm.restore(within(state, self._prefix))
+            if self._batches is not None:
+                self._batches.restore(within(state, "batches/"))
+        except (KeyError, ValueError):
+            self._algorithm.restore(before)
+            raise
 
 
 class States:

@@ -130,6 +130,10 @@ def batch_problems(config: OnPolicyConfig) -> list[tuple[str, str]]:
     for at, size in (("steps", config.steps), ("batch", config.batch)):
         if size % config.actors:
             problems.append((at, f"expected a multiple of the {config.actors} actors, got {size}"))
+    if isinstance(config, TrpoConfig) and -(-config.steps // config.fisher_every) < 4:
+        at_most = (config.steps - 1) // 3
+        message = f"expected at most {at_most}, for four of the {config.steps} steps, got {config.fisher_every}"
+        problems.append(("fisher_every", message))
     return problems
 
 

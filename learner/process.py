@@ -112,8 +112,8 @@ class LearnerProcess:
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
         if self._agent_there is not None and self._settings.selected.batch_steps:
             at = self._agent_there.batches
-            said = f"learned from {at.learned} batches; in {at.deviating} of their experiences the applied action was not"
-            said += f" the policy's; {at.left_out} experiences left out"
+            said = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
+            said += f"; {at.left_out} experiences left out"
             report(NAME, "event", said, batches=at.learned, deviating=at.deviating, experiences_left_out=at.left_out)
         self._offering.sum_up()
 

@@ -142,14 +142,3 @@ class Trajectories:
             present[..., k] = there = present[..., k - 1] & (next_one >= 0)
             found[..., k] = np.where(there, next_one, found[..., k - 1])
         return Chain(found, present)
-
-    def episode_of(self, trial: int, slot: int) -> Slots:
-        """Slots of the consecutive experiences around one, of the same episode and still stored, in order."""
-        after, before = self._after[trial], self._before[trial]
-        while before[slot] >= 0:
-            slot = int(before[slot])
-        slots = [slot]
-        while after[slot] >= 0:
-            slot = int(after[slot])
-            slots.append(slot)
-        return np.array(slots, np.int64)

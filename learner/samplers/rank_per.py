@@ -51,14 +51,12 @@ class RankPer:
         *,
         alpha: float = 0.7,
         beta: Linear | None = None,
-        scale: Scale = Scale.NONE,
     ) -> None:
         """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64."""
         self._order: Final = RankedSlots(capacity)
         self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
         self._uniforms: Final = UniformArrays(stream)
         self._beta: Final = beta
-        self._scale: Final = scale
         self._episode = 1
         self._cut: tuple[int, int] = (0, 0)
         self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -122,7 +120,7 @@ class RankPer:
         if self._beta is not None:
             times_uniform = stored / (batch * self._lengths[None].astype(np.float64))
             least = float(times_uniform.min())
-            self._weights = importance_weights(times_uniform, self._beta.at(self._episode), self._scale, least)
+            self._weights = importance_weights(times_uniform, self._beta.at(self._episode), Scale.NONE, least)
             self._weights.flags.writeable = False
         self._cut = (stored, batch)
 

@@ -85,6 +85,11 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Updates that follow on ``update_every`` steps."""
         return round(self.updates_per_step * self.update_every)
 
+    def updates_until(self, steps: int) -> int:
+        """Updates in a trial's first ``steps``; iterations, where it learns from batches of its own policies."""
+        batch = self.learner.selected.batch_steps
+        return steps // batch if batch else max(0, steps - self.random_steps) // self.update_every * self.updates
+
     def capacity(self, n: int, m: int) -> int:
         """Experiences that the memory of a trial holds; ValueError when the configured bytes hold none."""
         return capacity_for(self.selection, Layout(n, m), run_length=self.steps)

@@ -44,7 +44,7 @@ class StepTrials(WorldTrials):
         correlated = Correlated(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
         self._explore = exploration_for(self._algorithm, run.exploration_std, correlated, seeds, m, self._remembering)
         strategy, learning = parse_strategy(run.selection.strategy), run.steps - run.random_steps
-        updates = learning // run.update_every * run.updates
+        updates = run.updates_until(run.steps)
         share = run.selection.write_probability
         setting = Setting(
             run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share

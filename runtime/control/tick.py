@@ -101,11 +101,6 @@ class Tick:
         """Number the next tick; for a run that is resumed."""
         self._tick = tick
 
-    @property
-    def steps_done(self) -> int:
-        """Commands given in this episode so far."""
-        return self._k
-
     def to_counts(self, action: Sequence[float]) -> tuple[int, ...]:
         """Round an action (SI) to counts, inside the rig's limits."""
         return tuple(

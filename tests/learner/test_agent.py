@@ -174,6 +174,18 @@ def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -
     assert not agent().restore(path)
 
 
+def test_a_state_that_fits_in_part_changes_nothing(tmp_path: Path) -> None:
+    path, other = tmp_path / "learner.npz", agent()
+    learned(other, 10)
+    other.save(path)
+    with np.load(path) as saved:
+        some = {name: saved[name] for name in saved.files if not name.endswith("adam_critic_mean")}
+    np.savez(path, **some)
+    a = agent()
+    assert not a.restore(path)
+    assert (a.updates, a.export("run")) == (0, agent().export("run"))
+
+
 def test_saving_replaces_the_state_before_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "learner.npz"
     a = agent()

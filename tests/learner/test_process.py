@@ -37,9 +37,7 @@ class Rig:
         self._rng = np.random.default_rng(3)
 
     def attach(self) -> Attached:
-        return Attached(
-            "run", b"", CAPACITY, False, 0, 0, 1, self.lockstep, memory=self.memory_id, done=0, pushes=True
-        )
+        return Attached("run", b"", CAPACITY, False, 0, 0, 1, self.lockstep, memory=self.memory_id, done=0, pushes=True)
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         upto = self._ends.pop(0) if wait_ms and self._ends else self.memory.inserted

@@ -54,10 +54,7 @@ def updates_of(cell: AnyCell, steps: int | None = None) -> int:
     """Updates, or iterations, of a trial, or of its first ``steps`` in a world."""
     if not isinstance(cell, WorldCell):
         return round(cell.updates)
-    run = cell.config
-    steps = run.steps if steps is None else steps
-    batch = run.learner.selected.batch_steps
-    return steps // batch if batch else max(0, steps - run.random_steps) // run.update_every * run.updates
+    return cell.config.updates_until(cell.config.steps if steps is None else steps)
 
 
 def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
@@ -159,7 +156,9 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     common = math.gcd(run.updates, run.update_every)
     every, batch = run.update_every // common, run.learner.batch
     fill = min(max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch), run.steps - batch)
-    run = msgspec.structs.replace(run, random_steps=fill, update_every=every)
+    # Where experiences are dropped at random, memories take long to fill.
+    selection = msgspec.structs.replace(run.selection, write_probability=1.0)
+    run = msgspec.structs.replace(run, random_steps=fill, update_every=every, selection=selection)
     trials = StepTrials(run, range(at_once))
     try:
         acting_s = _timed(lambda: trials.train(fill)) / fill

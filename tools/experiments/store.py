@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.trials.step_run import REPLAYED, StepRun
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.run_config import RunConfig
@@ -71,7 +72,9 @@ class WorldCell(_Labelled, frozen=True):
     @property
     def updates(self) -> float:
         """Batch updates of a trial, which dominate its time."""
-        return float(self.config.steps * self.config.updates_per_step)
+        selected, iterations = self.config.learner.selected, self.config.updates_until(self.config.steps)
+        each = selected.replays * selected.batch_steps / selected.batch if isinstance(selected, OnPolicyConfig) else 1
+        return float(iterations * each)
 
 
 AnyCell = Cell | WorldCell

@@ -58,15 +58,6 @@ def spaces_of(task: str, env: Env) -> Spaces:
     return Spaces(n, acted.shape[0], None, horizon)
 
 
-def task_spaces(task: str, horizon: int | None, options: Mapping[str, object]) -> Spaces:
-    """Sizes of a task by its name, which is made and closed for it; raises NoSuchTask."""
-    env = make(task, horizon, options)
-    try:
-        return spaces_of(task, env)
-    finally:
-        env.close()
-
-
 class GymWorld:
     """One environment for every actor of every trial; an episode is seeded by trial, actor and its number."""
 

@@ -13,7 +13,7 @@ from onrig.learner.algorithms.actor_critic import flattened
 from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.ppo import Minibatch, Ppo
 from onrig.learner.networks import split_layers
-from onrig.learner.on_policy_settings import PpoConfig, batch_problems
+from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig, batch_problems
 from tests.learner.algorithms.policy_batches import policy_batch
 
 N_OBS, M_ACT = 4, 3
@@ -206,3 +206,6 @@ def test_batches_of_another_size_and_sizes_that_do_not_fit_are_refused() -> None
     assert not batch_problems(PpoConfig())
     assert [at for at, _ in batch_problems(PpoConfig(steps=100, batch=64))] == ["batch"]
     assert [at for at, _ in batch_problems(PpoConfig(steps=30, batch=6, actors=4))] == ["batch", "steps", "batch"]
+    assert not batch_problems(TrpoConfig(steps=64, batch=16, fisher_every=21))
+    too_few = batch_problems(TrpoConfig(steps=64, batch=16, fisher_every=22))
+    assert too_few == [("fisher_every", "expected at most 21, for four of the 64 steps, got 22")]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Sampler
-from onrig.learner.samplers.importance import Linear, Scale
+from onrig.learner.samplers.importance import Linear
 from onrig.learner.samplers.rank_per import RankPer, segment_ends
 from tests.runtime.replay.chi_square import follows
 
@@ -114,17 +114,6 @@ def test_weights_undo_the_segments_exactly() -> None:
     # At beta = 1 the expectation is 1: one draw per segment, so the mean over a row is exactly that.
     assert weights is not None
     assert weights.mean(axis=1) == pytest.approx([1.0] * 3, rel=1e-6)
-
-
-@pytest.mark.parametrize("scale", [Scale.BATCH_MAX, Scale.GLOBAL_MAX])
-def test_scaled_weights_end_at_one(scale: Scale) -> None:
-    per = _per(1000, beta=Linear(1.0, 1.0, 1), scale=scale)
-    plain = _per(1000, beta=Linear(1.0, 1.0, 1))
-    weights, unscaled = per.draw(16).weights, plain.draw(16).weights
-    assert weights is not None
-    assert unscaled is not None
-    assert weights.max() == 1.0
-    assert np.allclose(weights, unscaled / unscaled.max())
 
 
 def test_beta_goes_linearly_over_the_episodes() -> None:

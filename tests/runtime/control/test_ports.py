@@ -118,7 +118,7 @@ def recurrent() -> PolicySession:
 
 def outputs(tick: Tick, policy: PolicySession, steps: int) -> list[float]:
     """Sums behind the tanh of the next actions; the angle is the same in each step."""
-    frames = range(tick.steps_done + 1, tick.steps_done + 1 + steps)
+    frames = range(tick.count + 1, tick.count + 1 + steps)
     found = [decided(tick, policy, frame) for frame in frames]
     return [math.atanh(step.policy[0] / 3) / step.observation[0] for step in found]
 

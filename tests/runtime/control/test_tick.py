@@ -169,15 +169,6 @@ def test_the_last_record_has_no_action_and_is_either_terminated_or_truncated(ter
     assert step.flags == Flag.FIRST | Flag.NO_ACTION | end
 
 
-def test_steps_are_counted_by_the_commands_given() -> None:
-    tick = begun()
-    for k in range(3):
-        assert tick.steps_done == k
-        decided(tick, state(k + 1), policy(0.0))
-    tick.begin(2, Kind.TRAIN, [])
-    assert tick.steps_done == 0
-
-
 def test_a_derived_velocity_spans_the_frames_that_were_missed_and_starts_anew_with_the_episode() -> None:
     rig = msgspec.structs.replace(
         PENDULUM.rig,

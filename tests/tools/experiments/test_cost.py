@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from onrig.learner.settings import LearnerSettings
@@ -51,6 +52,20 @@ def test_a_few_updates_are_timed_whatever_follows_on_a_step(monkeypatch: pytest.
     assert cost.updates == 1
     assert cost.acting_s > 0.0
     assert cost.evaluation_s > 0.0
+
+
+def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    replayed: list[int] = []
+    monkeypatch.setattr("onrig.learner.trials.steps.replay", lambda _, __, updates, *___: replayed.append(updates))
+    selection = Selection("FIFO[Uniform]", capacity=500, write_probability=0.01)
+    costs_of([_cell(msgspec.structs.replace(REPLAYING, selection=selection))], 2)
+    assert replayed == [1, 1]
+
+
+def test_progress_counts_gradient_steps() -> None:
+    assert _cell(REPLAYING).updates == 400
+    assert _batches(epochs=3, depth=2, draw="uniform").updates == 10 * 3 * 2 * 16
 
 
 @pytest.mark.parametrize("actors", [1, 4])

@@ -19,7 +19,6 @@ ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"
 LIMIT: Final = "torch"
 """Bare matrix products: the limit of the machine."""
-SUBJECTS: Final = (ONRIG, PEER, LIMIT)
 
 STORED: Final = 10_000
 """Transitions in each trial's memory."""

@@ -9,7 +9,7 @@ from gymnasium.envs.registration import register, registry
 from gymnasium.spaces import Box, Discrete
 
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, episode_returns
-from onrig.learner.trials.worlds.gym import GymWorld, task_spaces
+from onrig.learner.trials.worlds.gym import GymWorld
 from onrig.runtime.random_streams import Role
 
 
@@ -115,6 +115,12 @@ if "tests/Odd-v0" not in registry:
     register(id="tests/Odd-v0", entry_point=lambda **options: _Odd(**options), max_episode_steps=6)
 
 
+def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Spaces:
+    world = GymWorld(task, [0], Role.PLANT_TRAIN, horizon=horizon, options=options)
+    world.close()
+    return world.spaces
+
+
 @pytest.mark.parametrize(
     ("task", "options", "said"),
     [
@@ -127,7 +133,7 @@ if "tests/Odd-v0" not in registry:
 )
 def test_what_no_world_can_be_made_of_is_refused(task: str, options: dict[str, object], said: str) -> None:
     with pytest.raises(NoSuchTask, match=said):
-        task_spaces(task, None, options)
+        _spaces(task, None, options)
 
 
 def test_a_task_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +142,11 @@ def test_a_task_that_is_not_installed_says_what_to_install(monkeypatch: pytest.M
 
     monkeypatch.setattr(gymnasium, "make", make)
     with pytest.raises(NoSuchTask, match=r"MuJoCo is not installed.*pip install 'onrig\[envs\]'"):
-        task_spaces("Hopper-v4", None, {})
+        _spaces("Hopper-v4", None, {})
 
 
 def test_twins_are_tasks_too() -> None:
-    assert task_spaces("onrig/PendulumTwin-v0", None, {}) == Spaces(n=2, m=1, levels=None, horizon=200)
+    assert _spaces("onrig/PendulumTwin-v0", None, {}) == Spaces(n=2, m=1, levels=None, horizon=200)
 
 
 @pytest.mark.parametrize(
@@ -149,4 +155,4 @@ def test_twins_are_tasks_too() -> None:
 )
 def test_tasks_of_the_extra(task: str, n: int, m: int, horizon: int) -> None:
     pytest.importorskip("mujoco" if task.startswith("Inverted") else "Box2D")
-    assert task_spaces(task, horizon, {}) == Spaces(n, m, None, horizon)
+    assert _spaces(task, horizon, {}) == Spaces(n, m, None, horizon)
