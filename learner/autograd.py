@@ -151,10 +151,11 @@ class Nets:
         self._write(self.flat, vectors)
         self._gradient: Final = torch.zeros_like(self.flat)
         self._trainable: Final = layout.trainable(self._nets).to(dtype)
-        adam: Adam | AdamByTrial = Adam(self.flat, layout, self._nets, lr=lr, eps=eps, **options)
-        if by_trial:
-            adam = AdamByTrial(self.flat, layout, self._nets, lr=lr)
-        self._adam: Final = adam
+        self._adam: Final = (
+            AdamByTrial(self.flat, layout, self._nets, lr=lr)
+            if by_trial
+            else Adam(self.flat, layout, self._nets, lr=lr, eps=eps, **options)
+        )
         self.frozen: Final = layout.blocks(self.flat, self._nets)
         """Blocks through which gradients pass on, but go no further."""
         self.online: Final = [block.detach().requires_grad_() for block in self.frozen]
@@ -181,16 +182,17 @@ class Nets:
     def step(self, trials: NDArray[np.int64] | None = None) -> None:
         """Take one step of Adam down the gradient since ``clear``; with ``by_trial`` for these trials only."""
         self._gradient.mul_(self._trainable)
-        if isinstance(self._adam, Adam):
-            self._adam.step(self._gradient)
-        elif trials is not None:
+        if isinstance(self._adam, AdamByTrial):
+            assert trials is not None
             S, copies = self._shape
             self._adam.step(self._gradient, (np.arange(copies)[:, None] * S + trials).reshape(-1).tolist())
+        else:
+            self._adam.step(self._gradient)
 
     def anneal(self, factor: float) -> None:
         """Take the next steps at the first rate times this."""
-        if isinstance(self._adam, Adam):
-            self._adam.anneal(factor)
+        assert isinstance(self._adam, Adam)
+        self._adam.anneal(factor)
 
     def _cut(self, max_norm: float) -> None:
         blocks = self._layout.blocks(self._gradient, self._nets)

@@ -187,7 +187,7 @@ def q_layout(n_observations: int, n_levels: int, hidden: Sequence[int]) -> Layou
 
 
 def initial_vector(layout: Layout, stream: np.random.Generator) -> NDArray[np.float64]:
-    """Draw one trial's initial parameters, shape (P,): Glorot-uniform hidden layers, U(±3e-3) output, zero biases.
+    """Draw one trial's initial parameters, (P,): Glorot-uniform hidden weights, biases 0; of the output both U(±3e-3).
 
     De Bruin et al. 2018 do not state theirs; this is Lillicrap's for the output.  A trial draws from its own stream
     alone, so its values do not depend on how many trials there are.

@@ -28,7 +28,7 @@ class Notes:
     def column(
         self, name: str, initial: float, dtype: DTypeLike = np.float32, shape: tuple[int, ...] = ()
     ) -> NDArray[Any]:
-        """Add a column (S, capacity, *shape) of which a rewritten slot has ``initial``; its owner writes into it."""
+        """Add a column (S, capacity, *shape), which its owner writes into; a rewritten slot is reset to ``initial``."""
         added: NDArray[Any] = np.full((self.trials, self.capacity, *shape), initial, dtype)
         self._columns[name], self._initial[name] = added, initial
         return added

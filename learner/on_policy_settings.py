@@ -166,4 +166,4 @@ def gathering_problems(name: str, config: OnPolicyConfig, run: RunConfig, capaci
     if 0 < capacity < needed:
         at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
         message = f"a batch of {config.steps} and the rest of its last episode are up to {needed} experiences"
-        yield f"selection.{at}", f"{message}, the memory holds {capacity}: give it as many"
+        yield f"selection.{at}", f"{message}, the memory holds {capacity}: set it to {needed} or more"

@@ -42,7 +42,7 @@ def next_batch(policies: NDArray[np.integer], size: int) -> Found:
 
 
 def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
-    """The experiences in ``slots`` (T,), in the order of their writes, as one actor's of one trial.
+    """Build a batch (S = K = 1) from the experiences in ``slots`` (T,), which are in the order of their writes.
 
     A chain ends where the next experience is not the following step of the same episode.
     """

@@ -92,7 +92,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (128, 128)
     """Units, softsign."""
     recurrent: RecurrentSettings | UnsetType = UNSET
-    """The policy remembers its episode where this is given, be it as ``{}``."""
+    """Cells for a policy that remembers its episode.  Giving the section turns them on, even an empty one."""
     batch: Batch = 256
     gamma: Fraction = 0.995
     lr: Positive = 1e-4

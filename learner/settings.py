@@ -42,7 +42,7 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     ners: NersSettings | UnsetType = UNSET
     ero: EroSettings | UnsetType = UNSET
     refer: ReferSettings | UnsetType = UNSET
-    """Options of ReF-ER, which is on where they are given, be it as ``{}``."""
+    """Options of ReF-ER.  Giving the section turns it on, even an empty one."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
@@ -114,7 +114,7 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
             problems += [(f"{name}.{at}", message) for at, message in batch_problems(section)]
     if settings.refer is not UNSET and not settings.selected.under_refer:
         able = algorithms_where(lambda section: bool(section.under_refer))
-        problems.append(("refer", f"the policies of {settings.algorithm} have no density that it knows; {able} do"))
+        problems.append(("refer", f"ReF-ER does not support {settings.algorithm}: leave it out, or use {able}"))
     elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
         problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))
     if settings.selected.batch_steps:

@@ -62,8 +62,8 @@ class Minibatches:
     terminated: NDArray[np.bool_]
     """True where s' ends the task, (K, S, B).  An episode that ends by time is truncated, which is not this."""
     weights: NDArray[np.floating] | None = None
-    """Importance-sampling weights on the critic's gradient (de Bruin et al. 2018,
-    §3.3.2), (K, S, B); None for all 1."""
+    """Importance-sampling weights (de Bruin et al. 2018, §3.3.2), (K, S, B); None for all 1.  They multiply the
+    critic's gradient; of V-RACER and ACER, which have one network or one loss for both, the policy's as well."""
     rewards: NDArray[np.floating] | None = None
     """(K, S, B, n), for an algorithm of ``successors`` n > 1: rewards of the experience and of those that follow it in
     its episode and are still stored, then 0.  s' and ``terminated`` are then those of the last of them."""
@@ -72,7 +72,7 @@ class Minibatches:
     slots: NDArray[np.int64] | None = None
     """(K, S, B): where in the memory they are."""
     behaviour: Behaviour | None = None
-    """Of experiences that tell of it, (K, S, B, ...)."""
+    """What the policies did that acted, (K, S, B, ...); None where the experiences do not tell."""
     window: Window | None = None
     """(K, S, B, W, ...), for an algorithm of ``window`` W > 1."""
 

@@ -32,7 +32,7 @@ from onrig.learner.networks import Layout, actor_layout, padded
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
 from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 _AT_ONCE: Final = 256
 """The most experiences that pass the networks at once: a trial's rounding must not depend on the number of others'."""
@@ -259,10 +259,9 @@ class Acer(Host):
 
     def state(self) -> State:
         """Copy of everything needed to resume training but the notes beside the slots."""
-        return super().state() | {"streams": np.stack([stream_words(stream) for stream in self._streams])}
+        return super().state() | {"streams": words_of_streams(self._streams)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
-        for stream, words in zip(self._streams, state["streams"], strict=True):
-            restore_stream(stream, words)
+        restore_streams(self._streams, state["streams"])

@@ -21,7 +21,7 @@ from onrig.learner.algorithms.returns import generalised_advantages
 from onrig.learner.autograd import Blocks, states, tanh_outputs
 from onrig.learner.networks import Layer, Layout, actor_layout, split_layers
 from onrig.learner.on_policy_settings import OnPolicyConfig
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 FILTER_CUT: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
@@ -265,12 +265,11 @@ class ActorCritic(ABC):
         return {
             "updates": np.array(self.updates, dtype=np.int64),
             **self._filter.state(),
-            "streams": np.stack([stream_words(stream) for stream in self._streams]),
+            "streams": words_of_streams(self._streams),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore it; raises KeyError or ValueError if it does not fit."""
         self._filter.restore(state)
-        for stream, words in zip(self._streams, state["streams"], strict=True):
-            restore_stream(stream, words)
+        restore_streams(self._streams, state["streams"])
         self.updates = int(state["updates"])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.adam import Adam
 from onrig.learner.algorithm_settings import DqnConfig
-from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State
+from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State, level_values
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout, split_layers
 
@@ -78,8 +78,7 @@ class Dqn:
             partial(self._adam.step, self._gradient),
         ]
         self._values = Forward(self._layout, self._online, self.trials, squash=False)
-        levels = torch.linspace(-1.0, 1.0, config.levels, dtype=torch.float64).to(dtype)
-        self.levels: NDArray[np.floating] = levels.numpy()
+        self.levels: NDArray[np.floating] = torch.from_numpy(level_values(config.levels)).to(dtype).numpy()
         """Values of the discrete actions, (levels,)."""
 
     def _zeros(self, *shape: int) -> torch.Tensor:

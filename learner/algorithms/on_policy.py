@@ -50,7 +50,7 @@ class OnPolicy(Protocol):
     """Gaussian policies of S trials, and what trains them; trial s of S gives bit for bit what it gives alone."""
 
     updates: int
-    """Gradient steps taken so far."""
+    """Gradient steps of PPO, batches of TRPO, so far."""
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""

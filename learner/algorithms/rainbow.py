@@ -21,9 +21,9 @@ from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State, level_values
 from onrig.learner.algorithms.buffers import Record
 from onrig.learner.algorithms.dqn import nearest_level
-from onrig.learner.autograd import Blocks, Nets, drawn_vectors, torso
+from onrig.learner.autograd import Blocks, Nets, drawn_vectors, states, torso
 from onrig.learner.networks import Layer, Layout, padded, split_layers
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 
 def project(p: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
@@ -115,20 +115,14 @@ class Rainbow:
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with weights that N(0, 1) ``noise`` (S, E, noises) perturbs, each state with its own: (S, E, 1)."""
-        rows = torch.zeros((*self._padded(observation).shape[:2], self.noises), dtype=self._dtype)
+        rows = torch.zeros((*states(observation, self._dtype).shape[:2], self.noises), dtype=self._dtype)
         rows[:, : noise.shape[1]] = torch.from_numpy(noise)
         return self._act(observation, rows)
 
     def _act(self, observation: NDArray[np.floating], noise: torch.Tensor | None) -> NDArray[np.floating]:
         with torch.no_grad():
-            logits = self._logits(self._nets.frozen, self._padded(observation), noise)
+            logits = self._logits(self._nets.frozen, states(observation, self._dtype), noise)
             return self._greedy(logits)[:, : observation.shape[1]]
-
-    def _padded(self, observation: NDArray[np.floating]) -> torch.Tensor:
-        S, E, n = observation.shape
-        x = torch.zeros((S, padded(E), padded(n + 1)), dtype=self._dtype)
-        x[:, :E, :n], x[:, :E, n] = torch.tensor(observation, dtype=self._dtype), 1.0
-        return x
 
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn; raises ValueError when they are of another shape.
@@ -198,14 +192,13 @@ class Rainbow:
         return {
             "updates": np.array(self.updates, dtype=np.int64),
             **self._nets.state("network"),
-            "streams": np.stack([stream_words(stream) for stream in self._streams]),
+            "streams": words_of_streams(self._streams),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         self._nets.restore(state, "network")
-        for stream, words in zip(self._streams, state["streams"], strict=True):
-            restore_stream(stream, words)
+        restore_streams(self._streams, state["streams"])
         self.updates = int(state["updates"])
 
 

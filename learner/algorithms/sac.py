@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Minibatches, Signals, Spread, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.autograd import Blocks, Nets, drawn_vectors, normals, torso, value_layout, values
+from onrig.learner.autograd import Blocks, Nets, drawn_vectors, normals, states, torso, value_layout, values
 from onrig.learner.networks import Layer, Layout, actor_layout, padded, split_layers
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 _TEMPERATURE: Final = Layout((Layer(0, 1, last=True),))
 """ln alpha as a network without inputs: its only parameter is the bias."""
@@ -63,9 +63,8 @@ class Sac:
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m): (S, E, m)."""
         S, E, _ = observation.shape
-        x = torch.zeros((S, padded(E), padded(self._n + 1)), dtype=self._dtype)
+        x = states(observation, self._dtype)
         eps = torch.zeros((S, padded(E), padded(self._m)), dtype=self._dtype)
-        x[:, :E, : self._n], x[:, :E, self._n] = torch.from_numpy(observation), 1.0
         eps[:, :E, : self._m] = torch.from_numpy(noise)
         with torch.no_grad():
             action, _ = self._act(self._actor.frozen, x, eps)
@@ -133,7 +132,7 @@ class Sac:
             **self._actor.state("actor"),
             **self._critics.state("critic"),
             **self._temperature.state("temperature"),
-            "streams": np.stack([stream_words(stream) for stream in self._streams]),
+            "streams": words_of_streams(self._streams),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -141,6 +140,5 @@ class Sac:
         self._actor.restore(state, "actor")
         self._critics.restore(state, "critic")
         self._temperature.restore(state, "temperature")
-        for stream, words in zip(self._streams, state["streams"], strict=True):
-            restore_stream(stream, words)
+        restore_streams(self._streams, state["streams"])
         self.updates = int(state["updates"])

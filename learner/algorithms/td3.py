@@ -17,7 +17,7 @@ from onrig.learner.algorithms import Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
 from onrig.learner.autograd import Nets, drawn_vectors, normals, outputs, value_layout, values
 from onrig.learner.networks import actor_layout, split_layers
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 
 class Td3:
@@ -96,13 +96,12 @@ class Td3:
             "updates": np.array(self.updates, dtype=np.int64),
             **self._actor.state("actor"),
             **self._critics.state("critic"),
-            "streams": np.stack([stream_words(stream) for stream in self._streams]),
+            "streams": words_of_streams(self._streams),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         self._actor.restore(state, "actor")
         self._critics.restore(state, "critic")
-        for stream, words in zip(self._streams, state["streams"], strict=True):
-            restore_stream(stream, words)
+        restore_streams(self._streams, state["streams"])
         self.updates = int(state["updates"])

@@ -23,7 +23,7 @@ from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.sum_tree import SumTree
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 _FEATURES: Final = 3
 _TD: Final = 2
@@ -151,7 +151,7 @@ class Ero(Joint):
             for name, uniform in (("draws", self._draws), ("samples", self._samples)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
         state["members"] = np.stack([tree.values > 0.0 for tree in self._members])
-        state["coins"] = np.stack([stream_words(stream) for stream in self._coins])
+        state["coins"] = words_of_streams(self._coins)
         return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -161,8 +161,8 @@ class Ero(Joint):
         self._nets.restore(state, "net")
         self._new[...] = state["new"]
         self._any_new = bool(self._new.any())
-        for trial, (members, words) in enumerate(zip(state["members"], state["coins"], strict=True)):
+        restore_streams(self._coins, state["coins"])
+        for trial, members in enumerate(state["members"]):
             for name, uniform in (("draws", self._draws), ("samples", self._samples)):
                 uniform[trial].restore(within(state, f"{name}{trial}/"))
             self._members[trial].load(members.astype(np.float64))
-            restore_stream(self._coins[trial], words)

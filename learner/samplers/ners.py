@@ -25,7 +25,7 @@ from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.uniforms import restore_stream, stream_words
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 LEAST: Final = 1e-6
 """Added to a score in its logarithm (eq. 7); scores below it count as this one, so that all can be drawn."""
@@ -206,7 +206,7 @@ class Ners(Joint):
         for trial, law in enumerate(self._laws):
             state |= {f"law{trial}/{k}": v for k, v in law.state().items()}
         state["replayed"] = self._replayed.copy()
-        state["choices"] = np.stack([stream_words(stream) for stream in self._choices])
+        state["choices"] = words_of_streams(self._choices)
         return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -219,5 +219,4 @@ class Ners(Joint):
         for trial, law in enumerate(self._laws):
             law.restore(within(state, f"law{trial}/"))
         self._replayed[...] = state["replayed"]
-        for stream, words in zip(self._choices, state["choices"], strict=True):
-            restore_stream(stream, words)
+        restore_streams(self._choices, state["choices"])

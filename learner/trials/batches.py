@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.algorithms.on_policy import PolicyBatch, on_policy_for
-from onrig.learner.trials.acting import DrawnAhead
+from onrig.learner.trials.exploring import DrawnAhead
 from onrig.learner.trials.memories import Policy
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.steps import StepTrials

@@ -53,7 +53,7 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Environment steps of training."""
     evaluation: Evaluation = Evaluation()
     horizon: Count | None = None
-    """Steps of an episode; None as the task has them."""
+    """Steps of an episode; None for the task's own limit."""
     options: dict[str, object] = {}
     """Arguments of the task, such as ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Attending, Gaussian, Minibatches, Recurrent, Signals, algorithm_for
 from onrig.learner.samplers import Setting
-from onrig.learner.trials.acting import Correlated, Remembering, exploration_for
 from onrig.learner.trials.departures import scores_by_origin, scores_for
 from onrig.learner.trials.engine import replay
+from onrig.learner.trials.exploring import Correlated, Remembering, exploration_for
 from onrig.learner.trials.memories import Kept, Memories, Policy
 from onrig.learner.trials.step_run import DEPARTURE, READINGS, REPLAYED, StepRun, takes_noise
 from onrig.learner.trials.world_trials import Make, WorldTrials

@@ -37,17 +37,14 @@ from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
 Signal = npt.NDArray[np.float64]
 
 
-def ornstein_uhlenbeck(
-    rng: np.random.Generator, steps: int, dimensions: int, gain: float, friction: float
-) -> npt.NDArray[np.float64]:
-    """Draw ``u`` of shape (steps, dimensions): u(k+1) = u(k) + gain N(0,1) - friction u(k), u(0) = 0.
+def ornstein_uhlenbeck(white: Signal, gain: float, friction: float) -> Signal:
+    """Correlate N(0, 1) draws (steps, ...) over the steps: u(k+1) = u(k) + gain white(k) - friction u(k), u(0) = 0.
 
-    Source: de Bruin et al. 2018, App. B.2, with the symbols read literally (docs/methods.md, "Ornstein-Uhlenbeck");
-    each dimension on its own.
+    Source: de Bruin et al. 2018, App. B.2, with the symbols read literally (docs/methods.md, "Ornstein-Uhlenbeck").
     """
-    noise = gain * rng.standard_normal((steps, dimensions))
-    u = np.zeros((steps, dimensions))
-    for k in range(1, steps):
+    noise = gain * white
+    u = np.zeros_like(noise)
+    for k in range(1, len(u)):
         u[k] = (1.0 - friction) * u[k - 1] + noise[k - 1]
     return u
 
@@ -64,11 +61,11 @@ def persistent(white: Signal, friction: float) -> Signal:
 def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
     """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions.
 
-    Epsilon-greedily it is that of ``random_levels``.
+    For ``EpsilonGreedy``, the signal of ``random_levels``.
     """
     match exploration:
         case OrnsteinUhlenbeck():
-            return ornstein_uhlenbeck(rng, steps, dimensions, exploration.gain, exploration.friction)
+            return ornstein_uhlenbeck(rng.standard_normal((steps, dimensions)), exploration.gain, exploration.friction)
         case Gaussian():
             return exploration.std * rng.standard_normal((steps, dimensions))
         case OwnNoise(friction=friction):
@@ -82,8 +79,13 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
 def random_levels(rng: np.random.Generator, steps: int, levels: int) -> Signal:
     """Draw (steps, 2): a number over [0, 1), below the amplitude where the step takes a random level; the level."""
     drawn = rng.random((steps, 2))
-    drawn[:, 1] = 2.0 * np.minimum(np.floor(drawn[:, 1] * levels), levels - 1) / (levels - 1) - 1.0
+    drawn[:, 1] = level_at(drawn[:, 1], levels)
     return drawn
+
+
+def level_at(uniform: Signal, levels: int) -> Signal:
+    """Levels on [-1, 1] that uniforms over [0, 1) stand for."""
+    return 2.0 * np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1) - 1.0
 
 
 def signal_width(exploration: Exploration, dimensions: int) -> int:

@@ -204,7 +204,7 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
         (
             "selection={capacity: 2246}",
             "a batch of 2048 and the rest of its last episode are up to 2247 experiences, the memory holds 2246: "
-            "give it as many",
+            "set it to 2247 or more",
         ),
     ],
 )

@@ -9,7 +9,7 @@ import msgspec
 
 from onrig.learner import trajectories
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps
@@ -60,7 +60,7 @@ def learner_bytes(config: RunConfig) -> int:
     links between them."""
     settings = msgspec.convert(config.learner, LearnerSettings)
     sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
-    row = layout_of(config).row_bytes + _STAMP_BYTES + SAMPLERS[sampling.name].bytes_per_slot
+    row = layout_of(config).row_bytes + _STAMP_BYTES + sampling.bytes_per_slot
     links = trajectories.BYTES_PER_SLOT if settings.selected.needs_links else 0.0
     return round(capacity_of(config) * (row + links + settings.note_bytes))
 

@@ -21,7 +21,8 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.store import AnyCell, Cell, Trial
 
 ENGINE: Final = "onrig.learner.trials.engine"
-"""Module whose ``Trials`` runs the trials of a run; those in a world are ``onrig.learner.trials.steps``'s."""
+"""Module whose ``Trials`` runs the trials of a run; those in a world are made by
+``onrig.learner.trials.batches.world_trials``."""
 
 
 class Scores(Protocol):

@@ -48,8 +48,12 @@ SAMPLERS: Final[dict[str, Sampling]] = {
     "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",), bytes_per_slot=17.0),
     "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
     "NERS": Sampling("ners:Ners", looks_at=frozenset({Signal.TARGET}), bytes_per_slot=26.0),
-    "ERO": Sampling("ero:Ero", bytes_per_slot=25.0),
+    "ERO": Sampling("ero:Ero", bytes_per_slot=25.5),
 }
+
+
+CORRECTION_BYTES: Final = {"": 0.0, "IS": 0.0, "FIS": 8.0}
+"""The same of the corrections."""
 
 
 class Drawing(NamedTuple):
@@ -59,6 +63,11 @@ class Drawing(NamedTuple):
     """In ``SAMPLERS``."""
     correction: str = ""
     argument: float | None = None
+
+    @property
+    def bytes_per_slot(self) -> float:
+        """The most bytes that the learner needs for it per experience."""
+        return SAMPLERS[self.name].bytes_per_slot + CORRECTION_BYTES[self.correction]
 
     def __str__(self) -> str:
         parameter = SAMPLERS[self.name].parameter

@@ -13,7 +13,7 @@ from onrig.learner.algorithms import Recurrent
 from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import step, zero_memory
-from onrig.learner.trials.acting import Remembering
+from onrig.learner.trials.exploring import Remembering
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
 from tests.learner.algorithms.hosts import BENCH, CAPACITY, EPISODE, WINDOW, Memory, host

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Recurrent
-from onrig.learner.trials.acting import Correlated
 from onrig.learner.trials.engine import Scores
+from onrig.learner.trials.exploring import Correlated
 from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
 from onrig.learner.trials.steps import StepTrials
 

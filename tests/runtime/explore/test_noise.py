@@ -202,7 +202,7 @@ def rng() -> np.random.Generator:
 
 
 def test_the_process_obeys_its_equation_from_zero_on() -> None:
-    u = ornstein_uhlenbeck(rng(), 50, 2, gain=5.14, friction=0.3)
+    u = ornstein_uhlenbeck(rng().standard_normal((50, 2)), gain=5.14, friction=0.3)
     noise = rng().standard_normal((50, 2))
     assert u[0].tolist() == [0.0, 0.0]
     np.testing.assert_allclose(u[1:], u[:-1] + 5.14 * noise[:-1] - 0.3 * u[:-1], atol=1e-12)
@@ -210,7 +210,7 @@ def test_the_process_obeys_its_equation_from_zero_on() -> None:
 
 def test_its_statistics_are_those_of_the_literal_reading() -> None:
     """Read literally (docs/methods.md): std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 once clipped."""
-    u = ornstein_uhlenbeck(rng(), 4000, 60, gain=5.14, friction=0.3)[100:]
+    u = ornstein_uhlenbeck(rng().standard_normal((4000, 60)), gain=5.14, friction=0.3)[100:]
     clipped = np.clip(u, -1, 1)
 
     def lag_1(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:

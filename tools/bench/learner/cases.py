@@ -160,7 +160,7 @@ class _Sizes(NamedTuple):
 
 
 def products(case: LearnerCase, *, padding: bool) -> list[Product]:
-    """List the products of one update of one trial, as ``learner.ddpg`` does them.
+    """List the products of one update of one trial, as ``learner.algorithms.ddpg`` does them.
 
     Both policies and the three passes through the critics (that of the policy's actions only where it differs from the
     other), then the gradients.  Without ``padding`` the sizes are those of the networks, with it those of the blocks.

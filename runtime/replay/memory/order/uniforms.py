@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -109,6 +110,17 @@ def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
     numbers = state["state"]["state"], state["state"]["inc"]
     words = [number >> shift & _WORD for number in numbers for shift in (64, 0)]
     return np.array([*words, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def words_of_streams(streams: Sequence[np.random.Generator]) -> NDArray[np.uint64]:
+    """``stream_words`` of several, (S, 6)."""
+    return np.stack([stream_words(stream) for stream in streams])
+
+
+def restore_streams(streams: Sequence[np.random.Generator], words: NDArray[np.generic]) -> None:
+    """Restore them; raises ValueError for another number."""
+    for stream, of_stream in zip(streams, words, strict=True):
+        restore_stream(stream, of_stream)
 
 
 def restore_stream(rng: np.random.Generator, words: NDArray[np.generic]) -> None:
