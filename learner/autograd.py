@@ -28,7 +28,7 @@ Blocks = Sequence[torch.Tensor]
 State = dict[str, NDArray[np.generic]]
 
 
-def value_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
+def action_value_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
     """Lay out a critic whose first layer takes observation and action: hidden, relu ... -> 1, linear."""
     first = Layer(n_observations, hidden[0], action_rows=n_actions)
     rest = [Layer(inputs, outputs) for inputs, outputs in itertools.pairwise(hidden)]

@@ -160,11 +160,13 @@ class Layout:
         return mask
 
 
-def actor_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
-    """Lay out the policy network: observation -> hidden, relu ... -> actions, tanh (App. B.1)."""
-    sizes = (n_observations, *hidden)
-    layers = [Layer(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)]
-    return Layout((*layers, Layer(sizes[-1], n_actions, last=True)))
+def mlp_layout(inputs: int, outputs: int, hidden: Sequence[int]) -> Layout:
+    """Lay out a network of full layers: inputs -> hidden units ... -> outputs, linear.
+
+    Whoever runs it chooses the units, and what follows on the outputs.
+    """
+    layers = [Layer(*sizes) for sizes in itertools.pairwise((inputs, *hidden))]
+    return Layout((*layers, Layer((inputs, *hidden)[-1], outputs, last=True)))
 
 
 def critic_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) -> Layout:
@@ -179,11 +181,6 @@ def critic_layout(n_observations: int, n_actions: int, hidden: Sequence[int]) ->
     second = Layer(hidden[0], hidden[1], action_rows=n_actions)
     rest = [Layer(inputs, outputs) for inputs, outputs in itertools.pairwise(hidden[1:])]
     return Layout((first, second, *rest, Layer(hidden[-1], 1, last=True)))
-
-
-def q_layout(n_observations: int, n_levels: int, hidden: Sequence[int]) -> Layout:
-    """Lay out DQN's network: observation -> hidden, relu ... -> one value per discrete action, linear (App. B)."""
-    return actor_layout(n_observations, n_levels, hidden)
 
 
 def initial_vector(layout: Layout, stream: np.random.Generator) -> NDArray[np.float64]:

@@ -27,8 +27,8 @@ from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, 
 from onrig.learner.algorithms.host import LEAST_STD, Drawn, Host, common_std, initial_vectors, with_common_std
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.algorithms.returns import retrace
-from onrig.learner.autograd import Blocks, Nets, softsign_outputs, value_layout
-from onrig.learner.networks import Layout, actor_layout, padded
+from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
+from onrig.learner.networks import Layout, mlp_layout, padded
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
 from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.layout import Slots
@@ -111,9 +111,9 @@ class Acer(Host):
         """Initialise one trial from each of ``streams`` (policy, value, advantage, then the actions of updates)."""
         super().__init__(config, refer, n_observations, n_actions, len(streams))
         self._acer, self._streams = config, tuple(streams)
-        self._body = actor_layout(n_observations, n_actions, config.hidden)
-        self._values = actor_layout(n_observations, 1, config.hidden)
-        self._advantages = value_layout(n_observations, n_actions, config.hidden)
+        self._body = mlp_layout(n_observations, n_actions, config.hidden)
+        self._values = mlp_layout(n_observations, 1, config.hidden)
+        self._advantages = action_value_layout(n_observations, n_actions, config.hidden)
         layout, vectors = with_common_std(self._body, initial_vectors(self._body, streams), config.std, n_actions)
         self._policy = Nets(layout, vectors, lr=config.policy_lr, dtype=torch.float32)
         self._value, self._advantage = (

@@ -19,7 +19,7 @@ from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.returns import generalised_advantages
 from onrig.learner.autograd import Blocks, states, tanh_outputs
-from onrig.learner.networks import Layer, Layout, actor_layout, split_layers
+from onrig.learner.networks import Layer, Layout, mlp_layout, split_layers
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
@@ -32,12 +32,12 @@ MEAN_GAIN: Final = 0.01
 
 def policy_layout(n: int, m: int, hidden: Sequence[int]) -> Layout:
     """Lay out a policy: the layers of its mean, then ln std as a layer without inputs."""
-    return Layout((*actor_layout(n, m, hidden).layers, Layer(0, m, last=True)))
+    return Layout((*mlp_layout(n, m, hidden).layers, Layer(0, m, last=True)))
 
 
 def value_layout(n: int, hidden: Sequence[int]) -> Layout:
     """Lay out a value: observation -> hidden ... -> 1."""
-    return actor_layout(n, 1, hidden)
+    return mlp_layout(n, 1, hidden)
 
 
 def initial_vector(
@@ -210,7 +210,7 @@ class ActorCritic(ABC):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer, tanh between them."""
         config = self._common
-        mean = actor_layout(self._filter.total.shape[1], self._m, config.hidden)
+        mean = mlp_layout(self._filter.total.shape[1], self._m, config.hidden)
         return split_layers(mean, self._policy_vectors()[trial])
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:

@@ -23,7 +23,7 @@ from onrig.learner.adam import Adam
 from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.networks import NETWORK_SIZES, actor_layout, critic_layout, initial_vector, padded, split_layers
+from onrig.learner.networks import NETWORK_SIZES, critic_layout, initial_vector, mlp_layout, padded, split_layers
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
@@ -52,7 +52,7 @@ class Ddpg:
         self._m = n_actions
         self._dtype = dtype
         self._layouts = (
-            actor_layout(n_observations, n_actions, size.actor),
+            mlp_layout(n_observations, n_actions, size.actor),
             critic_layout(n_observations, n_actions, size.critic),
         )
         self._split = self._layouts[0].flat_size(S)

@@ -21,7 +21,7 @@ from onrig.learner.adam import Adam
 from onrig.learner.algorithm_settings import DqnConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State, level_values
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.networks import NETWORK_SIZES, initial_vector, padded, q_layout, split_layers
+from onrig.learner.networks import NETWORK_SIZES, initial_vector, mlp_layout, padded, split_layers
 
 Kernel = Callable[[], object]
 _relu_backward: Final = torch.ops.aten.threshold_backward.grad_input
@@ -53,7 +53,7 @@ class Dqn:
         self.trials = S = len(streams)
         self.updates = 0
         self._dtype = dtype
-        self._layout = q_layout(n_observations, config.levels, NETWORK_SIZES[config.network].critic)
+        self._layout = mlp_layout(n_observations, config.levels, NETWORK_SIZES[config.network].critic)
         self._online = self._zeros(self._layout.flat_size(S))
         self._layout.write(self._online, np.stack([initial_vector(self._layout, s) for s in streams]), S)
         self._target = self._online.clone()

@@ -16,7 +16,7 @@ from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
 from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
-from onrig.learner.networks import Layout, actor_layout
+from onrig.learner.networks import Layout, mlp_layout
 from onrig.learner.refer_settings import NafConfig, ReferSettings
 
 
@@ -35,7 +35,7 @@ class Naf(Host):
         super().__init__(config, refer, n_observations, n_actions, len(streams))
         self._naf = config
         outputs = 1 + n_actions + quadratic_outputs(n_actions)
-        self._layout = actor_layout(n_observations, outputs, config.hidden)
+        self._layout = mlp_layout(n_observations, outputs, config.hidden)
         vectors = initial_vectors(self._layout, streams)
         self._network = Nets(self._layout, vectors, lr=config.lr, dtype=torch.float32)
         self._std = torch.full((1, 1, n_actions), refer.std)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
 from onrig.learner.algorithms.refer import Refer
-from onrig.learner.autograd import Blocks, Nets, softsign_outputs, value_layout
-from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout
+from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
+from onrig.learner.networks import NETWORK_SIZES, Layout, mlp_layout
 from onrig.learner.refer_settings import ReferSettings
 
 
@@ -37,8 +37,8 @@ class ReferDdpg(Host):
         super().__init__(config, refer, n_observations, n_actions, len(streams))
         size = NETWORK_SIZES[config.network]
         self._tau = config.tau
-        self._layout = actor_layout(n_observations, n_actions, size.actor)
-        self._critic_layout = value_layout(n_observations, n_actions, size.critic)
+        self._layout = mlp_layout(n_observations, n_actions, size.actor)
+        self._critic_layout = action_value_layout(n_observations, n_actions, size.critic)
         betas, coupled = (config.beta1, config.beta2), config.decay == "coupled"
         self._actor, self._critic = (
             Nets(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Minibatches, Signals, Spread, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.autograd import Blocks, Nets, drawn_vectors, normals, states, torso, value_layout, values
-from onrig.learner.networks import Layer, Layout, actor_layout, padded, split_layers
+from onrig.learner.autograd import Blocks, Nets, action_value_layout, drawn_vectors, normals, states, torso, values
+from onrig.learner.networks import Layer, Layout, mlp_layout, padded, split_layers
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 _TEMPERATURE: Final = Layout((Layer(0, 1, last=True),))
@@ -45,10 +45,10 @@ class Sac:
         self._n, self._m, self._dtype = n_observations, n_actions, dtype
         self.noises = n_actions
         self._streams = tuple(streams)
-        mean = actor_layout(n_observations, n_actions, config.hidden)
+        mean = mlp_layout(n_observations, n_actions, config.hidden)
         # The last two layers are both outputs of the last hidden one: mean and log standard deviation.
         self._layout = actor = Layout((*mean.layers, mean.layers[-1]))
-        critic = value_layout(n_observations, n_actions, config.hidden)
+        critic = action_value_layout(n_observations, n_actions, config.hidden)
         start = np.full((len(streams), 1, 1), math.log(config.temperature))
         self._actor = Nets(actor, drawn_vectors(actor, streams), lr=config.lr, dtype=dtype, targets=False)
         self._critics = Nets(critic, drawn_vectors(critic, streams, copies=2), lr=config.lr, dtype=dtype)

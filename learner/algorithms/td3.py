@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms import Minibatches, Signals, State
 from onrig.learner.algorithms.buffers import Forward, Record
-from onrig.learner.autograd import Nets, drawn_vectors, normals, outputs, value_layout, values
-from onrig.learner.networks import actor_layout, split_layers
+from onrig.learner.autograd import Nets, action_value_layout, drawn_vectors, normals, outputs, values
+from onrig.learner.networks import mlp_layout, split_layers
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
 
@@ -39,8 +39,8 @@ class Td3:
         self.updates = 0
         self._m, self._dtype = n_actions, dtype
         self._streams = tuple(streams)
-        self._layout = actor_layout(n_observations, n_actions, config.hidden)
-        critic = value_layout(n_observations, n_actions, config.hidden)
+        self._layout = mlp_layout(n_observations, n_actions, config.hidden)
+        critic = action_value_layout(n_observations, n_actions, config.hidden)
         self._actor = Nets(self._layout, drawn_vectors(self._layout, streams), lr=config.lr, dtype=dtype)
         self._critics = Nets(critic, drawn_vectors(critic, streams, copies=2), lr=config.lr, dtype=dtype)
         self._record = Record(len(streams), config.batch, n_observations, n_actions, dtype)

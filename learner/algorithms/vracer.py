@@ -20,7 +20,7 @@ from onrig.learner.algorithms.host import Drawn, Host, common_std, initial_vecto
 from onrig.learner.algorithms.refer import Index, Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
-from onrig.learner.networks import Layout, actor_layout
+from onrig.learner.networks import Layout, mlp_layout
 from onrig.learner.refer_settings import ReferSettings, VracerConfig
 from onrig.runtime.replay.memory.layout import Slots
 
@@ -60,7 +60,7 @@ class Vracer(Host):
 
     def _initial(self, outputs: int, streams: Sequence[np.random.Generator]) -> tuple[Layout, NDArray[np.float64]]:
         """Layout of the network without the standard deviation, and first parameters (S, 1, P)."""
-        layout = actor_layout(self._n, outputs, self._vracer.hidden)
+        layout = mlp_layout(self._n, outputs, self._vracer.hidden)
         return layout, initial_vectors(layout, streams)
 
     def attend(self, stored: Stored) -> None:

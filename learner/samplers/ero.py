@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.autograd import Nets, drawn_vectors, outputs
-from onrig.learner.networks import actor_layout, padded
+from onrig.learner.networks import mlp_layout, padded
 from onrig.learner.samplers import Draw, Setting, State, within
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.joint import Joint
@@ -56,7 +56,7 @@ class Ero(Joint):
         """(S, capacity): written since the last draw."""
         self._any_new = False
         self._features: Final = Features(self._look, self._trials, setting.capacity)
-        layout = actor_layout(_FEATURES, 1, settings.hidden)
+        layout = mlp_layout(_FEATURES, 1, settings.hidden)
         vectors = drawn_vectors(layout, [stream for _, _, _, stream in spawned])
         self._nets: Final = Nets(layout, vectors, lr=settings.lr, dtype=torch.float32, targets=False, by_trial=True)
 

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.autograd import Nets, drawn_vectors, outputs, value_layout
-from onrig.learner.networks import WIDTH, Layout, actor_layout, padded
+from onrig.learner.autograd import Nets, action_value_layout, drawn_vectors, outputs
+from onrig.learner.networks import WIDTH, Layout, mlp_layout, padded
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Draw, Setting, State, within
 from onrig.learner.samplers.features import Features
@@ -46,8 +46,8 @@ class ScoreNets:
         *hidden, embedding = settings.hidden
         self._width, self._embedding, self._trials, self._dtype = width, embedding, len(streams), dtype
         self._sees_others: Final = settings.ablation != "local"
-        embed = actor_layout(width, embedding, hidden)
-        score = value_layout(embedding, embedding, settings.score)
+        embed = mlp_layout(width, embedding, hidden)
+        score = action_value_layout(embedding, embedding, settings.score)
         self.n_parameters: Final = 2 * embed.n_parameters + score.n_parameters
         """Of one trial."""
 

@@ -13,7 +13,7 @@ from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
-from onrig.learner.networks import NETWORK_SIZES, Layout, actor_layout, critic_layout, q_layout
+from onrig.learner.networks import NETWORK_SIZES, Layout, critic_layout, mlp_layout
 
 Vector = NDArray[np.floating]
 
@@ -28,7 +28,7 @@ class Reference(NamedTuple):
 
 def layouts(config: DdpgConfig, n: int, m: int) -> tuple[Layout, Layout]:
     size = NETWORK_SIZES[config.network]
-    return actor_layout(n, m, size.actor), critic_layout(n, m, size.critic)
+    return mlp_layout(n, m, size.actor), critic_layout(n, m, size.critic)
 
 
 def minibatches(
@@ -110,7 +110,7 @@ def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Mi
 def reference_dqn_update(dqn: Dqn, n: int, batches: Minibatches, trial: int) -> tuple[Vector, Vector]:
     """TD errors and gradient of one trial on one minibatch (K = 1) by autograd in float64."""
     config = dqn.config
-    layout = q_layout(n, config.levels, NETWORK_SIZES[config.network].critic)
+    layout = mlp_layout(n, config.levels, NETWORK_SIZES[config.network].critic)
     online, target = (torch.tensor(np.asarray(dqn.state()[k], dtype=np.float64)[trial]) for k in ("online", "target"))
     online.requires_grad_()
     s, a, r, s2 = (

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from onrig.learner.adam import Adam, AdamByTrial, Moments, Rates, fused_step, has_fused_step, plain_step
-from onrig.learner.networks import actor_layout
+from onrig.learner.networks import mlp_layout
 
-LAYOUT = actor_layout(3, 2, (7, 5))
+LAYOUT = mlp_layout(3, 2, (7, 5))
 TRIALS = 2
 
 

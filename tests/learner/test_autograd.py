@@ -5,12 +5,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.autograd import Nets, drawn_vectors, normals, outputs, softsign_outputs, value_layout, values
-from onrig.learner.networks import actor_layout, padded
+from onrig.learner.autograd import Nets, action_value_layout, drawn_vectors, normals, outputs, softsign_outputs, values
+from onrig.learner.networks import mlp_layout, padded
 
 
 def _nets(trials: int, copies: int = 1, *, lr: float = 1e-3) -> Nets:
-    layout = value_layout(3, 2, (6, 5)) if copies > 1 else actor_layout(3, 2, (6, 5))
+    layout = action_value_layout(3, 2, (6, 5)) if copies > 1 else mlp_layout(3, 2, (6, 5))
     streams = [np.random.default_rng(seed) for seed in range(trials)]
     return Nets(layout, drawn_vectors(layout, streams, copies), lr=lr, dtype=torch.float64)
 
@@ -35,7 +35,7 @@ def test_leaves_and_gradients_are_views_of_two_flat_vectors() -> None:
 
 def test_a_step_leaves_fixed_entries_and_padding_alone_and_moves_the_rest() -> None:
     nets = _nets(2, lr=0.1)
-    layout = actor_layout(3, 2, (6, 5))
+    layout = mlp_layout(3, 2, (6, 5))
     before, trainable = nets.flat.clone(), layout.trainable(2).bool()
     x = torch.tensor(np.random.default_rng(0).uniform(-1, 1, (2, 64, 4)))
     nets.descend((outputs(nets.online, x) - 1.0).square().sum())
@@ -56,11 +56,11 @@ def test_targets_follow_by_tau_and_get_no_gradient() -> None:
 
 
 def test_copies_start_apart_and_trials_by_their_own_stream() -> None:
-    vectors = drawn_vectors(value_layout(3, 2, (6, 5)), [np.random.default_rng(s) for s in (4, 5)], copies=2)
+    vectors = drawn_vectors(action_value_layout(3, 2, (6, 5)), [np.random.default_rng(s) for s in (4, 5)], copies=2)
     # (3 + 2 + 1) 6 + (6 + 1) 5 + (5 + 1)
     assert vectors.shape == (2, 2, 77)
     assert not np.isclose(vectors[0, 0], vectors[0, 1]).any()
-    alone = drawn_vectors(value_layout(3, 2, (6, 5)), [np.random.default_rng(5)], copies=2)
+    alone = drawn_vectors(action_value_layout(3, 2, (6, 5)), [np.random.default_rng(5)], copies=2)
     assert np.array_equal(alone[0], vectors[1])
     assert 0.9 / np.sqrt(5) < np.abs(vectors[..., :36]).max() <= 1 / np.sqrt(5)
 
@@ -89,7 +89,7 @@ def test_noise_is_each_trials_own_and_none_in_the_padding(batch: int) -> None:
 
 
 def test_softsign_units_and_their_derivatives_are_those_of_the_formula() -> None:
-    layout, random = value_layout(3, 2, (5, 4)), torch.Generator().manual_seed(3)
+    layout, random = action_value_layout(3, 2, (5, 4)), torch.Generator().manual_seed(3)
     blocks = [
         torch.randn(2, layer.rows, layer.cols, dtype=torch.float64, generator=random).requires_grad_()
         for layer in layout.layers

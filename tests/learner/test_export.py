@@ -14,7 +14,7 @@ from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import IR_VERSION, OPSET, export_discrete_policy, export_policy
-from onrig.learner.networks import NETWORK_SIZES, actor_layout, initial_vector, q_layout, split_layers
+from onrig.learner.networks import NETWORK_SIZES, initial_vector, mlp_layout, split_layers
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states
@@ -46,7 +46,7 @@ def _ddpg(rig: Rig) -> Ddpg:
     """An actor as it might be after training: outputs over the whole range, some of them saturated."""
     n, m = len(rig.observations), len(rig.actuators)
     ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(0)])
-    layout = actor_layout(n, m, NETWORK_SIZES["small"].actor)
+    layout = mlp_layout(n, m, NETWORK_SIZES["small"].actor)
     vector = initial_vector(layout, np.random.default_rng(1))
     output_weight, _ = split_layers(layout, vector)[-1]
     output_weight *= 1000.0
@@ -143,7 +143,7 @@ def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
 
 
 def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
-    layout = actor_layout(2, 1, (50, 50))
+    layout = mlp_layout(2, 1, (50, 50))
     layers = split_layers(layout, initial_vector(layout, np.random.default_rng(0)))
     for wrong, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
         with pytest.raises(ValueError, match="do not lead from"):
@@ -152,7 +152,7 @@ def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
 
 def _dqn(levels: int = 15) -> Dqn:
     dqn = Dqn(DqnConfig(levels=levels), 2, 1, [np.random.default_rng(0)])
-    layout = q_layout(2, levels, NETWORK_SIZES["small"].critic)
+    layout = mlp_layout(2, levels, NETWORK_SIZES["small"].critic)
     vector = initial_vector(layout, np.random.default_rng(1))
     split_layers(layout, vector)[-1][0][:] *= 1000.0
     dqn.restore({**dqn.state(), "online": vector[None]})

@@ -11,10 +11,9 @@ from onrig.learner.networks import (
     NETWORK_SIZES,
     OUTPUT_INIT,
     Layout,
-    actor_layout,
     critic_layout,
     initial_vector,
-    q_layout,
+    mlp_layout,
     split_layers,
 )
 
@@ -30,20 +29,20 @@ from onrig.learner.networks import (
 )
 def test_parameter_counts_are_those_of_table_8(size: str, n_actions: int, actor: int, critic: int) -> None:
     hidden = NETWORK_SIZES[size]
-    assert actor_layout(2, n_actions, hidden.actor).n_parameters == actor
+    assert mlp_layout(2, n_actions, hidden.actor).n_parameters == actor
     assert critic_layout(2, n_actions, hidden.critic).n_parameters == critic
 
 
 @pytest.mark.parametrize(("size", "parameters"), [("small", 4035), ("ddpg_original", 126015)])
 def test_a_dqn_network_has_the_hidden_layers_of_the_critic_and_an_output_per_level(size: str, parameters: int) -> None:
     # 2-50-50-20-15: 150 + 2550 + 1020 + 315; 2-400-300-15: 1200 + 120300 + 4515.
-    assert q_layout(2, 15, NETWORK_SIZES[size].critic).n_parameters == parameters
+    assert mlp_layout(2, 15, NETWORK_SIZES[size].critic).n_parameters == parameters
 
 
 def layouts() -> st.SearchStrategy[Layout]:
     sizes = st.integers(1, 6)
     return st.one_of(
-        st.builds(actor_layout, sizes, sizes, st.lists(sizes, max_size=3)),
+        st.builds(mlp_layout, sizes, sizes, st.lists(sizes, max_size=3)),
         st.builds(critic_layout, sizes, sizes, st.lists(sizes, min_size=2, max_size=4)),
     )
 
@@ -74,7 +73,7 @@ def test_the_weight_mask_leaves_out_exactly_the_biases() -> None:
 
 
 def test_vectors_of_another_shape_are_refused() -> None:
-    layout = actor_layout(2, 1, (50, 50))
+    layout = mlp_layout(2, 1, (50, 50))
     with pytest.raises(ValueError, match=r"expected \(2, 2751\)"):
         layout.write(torch.zeros(layout.flat_size(2)), np.zeros((2, 2750)), 2)
 

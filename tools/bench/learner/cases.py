@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from onrig.learner.networks import NETWORK_SIZES, Layer, actor_layout, critic_layout, padded
+from onrig.learner.networks import NETWORK_SIZES, Layer, critic_layout, mlp_layout, padded
 from onrig.learner.settings import LearnerSettings
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.report import Check, Row, at_least
@@ -167,7 +167,7 @@ def products(case: LearnerCase, *, padding: bool) -> list[Product]:
     """
     n, m = case.shape.n_obs, case.shape.n_act
     size = NETWORK_SIZES[case.network]
-    actor = [_sizes(layer, padding) for layer in actor_layout(n, m, size.actor).layers]
+    actor = [_sizes(layer, padding) for layer in mlp_layout(n, m, size.actor).layers]
     critic = [_sizes(layer, padding) for layer in critic_layout(n, m, size.critic).layers]
     batch = padded(case.settings.batch) if padding else case.settings.batch
     return [*_actor(actor, batch), *_critic(critic, batch)]
