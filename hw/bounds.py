@@ -19,6 +19,8 @@ Quantity = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=LARGEST)]
 Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
 """A divisor."""
+NormalisedStd = Annotated[float, msgspec.Meta(ge=1e-4, le=100.0)]
+"""Standard deviation of actions on [-1, 1]."""
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0.0, le=LARGEST)]

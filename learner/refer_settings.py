@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from onrig.hw.bounds import NotNegative, Positive, Share
+from onrig.hw.bounds import NormalisedStd, NotNegative, Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Rate
 from onrig.learner.sampler_settings import Hidden
 
@@ -30,7 +30,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
     """Direction of the divergence between the policy that acted, mu, and the present one: the paper's, or that of the
     authors' code."""
-    std: Positive = 0.2
+    std: NormalisedStd = 0.2
     """Standard deviation of the exploration of policies that have none of their own, per normalised action."""
     standardise: bool = True
     """Whether states and rewards are scaled by what the memory holds (App. B), rewards instead of ``reward_scale``."""
@@ -96,7 +96,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     batch: Batch = 256
     gamma: Fraction = 0.995
     lr: Positive = 1e-4
-    std: Positive = 0.2**0.5
+    std: NormalisedStd = 0.2**0.5
     """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
     advantage: Literal["none", "quadratic", "gaussian"] = "none"
     """The advantage as a function of the action (App. E)."""
@@ -144,7 +144,7 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-4
     """Of value and advantage."""
     policy_lr: Positive = 1e-5
-    std: Positive = 0.2**0.5
+    std: NormalisedStd = 0.2**0.5
     """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
     samples: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     """Actions of the policy whose mean advantage is taken off that of an action."""

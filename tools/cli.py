@@ -74,6 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
             import signal
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not arguments or arguments[0] in ("-h", "--help"):
         width = max(len(v) for v in VERBS)
         listing = "".join(f"  {verb:<{width}}  {what}\n" for verb, what in VERBS.items())
@@ -90,23 +93,35 @@ def main(arguments: list[str] | None = None) -> int:
 
         sys.stderr.write(f"onrig: unknown verb {verb!r}{hint(verb, VERBS)}; choose from {', '.join(VERBS)}\n")
         return 2
-    from onrig.tools.terminal import printable_streams
-
-    run = entry(verb)
     try:
-        with printable_streams():
-            code = run(arguments[1:])
+        return _run(verb, arguments[1:])
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at interpreter exit fails
-        return 0
     except Exception:
         import traceback
 
         traceback.print_exc()
         return 70
-    return code
+
+
+def _run(verb: str, arguments: list[str]) -> int:
+    from onrig.tools.terminal import StreamLost, complain, printable_streams
+
+    run = entry(verb)
+    try:
+        with printable_streams():
+            code = run(arguments)
+            sys.stdout.flush()
+            return code
+    except StreamLost as lost:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at interpreter exit fails
+        return 0 if lost.reader_left else complain(verb, str(lost), 3)
+    except OSError as error:
+        import errno
+
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return complain(verb, f"{error.filename!r:.60}...: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, 
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
+from onrig.runtime.task import episode_steps
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
@@ -48,7 +49,7 @@ def load_for_rig(
     ``port`` replaces the configuration's device; ``heed`` receives warnings about a valid configuration.  Raises
     ConfigError.
     """
-    rules = Rules(rig_findings, warnings, heed, lambda config: config if port is None else on_port(config, port))
+    rules = Rules(rig_findings, _warnings, heed, lambda config: config if port is None else on_port(config, port))
     return load_run(name, overrides, _SECTIONS, rules)
 
 
@@ -86,6 +87,16 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
     if _learns(config):
         yield from _learning(config)
     yield from _twin(config)
+
+
+def _warnings(config: RunConfig) -> Iterator[Finding]:
+    yield from warnings(config)
+    learner = msgspec.convert(config.learner, LearnerSettings)
+    needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
+    if _learns(config) and steps < needed:
+        path = ("learner", learner.algorithm, "steps")
+        message = f"the run has {steps} steps, a batch {needed}: the policy never changes"
+        yield path, f"{message}; give more episodes or smaller batches, at {'.'.join(path)}"
 
 
 def _learns(config: RunConfig) -> bool:

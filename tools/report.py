@@ -176,17 +176,19 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
     yield "ended", f"{summary.get('exit_reason', '?')}, episode {summary.get('episodes', 0)} of {config.episodes}"
     buffer, policies = _section(summary, "buffer"), _section(summary, "policies")
     if buffer:
-        size = float(str(buffer.get("bytes", 0))) / 1e6
+        size = buffer.get("bytes")
         synthetic = f", {buffer['synthetic']} synthetic" if buffer.get("synthetic") else ""
-        yield "buffer", f"{buffer.get('stored')} of {buffer.get('capacity')} experiences{synthetic}, {size:.3g} MB"
+        told = f"{buffer.get('stored')} of {buffer.get('capacity')} experiences{synthetic}"
+        yield "buffer", f"{told}, {size / 1e6:.3g} MB" if isinstance(size, int | float) else told
     if policies:
         words = ("offered", "admitted", "refused", "too_soon", "rolled_back")
         yield "policies", ", ".join(f"{policies.get(w, 0)} {w.replace('_', ' ')}" for w in words)
     yield "ticks", f"{summary.get('ticks', 0)}, {summary.get('missed_ticks', 0)} missed"
     for name, key in (("time of a tick", "tick_us"), ("lateness", "lateness_us")):
         times = _section(summary, key)
-        if isinstance(times.get("p50"), float | int):
-            yield name, ", ".join(f"{_QUANTILES[q]} {float(str(times[q])):.0f} us" for q in _QUANTILES)
+        told = [f"{_QUANTILES[q]} {us:.0f} us" for q in _QUANTILES if isinstance(us := times.get(q), float | int)]
+        if told:
+            yield name, ", ".join(told)
 
 
 def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:

@@ -18,8 +18,17 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.printable import printable_lines
 
 
+class StreamLost(Exception):
+    """Standard output takes no more; the message says why.  No OSError, which callers would blame on their files."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output cannot be written: {error.strerror or error}")
+        self.reader_left = isinstance(error, BrokenPipeError)
+        """Whether it was a pipe whose reader has what it wanted, such as ``head``."""
+
+
 class PrintableStream:
-    """Text stream that escapes unprintable characters."""
+    """Text stream that escapes unprintable characters; raises StreamLost where the one beneath raises OSError."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
@@ -28,11 +37,21 @@ class PrintableStream:
         """Write text; returns its length."""
         clean = printable_lines(text)
         try:
-            self.beneath.write(clean)
-        except UnicodeEncodeError:  # an ASCII-only terminal
-            encoding = self.beneath.encoding or "ascii"
-            self.beneath.write(clean.encode(encoding, "backslashreplace").decode(encoding))
+            try:
+                self.beneath.write(clean)
+            except UnicodeEncodeError:  # an ASCII-only terminal
+                encoding = self.beneath.encoding or "ascii"
+                self.beneath.write(clean.encode(encoding, "backslashreplace").decode(encoding))
+        except OSError as error:
+            raise StreamLost(error) from None
         return len(text)
+
+    def flush(self) -> None:
+        """Flush."""
+        try:
+            self.beneath.flush()
+        except OSError as error:
+            raise StreamLost(error) from None
 
     def writelines(self, lines: list[str]) -> None:
         """Write each."""

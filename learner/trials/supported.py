@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -10,10 +11,11 @@ import msgspec
 from onrig.learner.algorithm_settings import algorithms_where
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
-from onrig.learner.trials.worlds import NoSuchTask
+from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
@@ -72,15 +74,30 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
         return problems
     spaces, refusal = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
     if spaces is None:
-        return [*problems, ("world", refusal)]
-    return [*problems, *space_problems(run, *spaces)]
+        return [*problems, ("options" if run.options else "world", refusal)]
+    if not problems:
+        problems += memory_problems(run, spaces)
+    return [*problems, *space_problems(run, spaces.m, spaces.levels)]
+
+
+def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
+    """A memory too large for this machine, which trials would otherwise discover only when they start."""
+    if run.learner.selected.batch_steps:
+        return
+    capacity = run.capacity(spaces.n, spaces.m)
+    layout = Layout(spaces.n, spaces.m, behaviour=run.learner.stochastic)
+    needed = capacity * (layout.row_bytes + run.learner.note_bytes)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        size = f"take {needed / 1e9:.3g} GB in each trial, this machine has {there / 1e9:.3g} GB"
+        path = "steps" if run.selection.capacity is None else "selection.capacity"
+        yield path, f"{capacity} experiences {size}: keep fewer (selection.capacity)"
 
 
 @lru_cache(maxsize=64)
-def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[tuple[int, int | None] | None, str]:
-    """Actions and levels of a world, or why there is none."""
+def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[Spaces | None, str]:
+    """Sizes of a world, or why there is none."""
     try:
-        spaces = spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options)))
+        return spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))), ""
     except NoSuchTask as error:
         return None, str(error)
-    return (spaces.m, spaces.levels), ""

@@ -155,7 +155,7 @@ def parse_row(line: bytes) -> EpisodeRow | None:
             int(policy),
             int(t_mono_ns),
         )
-    except (ValueError, UnicodeDecodeError, StopIteration):
+    except (ValueError, csv.Error, StopIteration):
         return None
 
 

@@ -123,9 +123,35 @@ def test_once_the_command_is_over_an_interrupt_does_not_hide_its_exit_code(monke
     assert heard == [before], "until then it is heard"
 
 
+CHECK = [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"]
+
+
+def test_an_output_that_is_closed_takes_nothing_and_one_that_is_full_is_named() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(CHECK, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    told = b"onrig check: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (3, told)
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *CHECK]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_name_that_is_too_long_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "a" * 300]) == 2
+    assert capsys.readouterr().err == f"onrig report: '{'a' * 59}...: File name too long\n"
+
+
+def test_an_interrupt_while_the_verb_is_imported_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(verb: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("onrig.tools.cli.entry", interrupted)
+    assert main(["check", "pendulum"]) == 130
+
+
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"],
+        CHECK,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:

@@ -241,3 +241,11 @@ def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...]
     assert [str(problem).startswith(place) for problem in told] == [True] * bool(place)
     assert all(": warning: the policy's own noise is reduced" in str(problem) for problem in told)
     assert all("leave it out" in str(problem) for problem in told)
+
+
+@pytest.mark.parametrize(("episodes", "warned"), [(9, True), (10, False)])
+def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, warned: bool) -> None:
+    told: list[Problem] = []
+    load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], heed=told.append)
+    said = "the run has 1800 steps, a batch 2000: the policy never changes"
+    assert [said in str(problem) for problem in told] == [True] * warned

@@ -134,6 +134,17 @@ def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(
     assert rows["last 20"].startswith("0.110 ")
 
 
+def test_figures_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
+    a_run(tmp_path, RAMP)
+    summary = {**SUMMARY, "buffer": {"capacity": 10, "stored": 9, "bytes": "x"}, "tick_us": {"p50": 3.0, "max": 9.0}}
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary))
+    with (tmp_path / "episodes.csv").open("a") as file:
+        file.write(f"{'1' * 200_000},train,2\n")
+    rows = lines(str(report_table(tmp_path, load("pendulum"))))
+    assert rows["buffer"] == "9 of 10 experiences"
+    assert rows["time of a tick"] == "p50 3 us, max 9 us"
+
+
 def test_a_run_without_an_episode_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a_run(tmp_path, [])
     (tmp_path / "episodes.csv").unlink()

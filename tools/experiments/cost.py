@@ -92,10 +92,13 @@ def read_costs(folder: Path) -> dict[str, Cost]:
 
     Raises OSError, and ValueError for a file that is damaged.
     """
+    path = folder / COSTS
     try:
-        return msgspec.json.decode((folder / COSTS).read_bytes(), type=dict[str, Cost])
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Cost])
     except FileNotFoundError:
         return {}
+    except msgspec.DecodeError as error:
+        raise ValueError(f"'{path}' is damaged ({error}): delete it, and measure again with --costs") from None
 
 
 def in_words(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
@@ -161,7 +164,7 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     run = msgspec.structs.replace(run, random_steps=fill, update_every=every, selection=selection)
     trials = StepTrials(run, range(at_once))
     try:
-        acting_s = _timed(lambda: trials.train(fill)) / fill
+        acting_s = _timed(lambda: trials.train(fill)) / max(1, fill)
         trials.train(every)
         steps_s, times = _repeated(lambda: trials.train(every))
         update_s = max(0.0, steps_s - acting_s * every) / run.updates

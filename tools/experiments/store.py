@@ -8,7 +8,6 @@ counts as missing, and resuming recreates it.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.trials.step_run import REPLAYED, StepRun
 from onrig.runtime.config.problem import suggestion
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
 
@@ -121,9 +121,14 @@ def read_cells(folder: Path) -> list[AnyCell]:
     """
     try:
         found = msgspec.json.decode((folder / CELLS).read_bytes(), type=list[dict[str, msgspec.Raw]])
-        return [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
-    except msgspec.DecodeError as error:
+        cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
+        for cell in cells:
+            parse_strategy(cell.config.selection.strategy)
+            if not cell.label.keys() & {"config", "world"}:
+                raise ValueError(f"cell {cell.id!r} has neither 'config' nor 'world' in its label")
+    except ValueError as error:
         raise ValueError(f"'{folder / CELLS}' is damaged or of another version of Onrig: {error}") from None
+    return cells
 
 
 def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
@@ -156,10 +161,10 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
                 unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)
                 more["replayed"] = np.concatenate((more["replayed"], unknown))
             trial = Trial(arrays["train"], arrays["evaluation"], more.get("batch_noise"), more.get("replayed"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError):
-        return None  # missing, cut short, or not what was written: the archive's checksums tell
-    shape = (cell.points,)
-    columns = (trial.train, trial.evaluation, *(() if trial.replayed is None else trial.replayed))
+        shape = (cell.points,)
+        columns = (trial.train, trial.evaluation, *(() if trial.replayed is None else trial.replayed))
+    except Exception:  # missing, cut short, or not what was written; zipfile and numpy raise a dozen kinds
+        return None
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
 
 

@@ -26,7 +26,7 @@ from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
 from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import StreamLost, VerbParser, complain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
@@ -122,8 +122,11 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     except NoWorkers as error:
         return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if args.cluster else ExitCode.INTERNAL)
     except OSError as error:
-        message = f"'{folder}' cannot be written: {error.strerror or error}; {again}"
+        path = error.filename2 or error.filename or folder
+        message = f"'{path}' cannot be written: {error.strerror or error}; {again}"
         return complain("experiment", message, ExitCode.PREFLIGHT)
+    except StreamLost as error:
+        return complain("experiment", f"stopped, because {error}; {again}", ExitCode.PREFLIGHT)
     except KeyboardInterrupt:
         return complain("experiment", f"stopped; {again}", ExitCode.INTERRUPTED)
     finally:
@@ -141,8 +144,8 @@ def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
 
     try:
         before = read_costs(folder)
-    except ValueError:
-        before = {}
+    except ValueError as error:
+        return complain("experiment", str(error))
     costs = costs_of(cells, 1)
     write_costs(folder, before | costs)
     for cell in cells:

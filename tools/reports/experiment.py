@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.experiments.cost import Cost, read_costs
@@ -67,8 +65,8 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
         return explain(error)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be read: {error.strerror or error}")
-    except (ValueError, msgspec.ValidationError) as error:
-        return complain("report", f"'{folder}' cannot be read: {error}")
+    except ValueError as error:
+        return complain("report", str(error) if str(folder) in str(error) else f"'{folder}' cannot be read: {error}")
     if experiment is not None and not experiment.results:
         what = "no trial with finite rewards" if experiment.trials else "no finished trials yet"
         return complain("report", f"'{folder}' has {what}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
@@ -36,10 +37,15 @@ def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) 
 
 
 def spaces_of_world(run: StepRun) -> Spaces:
-    """Sizes of a run's world, which is made and closed for it; raises NoSuchTask."""
+    """Sizes of a run's world, in which a step is tried; raises NoSuchTask."""
     world = make_world(run, [0], Role.PLANT_EVAL)
+    actor = np.ones((1, 1), np.bool_)
     try:
+        world.begin(actor)
+        world.step(np.zeros((1, 1, world.spaces.m)), actor)
         return world.spaces
+    except Exception as error:  # a task is other people's code, and takes its options as they come
+        raise NoSuchTask(f"'{run.task}' fails at its first step: {type(error).__name__}: {error}") from None
     finally:
         world.close()
 

@@ -54,6 +54,11 @@ def test_a_few_updates_are_timed_whatever_follows_on_a_step(monkeypatch: pytest.
     assert cost.evaluation_s > 0.0
 
 
+def test_a_trial_of_one_batch_is_timed_too() -> None:
+    run = StepRun("plant:pendulum", 16, Evaluation(every=16), horizon=20, random_steps=0)
+    assert costs_of([_cell(run)], 1)["id"].updates >= 1
+
+
 def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     replayed: list[int] = []

@@ -82,7 +82,7 @@ def test_the_same_trial_gives_the_same_file(tmp_path: Path, cell: Cell) -> None:
     assert specs.trial_files(tmp_path / "a") == specs.trial_files(tmp_path / "b") != {}
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "other length"])
+@pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "other length", "encrypted", "no archive"])
 def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, cell: Cell, damage: str) -> None:
     write_trial(tmp_path, cell, 1, trial(1))
     write_trial(tmp_path, cell, 2, trial(2))
@@ -91,6 +91,12 @@ def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, c
     if damage == "other length":
         with path.open("wb") as file:
             np.savez(file, train=np.zeros(2), evaluation=np.zeros(2))
+    elif damage == "no archive":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(2))
+    elif damage == "encrypted":  # one bit of the archive's directory
+        at = whole.index(b"PK\x01\x02") + 8
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
     else:
         at = whole.index(trial(1).train.tobytes())
         flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
@@ -132,4 +138,20 @@ def test_what_was_half_written_is_swept_away(tmp_path: Path, cell: Cell) -> None
 def test_damaged_cells_are_told_by_their_file(tmp_path: Path) -> None:
     (tmp_path / "cells.json").write_bytes(b"[{")
     with pytest.raises(ValueError, match=r"cells\.json' is damaged"):
+        read_cells(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('"config": "', '"confug": "', "neither 'config' nor 'world' in its label"),
+        ('"FIFO[Uniform]"', '"FIFO[Unifrom]"', "unknown sampling 'Unifrom'"),
+    ],
+)
+def test_cells_of_wrong_values_are_too(tmp_path: Path, cell: Cell, before: str, after: str, said: str) -> None:
+    write_cells(tmp_path, [cell])
+    text = (tmp_path / "cells.json").read_text()
+    assert before in text
+    (tmp_path / "cells.json").write_text(text.replace(before, after))
+    with pytest.raises(ValueError, match=rf"cells\.json' is damaged.*{said}"):
         read_cells(tmp_path)
