@@ -186,9 +186,9 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
     yield "ticks", f"{summary.get('ticks', 0)}, {summary.get('missed_ticks', 0)} missed"
     for name, key in (("time of a tick", "tick_us"), ("lateness", "lateness_us")):
         times = _section(summary, key)
-        told = [f"{_QUANTILES[q]} {us:.0f} us" for q in _QUANTILES if isinstance(us := times.get(q), float | int)]
-        if told:
-            yield name, ", ".join(told)
+        quantiles = [f"{_QUANTILES[q]} {us:.0f} us" for q in _QUANTILES if isinstance(us := times.get(q), float | int)]
+        if quantiles:
+            yield name, ", ".join(quantiles)
 
 
 def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
