@@ -105,7 +105,9 @@ class Adam:
         eps: float = 1e-8,
         decay: float = 0.0,
         coupled: bool = False,
+        rest: tuple[int, float] | None = None,
     ) -> None:
+        """``rest``: first of the last layers, whose step size is ``lr`` times a factor; without ``decay``."""
         self._layout = layout
         self._trials = trials
         self._parameters = parameters
@@ -114,10 +116,14 @@ class Adam:
         self._step = torch.zeros((), dtype=torch.float32)
         self._rates = Rates(lr, *betas, eps)
         self._gradient = torch.empty(0)
-        self._take_step: Step = lambda: None
+        self._steps: list[Step] = []
         weights = layout.weights(trials).to(parameters) if decay else None
         self._decay = None if weights is None or coupled else decay * weights
         self._first_lr = lr
+        self._parts = [(slice(None), 1.0)]
+        if rest is not None:
+            cut = trials * sum(layer.rows * layer.cols for layer in layout.layers[: rest[0]])
+            self._parts = [(slice(cut), 1.0), (slice(cut, None), rest[1])]
         self._shrink = None if weights is None or coupled else 1.0 - lr * decay * weights
         self._penalty = None if weights is None or not coupled else decay * weights
 
@@ -138,10 +144,17 @@ class Adam:
             gradient.addcmul_(p, self._penalty)
         self._step += 1.0
         if self._gradient is not gradient:  # most callers have one buffer for it
-            bind = fused_step if has_fused_step() else plain_step
-            self._take_step = bind(Moments(p, gradient, self._mean, self._square, self._step), self._rates)
+            self._steps = [self._bound(gradient, part, factor) for part, factor in self._parts]
             self._gradient = gradient
-        self._take_step()
+        for step in self._steps:
+            step()
+
+    def _bound(self, gradient: torch.Tensor, part: slice, factor: float) -> Step:
+        flats = (self._parameters, gradient, self._mean, self._square)
+        bind = fused_step if has_fused_step() else plain_step
+        return bind(
+            Moments(*(flat[part] for flat in flats), self._step), self._rates._replace(lr=self._rates.lr * factor)
+        )
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """Copy the state out: first and second moments (S, P), and the number of steps taken."""

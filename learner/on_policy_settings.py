@@ -76,6 +76,10 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     epochs: Count = 10
     """T: an epoch has as many minibatches as fill the memory once."""
     lr: Positive = 3e-4
+    value_lr: Positive | None = None
+    """Step size of the value; None for ``lr``."""
+    lr_decay: NotNegative = 0.0
+    """A: after k gradient steps both step sizes are divided by 1 + A k (Novati and Koumoutsakos 2019, eq. 13)."""
     clip: Positive = 0.2
     """epsilon: how far the importance ratio may leave 1."""
     anneal: bool = True

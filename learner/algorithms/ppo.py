@@ -80,6 +80,7 @@ class Ppo(ActorCritic):
             targets=False,
             eps=config.adam_eps,
             constant=TANH_CONSTANT,
+            rest=None if config.value_lr is None else (len(policy.layers), config.value_lr / config.lr),
         )
         self._replayed: Final[deque[Frozen]] = deque(maxlen=config.depth)
         """Replay memory: the last L batches, oldest first."""
@@ -104,10 +105,10 @@ class Ppo(ActorCritic):
         config = self.config
         self._replayed.append(self._freeze(batch))
         alpha = left if config.anneal else 1.0
-        self._nets.anneal(alpha)
         memory = self._memory()
         for _ in range(config.epochs):
             for minibatch in self._minibatches(memory):
+                self._nets.anneal(alpha / (1.0 + config.lr_decay * self.updates))
                 self._descend(minibatch, config.clip * alpha)
                 self.updates += 1
             beat()

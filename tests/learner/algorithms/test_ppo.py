@@ -39,8 +39,9 @@ def _learned(algorithm: Ppo, seeds: list[int], iterations: int) -> NDArray[np.fl
         {},
         {"depth": 2, "draw": "uniform", "actors": 4},
         {"standardise": "minibatch", "max_norm": 0.1, "initial": "orthogonal", "filter": False, "anneal": False},
+        {"value_lr": 1e-3, "lr_decay": 0.1, "anneal": False},
     ],
-    ids=["ppo", "ppo-er", "as elsewhere"],
+    ids=["ppo", "ppo-er", "as elsewhere", "beside V-RACER"],
 )
 def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_state(changes: dict[str, Any]) -> None:
     seeds = [3, 1, 2]
@@ -49,6 +50,17 @@ def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_st
     resumed = _ppo([9], **changes)
     resumed.restore(alone.state())
     assert (_learned(resumed, [2], 1) == _learned(alone, [2], 1)).all()
+
+
+def test_policy_and_value_take_steps_of_their_own_sizes_which_fall_with_their_number() -> None:
+    ppo = _ppo([4], steps=64, batch=64, epochs=1, lr=1e-4, value_lr=3e-4, lr_decay=0.5, anneal=False, adam_eps=1e-12)
+    for step, divisor in enumerate((1.0, 1.5)):
+        before = ppo._nets.vectors()[0, 0]
+        ppo._nets._adam.restore({"mean": 0.0 * before[None], "square": 0.0 * before[None], "step": np.array(0.0)})
+        moved = np.abs(_learned(ppo, [4 + step], 1)[0, 0] - before)  # the first step of Adam is the step size
+        policy, value = moved[: ppo._policy_size], moved[ppo._policy_size :]
+        assert policy.max() == pytest.approx(1e-4 / divisor, rel=1e-2)
+        assert value.max() == pytest.approx(3e-4 / divisor, rel=1e-2)
 
 
 def test_ratios_are_one_before_the_first_step() -> None:
