@@ -102,7 +102,7 @@ class StepTrials(WorldTrials):
         run, memories = self._run, self.memories
         learning = self.steps - run.random_steps
         if learning > 0 and learning % run.update_every == 0 and memories.ready:
-            memories.begin_episode(learning)
+            memories.begin_episode(learning - run.update_every + 1)  # of the first step that these updates are for
             replay(self._algorithm, memories, run.updates, self._look, self._hear)
 
     def _episodes_closed(self, returns: NDArray[np.float64], which: Bools) -> None:

@@ -192,14 +192,17 @@ def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
     assert np.isnan(replayed[:, scores]).all(), "batches of single observations have no score"
 
 
-def test_updates_follow_on_as_many_steps_as_asked_for() -> None:
+def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = StepTrials(_run(updates_per_step=0.5, update_every=10), [0])
     done = []
+    scheduled: list[int] = []
+    monkeypatch.setattr(trials.memories, "begin_episode", scheduled.append)
     for _ in range(40):
         trials.train(1)
         done.append(trials._algorithm.updates)
     # 20 random steps.
     assert done == [0] * 29 + [5] * 10 + [10]
+    assert scheduled == [1, 11], "schedules begin with the first update"
 
 
 def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
