@@ -150,11 +150,9 @@ class Adam:
             step()
 
     def _bound(self, gradient: torch.Tensor, part: slice, factor: float) -> Step:
-        flats = (self._parameters, gradient, self._mean, self._square)
+        moments = Moments(self._parameters[part], gradient[part], self._mean[part], self._square[part], self._step)
         bind = fused_step if has_fused_step() else plain_step
-        return bind(
-            Moments(*(flat[part] for flat in flats), self._step), self._rates._replace(lr=self._rates.lr * factor)
-        )
+        return bind(moments, self._rates._replace(lr=self._rates.lr * factor))
 
     def state(self) -> dict[str, NDArray[np.floating]]:
         """Copy the state out: first and second moments (S, P), and the number of steps taken."""
