@@ -175,13 +175,15 @@ def test_an_iteration_is_that_of_ppo_written_out() -> None:
     states, drawn, log_pi, advantage, target = (torch.tensor(field[0]).double() for field in fields)
     vector = torch.tensor(twin._nets.vectors()[0, 0], requires_grad=True)
     shapes = [(N_OBS + 1, 8), (9, 6), (7, M_ACT), (1, M_ACT), (N_OBS + 1, 8), (9, 6), (7, 1)]
+    ends = np.cumsum([rows * cols for rows, cols in shapes]).tolist()
     mean, square, step, beyond = torch.zeros_like(vector), torch.zeros_like(vector), 0, 0
     for _ in range(3):
         for slots in twin._streams[0].permutation(32).reshape(4, 8):
-            parts = vector.split([rows * cols for rows, cols in shapes])
-            blocks = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-            normal = torch.distributions.Normal(_net(blocks[:3], states[slots]), blocks[3][0].exp())
-            ratio = (normal.log_prob(drawn[slots]).sum(dim=1) - log_pi[slots]).exp()
+            cuts = zip(shapes, ends, strict=True)
+            blocks = [vector[end - rows * cols : end].view(rows, cols) for (rows, cols), end in cuts]
+            noise = (drawn[slots] - _net(blocks[:3], states[slots])) / blocks[3][0].exp()
+            density = -0.5 * noise.square() - blocks[3][0] - 0.5 * np.log(2.0 * np.pi)
+            ratio = (density.sum(dim=1) - log_pi[slots]).exp()
             gained = torch.minimum(ratio * advantage[slots], ratio.clamp(1 - clip, 1 + clip) * advantage[slots])
             error = _net(blocks[4:], states[slots])[:, 0] - target[slots]
             (gradient,) = torch.autograd.grad(error.square().mean() - gained.mean(), vector)

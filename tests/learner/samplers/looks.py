@@ -20,6 +20,7 @@ def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
         return Minibatches(before, actions[np.arange(S)[:, None], at], rewards[at], after, np.zeros(at.shape, np.bool_))
 
     def policy(observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        return np.tanh(observation[..., :1] + np.arange(m))
+        action: NDArray[np.floating] = np.tanh(observation[..., :1] + np.arange(m))
+        return action
 
     return Look(gather, policy, lambda at: at / slots, observations, m)
