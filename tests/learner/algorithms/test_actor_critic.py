@@ -5,11 +5,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Filtering, algorithm_for
+from onrig.learner.algorithms.actor_critic import value_layout
 from onrig.learner.algorithms.ppo import Ppo
 from onrig.learner.algorithms.trpo import Trpo
 from onrig.learner.export import export_gaussian_policy
+from onrig.learner.networks import split_layers
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
@@ -56,6 +59,40 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(name: str
         np.testing.assert_allclose((action - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn, -1, 1), atol=2e-5)
     probes = probe_states(contract, 64, seed=0)
     assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
+
+
+@BOTH
+def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(name: str) -> None:
+    gamma, lam, scale, K = 0.9, 0.7, 0.5, 2
+    changes = {"gamma": gamma, "gae_lambda": lam, "reward_scale": scale, "actors": K, "steps": K * T}
+    algorithm = _made(name, filter=False, **changes)
+    batch = policy_batch(algorithm, [1], N_OBS, M_ACT, K, T)
+    # Where an episode ends by its time limit, the value is that of its own last state.
+    batch = batch._replace(next_observation=np.random.default_rng(2).standard_normal(batch.observation.shape))
+    frozen = algorithm._freeze(batch)
+    assert batch.terminated[0, :, :-1].any(axis=1).all()
+    assert batch.truncated[0, :, :-1].any(axis=1).all()
+
+    layout = value_layout(N_OBS, (8, 6))
+    nets = algorithm._nets if isinstance(algorithm, Ppo) else algorithm._critic
+    *hidden, last = split_layers(layout, nets.vectors()[0, 0, -layout.n_parameters :].astype(np.float64))
+
+    def value(y: NDArray[np.floating]) -> NDArray[np.floating]:
+        for weight, bias in hidden:
+            y = np.tanh(y @ weight + bias)
+        return np.asarray(y @ last[0] + last[1])[..., 0]
+
+    here, after = value(batch.observation[0]), value(batch.next_observation[0])
+    wanted = np.zeros((K, T))
+    for k in range(K):
+        for t in range(T):
+            for u in range(t, T):
+                beyond = 0.0 if batch.terminated[0, k, u] else after[k, u]
+                wanted[k, t] += (gamma * lam) ** (u - t) * (scale * batch.reward[0, k, u] + gamma * beyond - here[k, u])
+                if batch.terminated[0, k, u] or batch.truncated[0, k, u]:
+                    break
+    np.testing.assert_allclose(frozen.target[0], wanted + here, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(frozen.advantage[0], (wanted - wanted.mean()) / wanted.std(), rtol=1e-4, atol=1e-5)
 
 
 @BOTH

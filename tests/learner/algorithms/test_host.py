@@ -15,7 +15,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.algorithms.hosts import BENCH, WINDOW, Memory, host
+from tests.learner.algorithms.hosts import BENCH, CAPACITY, WINDOW, Memory, host
 
 CASES: dict[str, dict[str, Any]] = {
     "ddpg": {},
@@ -81,6 +81,33 @@ def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(se
     _, mixed = learned("both", 1.0)
     assert np.array_equal(mixed, learned("both", 100.0)[1])
     assert np.abs(mixed - before).max() > 1e-4
+
+
+@DENSE
+def test_actions_of_the_present_policy_have_a_ratio_of_one_and_no_divergence(section: dict[str, Any]) -> None:
+    memory = Memory(1)
+    algorithm = host(memory, {**section, "batch": CAPACITY}, {"standardise": False})
+    noise = np.random.default_rng(4).standard_normal(memory.drawn.shape)
+    memory.mean[:], memory.std[:] = algorithm.distribution(memory.observation)
+    memory.drawn[:] = memory.mean + memory.std * noise
+    algorithm.update(memory.draws(1, CAPACITY))
+    np.testing.assert_allclose(memory.notes.of(0, "rho"), 1.0, atol=1e-5)
+    np.testing.assert_allclose(memory.notes.of(0, "kl"), 0.0, atol=1e-6)
+    np.testing.assert_allclose(algorithm.departure(), 0.0, atol=1e-6)
+
+
+@DENSE
+def test_ratios_are_those_of_the_actions_as_they_were_drawn_before_any_clip(section: dict[str, Any]) -> None:
+    memory = Memory(1)
+    algorithm = host(memory, {**section, "batch": CAPACITY}, {"standardise": False, "std": 0.7})
+    memory.std[:], memory.drawn[:] = 0.6, 3.0 * memory.drawn
+    assert (np.abs(memory.drawn) > 1.0).mean() > 0.3
+    mean, std = (np.asarray(part[0], np.float64) for part in algorithm.distribution(memory.observation))
+    algorithm.update(memory.draws(1, CAPACITY))
+    acted, drawn = (np.asarray(part[0], np.float64) for part in (memory.mean, memory.drawn))
+    log_ratio = -0.5 * (((drawn - mean) / std) ** 2 - ((drawn - acted) / 0.6) ** 2) - np.log(std / 0.6)
+    wanted = np.exp(np.clip(log_ratio.sum(axis=1), -7.0, 7.0))
+    np.testing.assert_allclose(memory.notes.of(0, "rho"), wanted, rtol=1e-4)
 
 
 @DENSE

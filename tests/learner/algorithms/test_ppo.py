@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,7 +170,67 @@ def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
 
 
-def test_step_size_and_clip_fall_with_what_is_left_of_the_run() -> None:
+def _net(blocks: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    for block in blocks[:-1]:
+        x = torch.tanh(x @ block[:-1] + block[-1])
+    return x @ blocks[-1][:-1] + blocks[-1][-1]
+
+
+def test_an_iteration_is_that_of_ppo_written_out() -> None:
+    lr, left, clip = 1e-2, 0.6, 0.6 * 0.2
+    ppo, twin = (_ppo([3], torch.float64, lr=lr, epochs=3) for _ in range(2))
+    batch = policy_batch(ppo, [1], N_OBS, M_ACT)
+    ppo.learn(batch, left)
+
+    frozen = flattened(twin._freeze(batch))
+    fields = (twin._filter(frozen.observation), *frozen[1:])
+    states, drawn, log_pi, advantage, target = (torch.tensor(field[0]).double() for field in fields)
+    vector = torch.tensor(twin._nets.vectors()[0, 0], requires_grad=True)
+    shapes = [(N_OBS + 1, 8), (9, 6), (7, M_ACT), (1, M_ACT), (N_OBS + 1, 8), (9, 6), (7, 1)]
+    ends = np.cumsum([rows * cols for rows, cols in shapes]).tolist()
+    mean, square, step, beyond = torch.zeros_like(vector), torch.zeros_like(vector), 0, 0
+    for _ in range(3):
+        for slots in twin._streams[0].permutation(32).reshape(4, 8):
+            cuts = zip(shapes, ends, strict=True)
+            blocks = [vector[end - rows * cols : end].view(rows, cols) for (rows, cols), end in cuts]
+            noise = (drawn[slots] - _net(blocks[:3], states[slots])) / blocks[3][0].exp()
+            density = -0.5 * noise.square() - blocks[3][0] - 0.5 * np.log(2.0 * np.pi)
+            ratio = (density.sum(dim=1) - log_pi[slots]).exp()
+            gained = torch.minimum(ratio * advantage[slots], ratio.clamp(1 - clip, 1 + clip) * advantage[slots])
+            error = _net(blocks[4:], states[slots])[:, 0] - target[slots]
+            (gradient,) = torch.autograd.grad(error.square().mean() - gained.mean(), vector)
+            step, mean, square = step + 1, 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient.square()
+            root = (square / (1.0 - 0.999**step)).sqrt()
+            vector.data -= left * lr * mean / (1.0 - 0.9**step) / (root + 1e-5)
+            beyond += int(((ratio - 1.0).abs() > clip).sum())
+    assert 10 < beyond < 86
+    np.testing.assert_allclose(ppo._nets.vectors()[0, 0], vector.detach(), rtol=1e-9, atol=1e-12)
+
+
+def test_advantages_are_standardised_over_the_batch_only_if_so_configured() -> None:
+    batch = policy_batch(_ppo([3]), [1], N_OBS, M_ACT)
+    whole, part, plain = (
+        _ppo([3], standardise=over)._freeze(batch).advantage.astype(np.float64)
+        for over in ("batch", "minibatch", "none")
+    )
+    assert (part == plain).all()
+    assert abs(plain.std() - 1.0) > 0.1
+    np.testing.assert_allclose(whole, (plain - plain.mean()) / plain.std(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("left", "anneal", "moves"), [(1.0, True, True), (0.5, True, False), (0.5, False, True)])
+def test_the_clip_falls_with_what_is_left_of_the_run(left: float, anneal: bool, moves: bool) -> None:
+    ppo = _ppo([3], value_weight=0.0, standardise="none", anneal=anneal)
+    batch = policy_batch(ppo, [1], N_OBS, M_ACT)
+    batch = batch._replace(reward=np.full_like(batch.reward, 100.0))
+    frozen = _ppo([3], standardise="none")._freeze(batch)
+    assert (frozen.advantage > 0.0).all()
+    before = ppo._nets.vectors()
+    ppo.learn(batch._replace(log_pi=frozen.log_pi - np.log(1.15)), left)
+    assert (ppo._nets.vectors() != before).any() == moves
+
+
+def test_the_step_size_falls_with_what_is_left_of_the_run() -> None:
     moved = []
     for left in (1.0, 1e-9):
         ppo = _ppo([3])

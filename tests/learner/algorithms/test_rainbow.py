@@ -139,7 +139,7 @@ def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object
     rainbow.update(_data(1, (9, 1, 5), config))  # target and online differ
     before = rainbow.state()
     rainbow.restore({**before, "adam_mean_network": 0.0 * before["adam_mean_network"]})  # type: ignore[operator]
-    data = _data(2, (1, 1, 5), config)
+    data = replace(_data(2, (1, 1, 5), config), terminated=np.array([[[True, False, False, True, False]]]))
     signals = rainbow.update(data)
     stream = np.random.default_rng()
     restore_stream(stream, before["streams"][0])
@@ -160,6 +160,18 @@ def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object
     else:
         assert np.linalg.norm(gradient) == pytest.approx(config.max_norm)
         np.testing.assert_allclose(np.corrcoef(gradient[at], wanted)[0, 1], 1.0, rtol=1e-6)
+
+
+def test_targets_are_the_networks_of_every_seventh_update_and_stay_until_the_next() -> None:
+    rainbow = _rainbow()
+    copied = rainbow.state()["online_network"]
+    for k in range(1, 16):
+        rainbow.update(_data(k, (1, 1, 5)))
+        state = rainbow.state()
+        assert not np.array_equal(state["online_network"], copied)
+        if k % SMALL.target_every == 0:
+            copied = state["online_network"]
+        assert np.array_equal(state["target_network"], copied)
 
 
 def test_one_step_returns_are_those_of_plain_transitions() -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from onrig.learner.algorithms.refer_ddpg import ReferDdpg
-from tests.learner.algorithms.hosts import Memory, host
+from onrig.learner.networks import Layout
+from tests.learner.algorithms.hosts import CAPACITY, Memory, host
 
 
 def _ddpg(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> ReferDdpg:
@@ -47,6 +48,45 @@ def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
     ddpg.update(memory.draws(1, 8))
     assert not np.array_equal(ddpg.state()["online_critic"], before)
     assert ddpg.departure()[0, 1] < 1.0
+
+
+def _network(layout: Layout, vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Linear outputs behind softsign units, from a plain vector of parameters."""
+    start = 0
+    for layer in layout.layers:
+        block = vector[start : start + layer.n_parameters].view(-1, layer.outputs)
+        x, start = x @ block[:-1] + block[-1], start + layer.n_parameters
+        x = x if layer.last else x / (1.0 + x.abs())
+    return x
+
+
+def test_the_actors_gradient_mixes_that_of_the_value_and_that_of_the_divergence() -> None:
+    memory, beta, variance = Memory(1), 0.4, 0.2**2
+    ddpg = _ddpg(memory, {"standardise": False}, batch=CAPACITY, critic_lr=1e-2)
+    memory.mean[:] = ddpg.policy(memory.observation) + 0.3 * memory.mean
+    memory.drawn[:] = memory.mean + 0.2 * np.random.default_rng(0).standard_normal(memory.drawn.shape)
+    memory.deviates[0, ::3] = True
+    ddpg.update(memory.draws(20, CAPACITY))
+    assert ddpg._refer is not None
+    ddpg._refer.beta[:] = beta
+    before = ddpg.state()
+    ddpg.update(memory.draws(1, CAPACITY))
+    first, second = (np.asarray(state["adam_mean_actor"], np.float64)[0, 0] for state in (before, ddpg.state()))
+
+    s, drawn, acted = (torch.tensor(c[0]).double() for c in (memory.observation, memory.drawn, memory.mean))
+    actor, critic = (torch.tensor(before[f"online_{name}"][0, 0]).double() for name in ("actor", "critic"))
+    actor.requires_grad_()
+    mean = _network(ddpg._layout, actor, s).tanh()
+    value = _network(ddpg._critic_layout, critic, torch.cat((s, mean), dim=1))[:, 0]
+    divergence = (acted - mean).square().sum(dim=1) / (2.0 * variance)
+    ratio = (((drawn - acted).square() - (drawn - mean).square()).sum(dim=1) / (2.0 * variance)).exp()
+    near = (ratio > 0.2) & (ratio < 5.0) & ~torch.from_numpy(memory.deviates[0])
+    assert 10 < near.sum() < np.count_nonzero(~memory.deviates)
+    of_value, of_divergence = (
+        torch.autograd.grad(part.mean(), actor, retain_graph=True)[0].numpy() for part in (near * value, divergence)
+    )
+    wanted = -beta * of_value + (1.0 - beta) * of_divergence
+    np.testing.assert_allclose((second - 0.9 * first) / 0.1, wanted, rtol=2e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("rules", ["both", 2, "none"])

@@ -78,6 +78,33 @@ def test_accepted_steps_stay_within_the_divergence_and_do_not_lose() -> None:
         assert (gain > frozen.advantage.mean(axis=1)).all()
 
 
+@pytest.mark.parametrize(
+    ("seed", "max_kl", "near", "better"), [(5, 3.0, False, True), (4, 8.0, True, False)], ids=["too far", "worse"]
+)
+def test_of_a_full_step_too_far_or_to_a_worse_policy_half_is_taken(
+    seed: int, max_kl: float, near: bool, better: bool
+) -> None:
+    trpo = _trpo([seed], torch.float64, max_kl=max_kl)
+    frozen = flattened(trpo._freeze(policy_batch(trpo, [seed], N_OBS, M_ACT, T=64)))
+    x, start = trpo._inputs(frozen.observation), np.array(trpo._policy_vectors(), np.float64)
+    old = trpo._distribution(trpo._policy_blocks, x)
+    trpo._step_policies(x, frozen)
+    half = trpo._policy_vectors() - start
+
+    def judged(step: Any) -> tuple[bool, bool]:
+        trpo._write(start + step)
+        mean, std = trpo._distribution(trpo._policy_blocks, x)
+        log_pi = log_density(torch.from_numpy(frozen.drawn), mean, std).numpy()
+        gain = (np.exp(log_pi - frozen.log_pi) * frozen.advantage).mean()
+        return float(kl_divergence(*old, mean, std).mean()) <= 1.5 * max_kl, bool(gain >= frozen.advantage.mean())
+
+    assert judged(2.0 * half) == (near, better)
+    assert judged(half) == (True, True)
+    trpo._write(start)
+    product = trpo.fisher_product(x[:, :: trpo.config.fisher_every])
+    assert float((2.0 * half * product(2.0 * half)).sum()) == pytest.approx(2.0 * max_kl)
+
+
 def test_where_no_step_is_accepted_the_policy_stays_and_values_learn_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trpo_module, "KL_SLACK", -1.0)
     trpo = _trpo([3])

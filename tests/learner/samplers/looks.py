@@ -10,7 +10,7 @@ from onrig.learner.samplers import Look
 
 
 def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
-    """Random experiences with these actions (S, slots, m), under a policy whose action is always 0."""
+    """Random experiences with these actions (S, slots, m), under a policy that goes by the first observation."""
     S, slots, m = actions.shape
     columns = [np.random.default_rng(slots).standard_normal((slots, observations)) for _ in range(2)]
     rewards = np.random.default_rng(m).standard_normal((slots,))
@@ -19,6 +19,8 @@ def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
         before, after = (column[at] for column in columns)
         return Minibatches(before, actions[np.arange(S)[:, None], at], rewards[at], after, np.zeros(at.shape, np.bool_))
 
-    return Look(
-        gather, lambda observation: np.zeros((*observation.shape[:-1], m)), lambda at: at / slots, observations, m
-    )
+    def policy(observation: NDArray[np.floating]) -> NDArray[np.floating]:
+        action: NDArray[np.floating] = np.tanh(observation[..., :1] + np.arange(m))
+        return action
+
+    return Look(gather, policy, lambda at: at / slots, observations, m)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
-from onrig.learner.samplers import Setting
+from onrig.learner.samplers import Setting, within
 from onrig.learner.samplers.ners import Ners, ScoreNets
 from onrig.learner.settings import LearnerSettings
 from tests.learner.samplers.looks import looking_at
@@ -139,6 +139,9 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     now = priorities(ners)
     assert (now[others] == 1.0).all()
     assert (now[drawn[0]] < 1.0).all()
+    # The TD errors and targets of this very update are among the features.
+    scores = ners._nets.scores(ners._of(drawn))[0]
+    np.testing.assert_allclose(now[drawn[0]], scores**SMALL.alpha, rtol=1e-6)
     features = ners._features
     assert set(np.flatnonzero(features.td[0] != 1.0).tolist()) == set(drawn[0].tolist())
     ners.written([drawn[0][:2]])
@@ -153,9 +156,10 @@ def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_
     start = parameters(ners)
 
     def closed(total: float) -> bool:
-        before = parameters(ners)
+        before = within(ners.state(), "nets/")
         ners.episode_closed(np.array([total]), np.ones(1, np.bool_))
-        return not np.array_equal(parameters(ners), before)
+        after = within(ners.state(), "nets/")
+        return any(not np.array_equal(after[name], value) for name, value in before.items())
 
     replayed(ners, 1, 3)
     assert not closed(5.0)  # there was no episode before
@@ -170,8 +174,29 @@ def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_
     replayed(ners, 1, 3)
     assert closed(4.0)
     replayed(ners, 1, 3)
+    assert not closed(4.0)  # by now there are moments that would go on
+    replayed(ners, 1, 3)
     ners.written([np.arange(CAPACITY)])
     assert not closed(9.0)  # everything replayed has been overwritten
+
+
+@pytest.mark.parametrize("gain", [-2.0, 2.0])
+def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse_one_lower(gain: float) -> None:
+    ners, alone = sampler(), nets()
+    ners.written([np.arange(CAPACITY)])
+    ners.episode_closed(np.zeros(1), np.ones(1, np.bool_))
+    slots = np.unique(replayed(ners, 1, 2))[None]
+    assert BATCH < slots.size < SMALL.sample < CAPACITY
+    features = ners._of(slots)
+    alone.restore(within(ners.state(), "nets/"))
+    before = np.log(ners._nets.scores(features)).mean()
+    ners.episode_closed(np.array([gain]), np.ones(1, np.bool_))
+    assert np.sign(np.log(ners._nets.scores(features)).mean() - before) == np.sign(gain)
+    alone.gradients(features, np.ones(slots.shape, np.bool_), np.array([gain]))
+    alone.step(np.array([0]))
+    for name in ("adam_mean_embed", "adam_mean_score"):
+        got, wanted = (np.asarray(of[name], np.float64) for of in (within(ners.state(), "nets/"), alone.state()))
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
 
 
 def test_only_trials_whose_episode_ended_are_stepped() -> None:

@@ -32,7 +32,7 @@ def _sampling(sampling: str, seeds: list[int], batch: int = BATCH, capacity: int
 
 
 def _actions(seed: int) -> NDArray[np.float64]:
-    """By how much the actions of a trial's experiences are not the present policy's."""
+    """Actions of a trial's experiences."""
     return np.random.default_rng(seed).standard_normal((1500, 2))
 
 

@@ -161,11 +161,13 @@ def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None
 
 
 def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
-    trials = StepTrials(_run(**CASES["ddpg under refer"] | {"selection": {"strategy": "FULL[Uniform]"}}), [1, 2])
+    wide = {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"std": 0.8}}
+    trials = StepTrials(_run(learner=wide, selection={"strategy": "FULL[Uniform]"}), [1, 2])
     trials.train(20)
     rows, n = trials.memories.rows[:, :20], 3
     mean, std, drawn, deviates = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
-    assert (std == np.float32(0.2)).all()
+    assert (std == np.float32(0.8)).all()
+    assert np.abs(drawn).max() > 1.0  # what is told is the draw before the clip
     assert 0.5 < float(((drawn - mean) / std).std()) < 1.5
     assert np.array_equal(rows[..., n], np.clip(drawn, -1.0, 1.0))
     assert not deviates.any()
