@@ -24,7 +24,14 @@ from torch.nn.functional import pad
 
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
-from onrig.learner.algorithms.host import LEAST_STD, Drawn, Host, common_std, initial_vectors, with_common_std
+from onrig.learner.algorithms.host import (
+    LEAST_STD,
+    Host,
+    MinibatchTensors,
+    common_std,
+    initial_vectors,
+    with_common_std,
+)
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
@@ -143,7 +150,7 @@ class Acer(Host):
         pairs = torch.cat((x[:, None].expand(-1, K, -1, -1), given), dim=-1)
         return softsign_outputs(self._advantages, blocks, pairs.view(S, K * R, -1))[..., 0].view(S, K, R)
 
-    def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
         assert self._stored is not None
         segments = self._stored.around(drawn.slots, self._acer.segment)
         steps = laid_out(segments, drawn.slots, drawn.weight.numpy(), self._at_once)

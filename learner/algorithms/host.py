@@ -60,7 +60,7 @@ def common_std(blocks: Blocks, m: int) -> torch.Tensor:
     return softplus(blocks[-1][:, :1, :m])
 
 
-class Drawn(NamedTuple):
+class MinibatchTensors(NamedTuple):
     """One minibatch as tensors, prepared."""
 
     x: torch.Tensor
@@ -106,7 +106,7 @@ class Host(ABC):
         """Mean and standard deviation (S, rows, m) at prepared states, without gradients."""
 
     @abstractmethod
-    def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
         """Take one step; returns TD errors before it and targets, (S, B) each."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class Host(ABC):
         far, kl = (column[judged].astype(np.float32) for column in (self._refer.far, self._refer.kl))
         return td.numpy(), target.numpy(), far, kl
 
-    def _drawn(self, batches: Minibatches, k: int) -> Drawn:
+    def _drawn(self, batches: Minibatches, k: int) -> MinibatchTensors:
         behaviour, slots, S, B = batches.behaviour, batches.slots, self.trials, self._config.batch
         if behaviour is None or slots is None:
             raise ValueError("expected minibatches with the policies that acted, and their slots")
@@ -172,7 +172,7 @@ class Host(ABC):
             return torch.tensor(values, dtype=torch.float32)
 
         weights = np.ones((S, B)) if batches.weights is None else batches.weights[k]
-        return Drawn(
+        return MinibatchTensors(
             *self._around(batches, k),
             tensor(batches.action[k]),
             tensor(batches.reward[k] * self._reward_scale),
@@ -184,7 +184,9 @@ class Host(ABC):
             behaviour.deviates[k],
         )
 
-    def _judged(self, drawn: Drawn, present: tuple[torch.Tensor, torch.Tensor], refer: Refer) -> tuple[Apart, Weights]:
+    def _judged(
+        self, drawn: MinibatchTensors, present: tuple[torch.Tensor, torch.Tensor], refer: Refer
+    ) -> tuple[Apart, Weights]:
         apart = refer.apart(drawn.drawn, drawn.acted, present)
         return apart, refer.weigh(drawn.slots, apart, drawn.deviates)
 

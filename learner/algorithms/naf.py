@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
-from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
+from onrig.learner.algorithms.host import Host, MinibatchTensors, initial_vectors
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
 from onrig.learner.networks import Layout, mlp_layout
@@ -54,7 +54,7 @@ class Naf(Host):
         _, mean, _ = self._out(self._network.frozen, x)
         return mean, self._std.expand_as(mean)
 
-    def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
         B, network = self._config.batch, self._network
         value, mean, lower = (part[:, :B] for part in self._out(network.online, drawn.x))
         apart, weights = self._judged(drawn, (mean, self._std.expand_as(mean)), refer)

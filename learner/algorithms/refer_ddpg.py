@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithm_settings import DdpgConfig
-from onrig.learner.algorithms.host import Drawn, Host, initial_vectors
+from onrig.learner.algorithms.host import Host, MinibatchTensors, initial_vectors
 from onrig.learner.algorithms.refer import Refer
 from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
 from onrig.learner.networks import NETWORK_SIZES, Layout, mlp_layout
@@ -74,7 +74,7 @@ class ReferDdpg(Host):
         pair = torch.cat((x, action), dim=-1)
         return softsign_outputs(self._critic_layout, blocks, pair)[:, : self._config.batch, 0]
 
-    def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
         B, critic = self._config.batch, self._critic
         acted = self._acts(self._actor.online, drawn.x)
         mean = acted[:, :B, : self._m]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches, Stored
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import Drawn, Host, common_std, initial_vectors, with_common_std
+from onrig.learner.algorithms.host import Host, MinibatchTensors, common_std, initial_vectors, with_common_std
 from onrig.learner.algorithms.refer import Index, Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
@@ -99,12 +99,12 @@ class Vracer(Host):
         mean, std = out.mean.detach(), out.std.detach().expand_as(out.mean)
         return self._head.advantage(action, mean, std, out.head)
 
-    def _drawn(self, batches: Minibatches, k: int) -> Drawn:
+    def _drawn(self, batches: Minibatches, k: int) -> MinibatchTensors:
         assert self._refer is not None
         self._enter(self._refer)  # what is drawn may be new, and cells start from what is noted of it
         return super()._drawn(batches, k)
 
-    def _update(self, drawn: Drawn, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
         B, slots, trial = self._config.batch, drawn.slots, np.arange(self.trials)[:, None]
         out = self._out(self._network.online, drawn.x)
         out = _Out(out.value[:, :B], out.mean[:, :B], out.std, out.head[:, :B])

@@ -258,7 +258,7 @@ class Ranked:
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
 
-    def __init__(self, per: RankPerTrials, batch: int, fis: Sequence[tuple[Fis, Drawn]]) -> None:
+    def __init__(self, per: RankPerTrials, batch: int, fis: Sequence[tuple[Fis, PresetSlots]]) -> None:
         self._per: Final = per
         self._batch: Final = batch
         self._fis: Final = fis
@@ -296,7 +296,7 @@ class Ranked:
         """No effect: draws do not depend on returns."""
 
 
-class Drawn:
+class PresetSlots:
     """Stand-in for the sampler wrapped by ``Fis``, with slots drawn elsewhere."""
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
@@ -344,7 +344,7 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     if one_trial is not RankPer:
         return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
     weighted = setting.beta if correction == "IS" else None
-    within = [Drawn() for _ in seeds] if correction == "FIS" else []
+    within = [PresetSlots() for _ in seeds] if correction == "FIS" else []
     fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in within]
     per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

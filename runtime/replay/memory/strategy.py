@@ -56,7 +56,7 @@ CORRECTION_BYTES: Final = {"": 0.0, "IS": 0.0, "FIS": 8.0}
 """The same of the corrections."""
 
 
-class Drawing(NamedTuple):
+class SamplingParts(NamedTuple):
     """The parts of a sampling strategy."""
 
     name: str
@@ -76,7 +76,7 @@ class Drawing(NamedTuple):
 
 
 SAMPLINGS: Final = tuple(
-    str(Drawing(name, correction, sampling.parameter and sampling.parameter.example))
+    str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
     for name, sampling in SAMPLERS.items()
     for correction in ("", *sampling.corrections)
 )
@@ -124,7 +124,7 @@ def parse_strategy(text: str) -> Strategy:
     return Strategy(retention, str(drawing))
 
 
-def parts_of_sampling(sampling: str) -> Drawing:
+def parts_of_sampling(sampling: str) -> SamplingParts:
     """Split a sampling into its parts; raises ValueError with the reason and the known names."""
     match = _SAMPLING.fullmatch(sampling)
     name, number, correction = match.groups() if match else (sampling, None, None)
@@ -132,10 +132,10 @@ def parts_of_sampling(sampling: str) -> Drawing:
     if known is None or (correction is not None and correction not in known.corrections):
         raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
     if known.parameter is not None:
-        return Drawing(name, correction or "", known.parameter.value(name, number))
+        return SamplingParts(name, correction or "", known.parameter.value(name, number))
     if number is not None:
         raise ValueError(f"{name} takes no number, got '({number})'")
-    return Drawing(name, correction or "")
+    return SamplingParts(name, correction or "")
 
 
 def _known() -> str:
