@@ -3,5 +3,5 @@
 ``engine.py`` trains trials of runs, episode by episode: ``rollout.py`` runs the plants, ``acting.py`` chooses actions.
 ``steps.py`` and ``batches.py`` train trials in a world (``worlds/``), step by step (``exploring.py``) and batch by
 batch; ``world_trials.py`` is what they share.  ``memories.py`` stores experiences, ``sampling.py`` draws minibatches
-(ranks from ``ranked.py``), ``measures.py`` evaluates learning curves.
+(by rank: ``rank_per.py``, ``ranked.py``), ``measures.py`` evaluates learning curves.
 """
