@@ -31,6 +31,7 @@ WHAT: Final = {
     "learning": Benchmark(
         "bench.learner.learning", "how well TD3 and SAC learn, next to Stable-Baselines3 with its settings (hours)"
     ),
+    "seeds": Benchmark("bench.seeds", "how reliably a run learns through the whole stack: many seeds of it (hours)"),
     "link": Benchmark(
         "bench.link.verb",
         "time from the last gradient step to the rig; experiences per second, with and without keys",

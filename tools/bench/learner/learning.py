@@ -6,7 +6,6 @@ and the same command goes on from there, also beside another one.  It takes hour
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from onrig.tools.bench.report import (
     missing_folder,
     parser_of,
 )
+from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
 from onrig.tools.terminal import VerbParser, complain
 
@@ -175,36 +175,22 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
 
 
 def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
-    """Append a finished trial, all rows at once; raises OSError."""
-    every = case.run.evaluation.every
-    rows = [
-        f"{case.name},{subject},{seed},{every * (k + 1)},{value!r},{learned.busy_s:.1f}\n"
-        for k, value in enumerate(learned.returns.tolist())
-    ]
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        head = "" if os.fstat(file).st_size else ",".join(COLUMNS) + "\n"
-        os.write(file, (head + "".join(rows)).encode())
-    finally:
-        os.close(file)
+    """Append a finished trial; raises OSError."""
+    every, busy_s = case.run.evaluation.every, f"{learned.busy_s:.1f}"
+    returns = enumerate(learned.returns.tolist())
+    append_rows(path, COLUMNS, [(case.name, subject, seed, every * (k + 1), repr(r), busy_s) for k, r in returns])
 
 
 def read(path: Path) -> dict[Key, Learned]:
     """Read the trials that are whole; none where there is no file.  Raises OSError, ValueError for other files."""
-    if not path.exists():
-        return {}
+
+    def parse(row: Sequence[str]) -> tuple[Key, int, float, float]:
+        case, subject, seed, steps, value, busy_s = row
+        return (case, subject, int(seed)), int(steps), float(value), float(busy_s)
+
     found: defaultdict[Key, dict[int, tuple[float, float]]] = defaultdict(dict)
-    with path.open(newline="") as file:
-        if file.readline().strip() != ",".join(COLUMNS):
-            raise ValueError(f"expected a file with the columns {', '.join(COLUMNS)}")
-        for number, line in enumerate(file, start=2):
-            if line.strip() == ",".join(COLUMNS):  # two runs began the file at once
-                continue
-            try:
-                case, subject, seed, steps, value, busy_s = line.split(",")
-                found[case, subject, int(seed)][int(steps)] = float(value), float(busy_s)
-            except ValueError:
-                raise ValueError(f"line {number} is damaged: delete it, and its trial is run again") from None
+    for key, steps, value, busy_s in read_rows(path, COLUMNS, parse):
+        found[key][steps] = value, busy_s
     due = {case.name: [case.run.evaluation.every * (k + 1) for k in range(case.run.points)] for case in CASES}
     return {
         key: Learned(np.array([of_trial[step][0] for step in due[key[0]]]), of_trial[due[key[0]][-1]][1])

@@ -1,0 +1,194 @@
+"""``onrig bench seeds``: how reliably a run learns through the whole stack, from seeds 0, 1, 2, ... of it.
+
+What counts are its noise-free evaluations, normalised (0 random, 1 reference).  Finished seeds are rows of the file
+--out, and the same command goes on from there.  A seed takes as long as the run does: --dry-run says what is left.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from onrig.learner.trials.measures import mean_bounds
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.episodes import read_rows as read_episodes
+from onrig.tools.bench.report import Report, Row, aligned, conclude, describe_machine, missing_folder, parser_of
+from onrig.tools.bench.trials_file import append_rows, read_rows
+from onrig.tools.experiments.runner import duration
+from onrig.tools.load import load_for_rig
+from onrig.tools.terminal import VerbParser, complain
+
+_VERB: Final = "bench seeds"
+GOAL: Final = 0.8
+"""Normalised performance of a task that is learned, as in the rise time of de Bruin et al. 2018 (§5.1)."""
+LAST: Final = 20
+"""Evaluations whose mean is the final performance."""
+COLUMNS: Final = ("run", "seed", "episodes", "final", "reached", "wall_s")
+
+
+class Seed(NamedTuple):
+    """A finished run."""
+
+    run: str
+    """What stands behind ``onrig run``, but the seed."""
+    seed: int
+    episodes: int
+    final: float
+    """Mean of the last evaluations."""
+    reached: int | None
+    """First training episode whose last ``LAST`` evaluations averaged ``GOAL``; None: never, or not known."""
+    wall_s: float | None
+
+
+class _Failed(Exception):
+    """Why there is no result, and the exit code for it."""
+
+    def __init__(self, message: str, code: int = ExitCode.INTERNAL) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parser() -> VerbParser:
+    """Build the benchmark's argument parser."""
+    p = parser_of("seeds", __doc__)
+    p.add_argument("config", metavar="CONFIG", help="a run, as for `onrig run`")
+    p.add_overrides()
+    p.add_argument("--out", type=Path, default=Path("runs/seeds.csv"), metavar="FILE", help="default: %(default)s")
+    p.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
+    p.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side (default: %(default)s)")
+    p.add_argument("--dry-run", action="store_true", help="list what is left to do, run nothing")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Run the missing seeds, then say how all did; returns the exit code."""
+    args = parser().parse_args(arguments)
+    for option, value in (("seeds", args.seeds), ("at-once", args.at_once)):
+        if not 1 <= value <= 1000:
+            return complain(_VERB, f"--{option}: expected 1 to 1000, got {value}")
+    if problem := missing_folder("json", args.json):
+        return complain(_VERB, problem)
+    try:
+        config = load_for_rig(args.config, args.overrides)
+    except ConfigError as error:
+        print("\n".join(map(str, error.problems)), file=sys.stderr)
+        return ExitCode.CONFIGURATION
+    if not 0 < config.evaluate_every <= config.episodes:
+        said = f"evaluate_every is {config.evaluate_every}, episodes {config.episodes}"
+        return complain(_VERB, f"{said}: without noise-free evaluations there is nothing to compare")
+    words = [args.config, *(word for setting in args.overrides for word in ("--set", setting))]
+    try:
+        there = {row.seed for row in rows_of(words, args.out)}
+        todo = [seed for seed in range(args.seeds) if seed not in there]
+        print(f"{args.out}: {len(todo)} of {args.seeds} seeds to run, {config.episodes} episodes each", flush=True)
+        if args.dry_run:
+            return ExitCode.OK
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        _run_all(words, todo, args.out, args.at_once)
+        rows = [row for row in rows_of(words, args.out) if row.seed < args.seeds]
+        quantiles = np.quantile([row.final for row in rows], [0.5, 0.99, 0.999, 1.0]).round(4).tolist()
+        finals = Row(f"{shlex.join(words)}, final", "onrig", "normalised", *quantiles)
+        conclude(Report(describe_machine(), 0.0, [finals], []), [told(rows)], args.json)
+    except _Failed as error:
+        return complain(_VERB, str(error), error.code)
+    except OSError as error:
+        return complain(_VERB, f"'{error.filename or args.out}': {error.strerror or error}")
+    except KeyboardInterrupt:
+        return complain(_VERB, "stopped; the same command goes on from here", ExitCode.INTERRUPTED)
+    return ExitCode.OK
+
+
+def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int) -> None:
+    """Run these seeds and file each; if one fails, those that have begun end as well, and its error is raised."""
+
+    def run(seed: int) -> None:
+        row = measured(words, seed)
+        append_rows(out, COLUMNS, [["" if value is None else value for value in row]])
+        print(f"seed {row.seed}: {row.final:.3f}, {_when(row)}, {duration(row.wall_s or 0.0)}", flush=True)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        try:
+            for job in as_completed([pool.submit(run, seed) for seed in seeds]):
+                job.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def measured(words: Sequence[str], seed: int) -> Seed:
+    """Run one seed in a folder that is deleted afterwards; raises _Failed."""
+    start_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="onrig-seed-") as folder:
+        run_dir = Path(folder) / "run"
+        command = [sys.executable, "-m", "onrig.tools.cli", "run", *words, "--set", f"seed={seed}"]
+        done = subprocess.run(
+            [*command, "--run-dir", str(run_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or ["no message"]
+            code = done.returncode if done.returncode > 0 else ExitCode.INTERNAL
+            raise _Failed(f"seed {seed} ended with exit code {done.returncode}: {said[-1]}", code)
+        rows = read_episodes(run_dir / "episodes.csv").rows
+    evaluations = [(row.episode, row.normalized) for row in rows if row.kind == "eval"]
+    final, reached = judged(evaluations)
+    wall_s = round(time.monotonic() - start_s, 1)
+    return Seed(shlex.join(words), seed, rows[-1].episode, round(final, 4), reached, wall_s)
+
+
+def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]:
+    """Final performance, and when it was reached, from training episodes and the evaluations after them."""
+    values = np.array([value for _, value in evaluations])
+    means = sliding_window_view(values, LAST).mean(axis=1) if len(values) >= LAST else np.zeros(0)
+    there = np.flatnonzero(means >= GOAL)
+    return float(values[-LAST:].mean()), evaluations[there[0] + LAST - 1][0] if len(there) else None
+
+
+def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
+    """Read the finished seeds of a run; none where there is no file.  Raises OSError, _Failed for other files."""
+
+    def parse(row: Sequence[str]) -> Seed:
+        run, seed, episodes, final, reached, wall_s = row
+        at = int(reached) if reached else None
+        return Seed(run, int(seed), int(episodes), float(final), at, float(wall_s) if wall_s else None)
+
+    try:
+        return [row for row in read_rows(path, COLUMNS, parse) if row.run == shlex.join(words)]
+    except ValueError as error:
+        raise _Failed(f"'{path}' cannot be read: {error}", ExitCode.CONFIGURATION) from None
+
+
+def told(rows: Sequence[Seed]) -> str:
+    """Table of the seeds, and what they have in common."""
+    ordered = sorted(rows, key=lambda row: row.seed)
+    table = [["seed", "episodes", "final", f"{GOAL} reached"]]
+    table += [[str(row.seed), str(row.episodes), f"{row.final:.3f}", _when(row)] for row in ordered]
+    finals = np.array([row.final for row in rows])
+    mean = mean_bounds(finals)
+    enough = int((finals >= GOAL).sum())
+    note = (
+        f"Final: mean of the last {LAST} noise-free evaluations, normalised; of all seeds {mean.value:.3f} "
+        f"[{mean.low:.3f}, {mean.high:.3f}], {enough} of {len(rows)} at least {GOAL}. Reached: the first training "
+        f"episode at which {LAST} evaluations in a row averaged that."
+    )
+    return f"{aligned(table)}\n\n{note}"
+
+
+def _when(row: Seed) -> str:
+    return "-" if row.reached is None else f"at episode {row.reached}"

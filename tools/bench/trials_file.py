@@ -1,0 +1,47 @@
+"""CSV files of finished trials, to which benchmarks add rows, also several at once, and from which they go on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Append the rows of a finished trial, all at once; raises OSError."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not os.fstat(file).st_size:
+            writer.writerow(columns)
+        writer.writerows(rows)
+        os.write(file, text.getvalue().encode())
+    finally:
+        os.close(file)
+
+
+def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]], T]) -> list[T]:
+    """Read the rows; none where there is no file.
+
+    ``parse`` raises ValueError for a damaged row.  Raises ValueError for such a row and for other files, OSError.
+    """
+    if not path.exists():
+        return []
+    head = list(columns)
+    with path.open(newline="") as file:
+        lines = csv.reader(file)
+        try:
+            known = next(lines, None) == head
+            # Two runs that begin the file at once write the head twice.
+            found = [parse(row) for row in lines if row != head] if known else []
+        except (ValueError, csv.Error):
+            raise ValueError(f"line {lines.line_num} is damaged: delete it, and its trial is run again") from None
+    if not known:
+        raise ValueError(f"expected a file with the columns {', '.join(columns)}")
+    return found
