@@ -33,7 +33,7 @@ test-core:
 	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[log]' onnx pytest pytest-timeout hypothesis
 	.venv-core/bin/python -m pytest tests/hw tests/runtime
 
-# The slow studies: seeds 0-9 of the shipped runs (see the README for what they print).
+# The slow studies: seeds 0-9 of `pendulum` and `magman`, killed runs, a network that fails, and the like.
 study: setup
 	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
 

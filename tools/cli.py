@@ -51,8 +51,8 @@ _PLACES: Final = {
 
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (details: onrig VERB --help)\n\n"
 _EXIT_CODES: Final = """
-exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 70 internal,
-130 interrupted
+exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 6 ended, data
+incomplete, 70 internal, 130 interrupted
 """
 
 

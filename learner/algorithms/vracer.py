@@ -115,7 +115,7 @@ class Vracer(Host):
         error = ahead - advantage.detach()
         rho = apart.rho * torch.from_numpy(~drawn.deviates)
         bounded = rho.detach().clamp(max=1.0)
-        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (R13 of docs/methods.md).
+        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (docs/methods.md, "V-RACER").
         loss = -rho * ahead - bounded * error * out.value - rho.detach() * error * advantage
         self._network.descend(weights.mixed(drawn.weight * loss, apart.kl).sum() / B)
 

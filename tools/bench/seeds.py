@@ -67,7 +67,7 @@ def parser() -> VerbParser:
     p.add_argument("--out", type=Path, default=Path("runs/seeds.csv"), metavar="FILE", help="default: %(default)s")
     p.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     p.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side (default: %(default)s)")
-    p.add_argument("--dry-run", action="store_true", help="list what is left to do, run nothing")
+    p.add_argument("--dry-run", action="store_true", help="say how much is left to do, run nothing")
     return p
 
 

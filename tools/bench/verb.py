@@ -26,10 +26,10 @@ WHAT: Final = {
     ),
     "learner": Benchmark(
         "bench.learner.verb",
-        "DDPG updates, single and batched trials, next to Stable-Baselines3 and the limit of one core",
+        "updates of DDPG, TD3 and SAC, single and batched trials, next to Stable-Baselines3 and the limit of one core",
     ),
     "learning": Benchmark(
-        "bench.learner.learning", "how well TD3 and SAC learn, next to Stable-Baselines3 with its settings (hours)"
+        "bench.learner.learning", "how well TD3, SAC and PPO learn, next to Stable-Baselines3 with its settings (hours)"
     ),
     "seeds": Benchmark("bench.seeds", "how reliably a run learns through the whole stack: many seeds of it (hours)"),
     "link": Benchmark(

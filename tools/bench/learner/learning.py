@@ -79,7 +79,7 @@ def parser() -> VerbParser:
     p.add_argument(
         "--case", action="append", default=[], metavar="TEXT", help=f"only cases with this in their name: {_named()}"
     )
-    p.add_argument("--dry-run", action="store_true", help="list what is left to do, run nothing")
+    p.add_argument("--dry-run", action="store_true", help="say how much is left to do, run nothing")
     return p
 
 
