@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.sockets import short_folder
+
+# No test asserts on the wall clock; fixtures of one test serve all of its examples.
+settings.register_profile(
+    "onrig", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("onrig")
 
 DEAR: Final = ("docs", "processes", "tools/test_attack.py", "tools/web", "tools/experiments", "tools")
 """The most expensive files (whole rigs), which run first, so that all workers finish at about the same time."""

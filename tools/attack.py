@@ -105,10 +105,6 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Run the attack; returns the exit code, 70 if a requirement was violated."""
     args = parser().parse_args(arguments)
-    try:
-        from onrig.tools.attack import NAMES, QUICK, WHOLE, attack, campaigns
-    except ImportError as error:
-        return complain("attack", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     chosen = campaigns(args.seed, QUICK if args.quick else WHOLE)
     if args.list:
         for campaign in chosen:

@@ -55,6 +55,9 @@ exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 s
 incomplete, 70 internal, 130 interrupted
 """
 
+_EXTRAS: Final = dict.fromkeys(("torch", "onnx", "gymnasium"), "learner")
+"""Packages that a board may lack, and the extra that brings them."""
+
 
 def entry(verb: str) -> Callable[[list[str]], int]:
     """Import the verb's module and return the function that runs it."""
@@ -107,8 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(verb: str, arguments: list[str]) -> int:
     from onrig.tools.terminal import StreamLost, complain, printable_streams
 
-    run = entry(verb)
     try:
+        run = entry(verb)
         with printable_streams():
             code = run(arguments)
             sys.stdout.flush()
@@ -116,6 +119,10 @@ def _run(verb: str, arguments: list[str]) -> int:
     except StreamLost as lost:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the flush at interpreter exit fails
         return 0 if lost.reader_left else complain(verb, str(lost), 3)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        return complain(verb, f"{error.name} is not installed: pip install 'onrig[{_EXTRAS[error.name]}]'", 3)
     except OSError as error:
         import errno
 

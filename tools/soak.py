@@ -19,7 +19,7 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import explain, load_for_rig
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, picture_problem
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -56,12 +56,12 @@ def main(arguments: list[str]) -> int:
     for file in (args.json, args.plot):
         if file is not None and not file.absolute().parent.is_dir():
             return complain("soak", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
+    if problem := picture_problem("plot", args.plot):
+        return complain("soak", problem)
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
         return complain("soak", f"--keep: '{args.keep}' is not empty; choose another folder")
-    try:
-        from onrig.tools.faultlab.soak_rig import settings_for
-    except ImportError as error:
-        return complain("soak", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    from onrig.tools.faultlab.soak_rig import settings_for
+
     settings = settings_for(args.rate, args.seed, args.overrides)
     try:
         config = load_for_rig(args.config, settings)

@@ -12,10 +12,13 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TextIO, cast
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.printable import printable_lines
+
+PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 class StreamLost(Exception):
@@ -100,6 +103,13 @@ class VerbParser(argparse.ArgumentParser):
         self.add_argument(
             "--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value"
         )
+
+
+def picture_problem(option: str, path: Path | None) -> str | None:
+    """Why a picture cannot be drawn into this file: its suffix; None if it can."""
+    if path is None or path.suffix in PICTURES:
+        return None
+    return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:

@@ -291,7 +291,8 @@ class McapLog:
         except OSError:
             return None  # writing will tell
         free, least = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
-        if free - self._file.staged < least + more:
+        staged = 0 if self._stopped else self._file.staged  # there may never have been a file
+        if free - staged < least + more:
             return f"the disk has {free / 1e6:.0f} MB left, log.keep_free_bytes is {least}"
         return None
 

@@ -204,6 +204,8 @@ class EventFile:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
         self._waiting: deque[bytes] = deque()
+        self._begun = False
+        """Whether the first waiting line is the rest of one whose beginning is in the file."""
         self._repeats = Repeats()
         self._dropped: Counter[str] = Counter()
         self._told_dropped = 0
@@ -231,7 +233,7 @@ class EventFile:
             self._drop(told.kind)
             return
         if len(self._waiting) >= _WAITING:
-            self._waiting.popleft()
+            del self._waiting[int(self._begun)]
             self._drop("unwritten")
         self._waiting.append(line)
 
@@ -264,9 +266,10 @@ class EventFile:
             except OSError:
                 return
             if taken < len(line):
-                self._waiting[0] = line[taken:]
+                self._waiting[0], self._begun = line[taken:], self._begun or taken > 0
                 return
             self._waiting.popleft()
+            self._begun = False
 
     def close(self) -> None:
         """Write the aggregated events, and close the file."""

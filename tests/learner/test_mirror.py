@@ -31,7 +31,7 @@ def payload(storage: Storage, since: int, limit: int | None = None) -> tuple[byt
 
 
 @pytest.mark.parametrize("cyclic", [True, False])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=5), st.integers(0, 99))
 def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
     cyclic: bool, turns: list[tuple[int, int]], seed: int

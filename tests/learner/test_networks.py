@@ -47,7 +47,7 @@ def layouts() -> st.SearchStrategy[Layout]:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(layout=layouts(), trials=st.integers(1, 3), seed=st.integers(0, 99))
 def test_plain_vectors_survive_the_flat_vector(layout: Layout, trials: int, seed: int) -> None:
     vectors = np.random.default_rng(seed).standard_normal((trials, layout.n_parameters)).astype(np.float32)

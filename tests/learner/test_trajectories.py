@@ -79,7 +79,7 @@ class Filled:
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 8)), min_size=1, max_size=6),
     st.integers(1, 5),

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.files import LineTail, replace_file, replace_own_file
@@ -82,7 +82,7 @@ def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
     assert tail.lines() == []
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(pieces=st.lists(st.binary(max_size=12), max_size=8))
 def test_lines_come_whole_once_and_in_order_however_they_are_written(tmp_path: Path, pieces: list[bytes]) -> None:
     path = tmp_path / "growing"

@@ -71,7 +71,7 @@ def test_magman_reward_ignores_the_currents_and_charges_a_wall_once() -> None:
 
 
 @pytest.mark.parametrize(("rig", "task"), [(PENDULUM, SWINGUP), (MAGMAN, POSITIONING)], ids=["pendulum", "magman"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_batched_reward_equals_the_scalar_one_bit_for_bit(data: st.DataObject, rig: Rig, task: Task) -> None:
     shape = data.draw(hnp.array_shapes(max_dims=2, max_side=3))

@@ -9,7 +9,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.explore.schedule import is_quiet, noisy_episodes
@@ -129,7 +129,7 @@ def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
     st.data(),
     st.sampled_from(["episodes", "steps", "seconds"]),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_wherever_a_schedule_goes_backwards_the_first_such_point_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], xs: list[int], data: st.DataObject, over: str
 ) -> None:
@@ -146,7 +146,7 @@ def test_wherever_a_schedule_goes_backwards_the_first_such_point_is_told(
 
 
 @given(st.integers(2, 12), st.data(), st.integers(0, 200))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_noisy_episodes_are_those_that_are_not_quiet(every: int, data: st.DataObject, episodes: int) -> None:
     quiet = Quiet(every, data.draw(st.integers(1, every - 1)))
     assert noisy_episodes(quiet, episodes) == sum(not is_quiet(quiet, e) for e in range(1, episodes + 1))

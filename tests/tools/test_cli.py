@@ -141,6 +141,29 @@ def test_a_name_that_is_too_long_is_told_in_one_line(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == f"onrig report: '{'a' * 59}...: File name too long\n"
 
 
+_BARE = """
+import sys
+for name in ("torch", "onnx", "gymnasium"):
+    sys.modules[name] = None
+from onrig.tools.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["attack", "--list"], ["bench", "link"], ["bench", "learner"]])
+def test_a_board_without_the_packages_of_the_learner_is_told_what_to_install(arguments: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", _BARE, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"onrig {arguments[0]}: ")
+    assert "is not installed: pip install 'onrig[learner]'" in line
+
+
+def test_a_board_without_the_packages_of_the_learner_can_ask_for_a_benchmark_of_the_loop() -> None:
+    command = [sys.executable, "-c", _BARE, "bench", "loop", "--help"]
+    assert "cyclictest" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_an_interrupt_while_the_verb_is_imported_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(verb: str) -> None:
         raise KeyboardInterrupt

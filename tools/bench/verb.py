@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser
 
 
 class Benchmark(NamedTuple):
@@ -58,11 +58,6 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
     what = parser().parse_args(arguments[:1]).what
-    try:
-        module = importlib.import_module(f"onrig.tools.{WHAT[what].module}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        return complain(f"bench {what}", "torch is not installed (pip install 'onrig[learner]')")
+    module = importlib.import_module(f"onrig.tools.{WHAT[what].module}")
     code: int = module.main(arguments[1:])
     return code

@@ -53,7 +53,7 @@ def address_problem(address: str) -> str | None:
 class ClusterWorkers:
     """The CPUs of a Ray cluster."""
 
-    def __init__(self, address: str, engine: str = ENGINE) -> None:
+    def __init__(self, address: str) -> None:
         """Connect; raises NoWorkers within about a minute where there is no cluster."""
         _probe(address)
         try:
@@ -65,14 +65,13 @@ class ClusterWorkers:
             ray.shutdown()
             raise NoWorkers(f"the Ray cluster at {address} has no CPU to offer")
         self.slots: Final = cpus
-        self._engine: Final = engine
         self._pending: dict[ray.ObjectRef[bytes], Unit] = {}
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
         """As in ``Workers``."""
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
         for unit in units:
-            self._pending[task.remote(msgspec.json.encode(job_of(unit)), self._engine)] = unit
+            self._pending[task.remote(msgspec.json.encode(job_of(unit)), ENGINE)] = unit
         while self._pending:
             finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_LOOK_S)
             if not finished:

@@ -7,6 +7,7 @@ counts as missing, and resuming recreates it.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -178,17 +179,10 @@ def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
     """Save a trial; an existing complete one is left unchanged.  Raises OSError."""
     if read_trial(folder, cell, seed) is not None:
         return
-    path = _trial_path(folder, cell, seed)
+    path, content = _trial_path(folder, cell, seed), io.BytesIO()
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}{_UNFINISHED}")
-    try:
-        with fresh.open("wb") as file:
-            np.savez(file, **{name: array for name, array in trial._asdict().items() if array is not None})
-            _settle(file.fileno())
-        fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    np.savez(content, **{name: array for name, array in trial._asdict().items() if array is not None})
+    write_whole(path, content.getvalue())
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -198,7 +192,7 @@ def write_whole(path: Path, content: bytes) -> None:
         with fresh.open("wb") as file:
             file.write(content)
             file.flush()
-            _settle(file.fileno())
+            os.fsync(file.fileno())  # otherwise a power cut could leave the name without the content
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)
@@ -214,10 +208,6 @@ def sweep(folder: Path) -> None:
     """Remove half-written files of an interrupted run."""
     for path in (*folder.glob(f".*{_UNFINISHED}"), *(folder / TRIALS).glob(f"*/.*{_UNFINISHED}")):
         path.unlink(missing_ok=True)
-
-
-def _settle(fd: int) -> None:
-    os.fsync(fd)  # otherwise a power cut could leave the name without the content
 
 
 def _trial_path(folder: Path, cell: AnyCell, seed: int) -> Path:

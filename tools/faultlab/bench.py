@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ from onrig.tools.bench.report import (
     at_most,
     describe_machine,
     markdown,
+    missing_folder,
     parser_of,
     write_json,
 )
@@ -25,7 +26,7 @@ from onrig.tools.faultlab.fault_matrix import CASES, Case, Outcome
 from onrig.tools.faultlab.processes import Impatient
 from onrig.tools.faultlab.rig import WatchedRig
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser
+from onrig.tools.terminal import VerbParser, complain
 
 _CASE_S: Final = 12.0
 _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durable lost", "re-arming works", "")
@@ -45,13 +46,19 @@ def main(arguments: list[str]) -> int:
     """Try every fault; returns the exit code, 0 whether or not the checks hold."""
     args = parser().parse_args(arguments)
     if args.repeats < 1:
-        print("onrig bench faults: --repeats: expected at least 1", file=sys.stderr)
-        return ExitCode.CONFIGURATION
+        return complain("bench faults", "--repeats: expected at least 1")
+    for option, file in (("json", args.json), ("markdown", args.markdown)):
+        if problem := missing_folder(option, file):
+            return complain("bench faults", problem)
+    if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
+        return complain("bench faults", f"--keep: '{args.keep}' is not empty; choose another folder")
     cases = [c for c in CASES if not args.only or c.name in args.only]
-    progress = progress_for(len(cases) * args.repeats * _CASE_S)
     found: dict[str, list[Outcome]] = {}
     bound_ms = 0.0
-    with tempfile.TemporaryDirectory(prefix="onrig-faults-") as passing:
+    with (
+        contextlib.closing(progress_for(len(cases) * args.repeats * _CASE_S)) as progress,
+        tempfile.TemporaryDirectory(prefix="onrig-faults-") as passing,
+    ):
         for case in cases:
             for n in range(args.repeats):
                 progress.doing(f"{case.name}, {n + 1} of {args.repeats}")
@@ -61,7 +68,6 @@ def main(arguments: list[str]) -> int:
                 progress.done(_CASE_S)
                 if args.keep is None:
                     shutil.rmtree(folder, ignore_errors=True)
-    progress.close()
     rows = [_cells(case, found[case.name], bound_ms) for case in cases]
     print(aligned([_HEAD, *rows]))
     if args.markdown is not None:

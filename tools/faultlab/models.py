@@ -8,7 +8,6 @@ tick and shield must withstand it, and the switch must roll it back.
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -78,8 +77,6 @@ class Outcome(NamedTuple):
     rolled_back: int
     unbuilt: int
     """Admitted, but impossible to build or run in the loop."""
-    slowest_verdict_ms: float
-    slowest_seat_ms: float
     grown_bytes: int
 
 
@@ -243,15 +240,12 @@ def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Sub
     probes = subject.probes
     verdicts: Counter[str] = Counter()
     acted = unbuilt = settled = 0
-    slowest_verdict_s = slowest_seat_s = 0.0
     limits = AdmissionLimits(latency_is_advisory=True)
     for n in range(mutants):
         if n == int(_SETTLED * mutants):
             settled = resident_bytes()
         model = mutate(rng.choice(subject.originals), rng)
-        start = time.perf_counter()
         result = admit(model, subject.contract, probes, limits)
-        slowest_verdict_s = max(slowest_verdict_s, time.perf_counter() - start)
         verdict = result.stage if isinstance(result, Refused) else "admitted"
         verdicts[verdict] += 1
         if isinstance(result, Refused):
@@ -259,18 +253,8 @@ def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Sub
             assert result.reason.isprintable()
         if verdict not in _ACTS:
             continue
-        start = time.perf_counter()
         acts = loop.take_up(model)
         acted, unbuilt = acted + acts, unbuilt + (not acts)
         for _ in range(TICKS if acts else 0):
             loop.tick(rng)
-        slowest_seat_s = max(slowest_seat_s, time.perf_counter() - start)
-    return Outcome(
-        verdicts,
-        acted,
-        loop.switch.rolled_back,
-        unbuilt,
-        1e3 * slowest_verdict_s,
-        1e3 * slowest_seat_s,
-        resident_bytes() - settled,
-    )
+    return Outcome(verdicts, acted, loop.switch.rolled_back, unbuilt, resident_bytes() - settled)

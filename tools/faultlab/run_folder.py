@@ -36,13 +36,10 @@ class Episode(NamedTuple):
 class LoggedRun(NamedTuple):
     """What the log files of a run hold."""
 
-    records: int
     missing: int
     """Gaps in the numbers of the records."""
     episodes: dict[tuple[int, str], Episode]
     """Complete episodes by number and kind; the last one if recorded twice."""
-    torn: list[str]
-    """Files that were not closed."""
     problem: str
     """Why it could not be read to its end; empty where it could."""
 
@@ -219,15 +216,14 @@ def summary_of(folder: Path) -> Fields:
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
     try:
-        from onrig.runtime.log.reading import Beginning, Ending, LogDamaged, read_log
+        from onrig.runtime.log.reading import Beginning, LogDamaged, read_log
         from onrig.runtime.log.staged_file import log_files
     except ImportError:
         return None
     if not list(log_files(folder)):
         return None
-    count = missing = expected = 0
+    missing = expected = 0
     session = problem = ""
-    torn: list[str] = []
     open_: list[NDArray[np.void]] = []
     episodes: dict[tuple[int, str], Episode] = {}
     try:
@@ -235,17 +231,15 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
             if isinstance(part, Beginning):
                 if part.metadata.get("session") != session:
                     session, expected, open_ = part.metadata.get("session", ""), 0, []
-            elif isinstance(part, Ending):
-                torn += [] if part.whole else [part.path.name]
             elif isinstance(part, np.ndarray) and len(part):
                 numbers = part["seq"].astype(np.int64)
                 steps = np.diff(numbers, prepend=expected - 1)
                 missing += int((steps - 1)[steps > 1].sum())
-                expected, count = int(numbers[-1]) + 1, count + len(part)
+                expected = int(numbers[-1]) + 1
                 open_ = _close(open_, part, episodes)
     except LogDamaged as error:
         problem = str(error)
-    return LoggedRun(count, missing, episodes, torn, problem)
+    return LoggedRun(missing, episodes, problem)
 
 
 def _close(

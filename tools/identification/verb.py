@@ -62,6 +62,8 @@ def main(arguments: list[str]) -> int:
         return complain("identify", f"--effort: expected more than 0 and at most 1, got {args.effort:g}")
     if args.study is not None and args.study < 1:
         return complain("identify", f"--study: expected 1 or more twins, got {args.study}")
+    if not 0 <= args.seed < 1 << 63:
+        return complain("identify", f"--seed: expected 0 or more, below 2^63, got {args.seed}")
     folder = Path(args.source)
     if (folder / "config.yaml").is_file():
         if args.device or args.study or args.overrides:

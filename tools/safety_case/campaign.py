@@ -22,6 +22,7 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array, effective, rk4
 from onrig.sim.plants.plant import Command
 from onrig.sim.plants.registry import simulated
+from onrig.tools.bench.report import aligned
 
 Wish = Sequence[float] | None
 Law = Callable[[Sequence[float]], Wish]
@@ -180,8 +181,4 @@ def table(campaign: Campaign) -> str:
     for name, t in [*campaign.items(), ("all", total)]:
         shares = [f"{t.rules[r] / max(t.ticks, 1):.2%}" for r in shown]
         rows.append([name, str(t.episodes), str(t.ticks), str(t.breaches), f"{t.worst_margin:.2%}", *shares])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *[c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]])
-        for row in rows
-    )
+    return aligned(rows)

@@ -55,11 +55,9 @@ def main(arguments: list[str]) -> int:
         keys = None if args.keys is None else load_learner_keys(args.keys)
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
-    try:
-        from onrig.learner.main import learn  # torch takes a second to import: only after all checks
-        from onrig.learner.process import Connection
-    except ImportError as error:
-        return complain("learn", f"{error}; install it with pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    from onrig.learner.main import learn  # torch takes a second to import: only after all checks
+    from onrig.learner.process import Connection
+
     speak_to_a_person()
     connection = Connection(
         args.connect,

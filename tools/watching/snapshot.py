@@ -42,7 +42,6 @@ class Now(NamedTuple):
 
     observation: Sequence[float]
     commanded: Sequence[float]
-    applied: Sequence[float]
     amplitude: float
     exploration: float
     rule: Rule
@@ -142,7 +141,6 @@ def _now(records: NDArray[np.void]) -> Now:
     return Now(
         last["observation"].tolist(),
         last["commanded"].tolist(),
-        last["applied"].tolist(),
         float(last["amplitude"].max()),
         float(last["exploration"]),
         # A rule that acted in one tick of many would be gone before anybody saw it.

@@ -42,7 +42,7 @@ def _data(seed: int, shape: tuple[int, int, int], config: RainbowConfig = SMALL)
 # -- the projection ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(2, 60), st.booleans())
 def test_a_projection_conserves_mass_and_where_nothing_is_cut_off_the_mean(seed: int, atoms: int, inside: bool) -> None:
     rng = np.random.default_rng(seed)

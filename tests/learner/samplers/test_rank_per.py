@@ -29,7 +29,7 @@ def test_segments_of_ten_thousand_are_those_of_the_paper() -> None:
     assert segment_ends(_cumulative(10_000), 10_000, 16).tolist() == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(stored=st.integers(1, 3000), share=st.floats(0, 1), alpha=st.floats(0, 2))
 def test_segments_cover_all_ranks_and_none_is_empty(stored: int, share: float, alpha: float) -> None:
     segments = max(1, round(share * min(stored, 64)))
@@ -132,7 +132,7 @@ _EVENTS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(events=_EVENTS, first=st.integers(4, 40), seed=st.integers(0, 1000))
 def test_any_stream_draws_what_a_sorted_list_draws(events: list[tuple[str, list[int]]], first: int, seed: int) -> None:
     """Reference: everything sorted by (-|td|, age) at each draw, the same uniform numbers."""

@@ -9,7 +9,7 @@ from onrig.learner.samplers import sum_tree
 from onrig.learner.samplers.sum_tree import SumTree
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     capacity=st.integers(1, 5000),
     root=st.sampled_from([2, 1024]),

@@ -54,7 +54,7 @@ def test_every_distinct_pair_is_drawn_equally_often(stored: int, batch: int) -> 
         assert _chi_square_holds(counts[~np.eye(stored, dtype=bool)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     stored=st.integers(1, 400), share=st.floats(0.01, 1.0), blocks=st.lists(st.integers(1, 40), min_size=1, max_size=5)
 )

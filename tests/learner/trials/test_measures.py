@@ -47,7 +47,7 @@ def test_curves_are_normalised_as_the_tasks_are() -> None:
 
 
 @given(CURVES, st.integers(1, 15), st.floats(-5, 2, width=16))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_measures_are_what_a_loop_over_trials_and_episodes_finds(
     mu: NDArray[np.float64], window: int, level: float
 ) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onrig.learner.trials.ranked import RankedKeys
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), factors=st.lists(st.floats(0.0, 20.0), max_size=3))
 def test_the_order_is_that_of_a_sorted_list_whatever_lies_in_its_overlays(seed: int, factors: list[float]) -> None:
     rng = np.random.default_rng(seed)

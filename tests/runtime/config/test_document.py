@@ -379,7 +379,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(keys, trees, min_size=1), st.data())
 def test_an_override_of_any_existing_value_changes_that_value_alone(
     tree: dict[str, object], data: st.DataObject
@@ -395,7 +395,7 @@ def test_an_override_of_any_existing_value_changes_that_value_alone(
     assert restored.key_marks.keys() == doc.key_marks.keys()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=20) | st.from_regex(r"[a-c.\[\]0-9]{1,8}=[ -~]{0,8}", fullmatch=True))
 def test_no_assignment_raises_anything_but_config_error(assignment: str) -> None:
     problems: tuple[Problem, ...] = ()

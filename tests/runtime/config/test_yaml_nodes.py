@@ -232,13 +232,13 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plain(letters))
 def test_what_safe_dump_writes_reads_back_equal(data: object) -> None:
     assert same(read(yaml.safe_dump({"data": data}, sort_keys=False)), {"data": data})
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plain(anything))
 @example(["1e-3", "08", "1:30", "on", "~", "", "<<", "0o7", ".inf", "x\x85\u2028\ufeff\x1b\n ", 1e-5, 1e22])
 @example(["\x85", "\u2028", "a\n\n b ", "\t", "µm °"])
@@ -262,7 +262,7 @@ yaml_like = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(yaml_like | st.text())
 def test_no_text_raises_anything_but_config_error(text: str) -> None:
     problems: tuple[Problem, ...] | None = None

@@ -57,7 +57,7 @@ def test_without_gates_signal_times_amplitude_is_the_noise_of_the_episode_bit_fo
         assert (noise or [(0.0,) * len(names)] * 200) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TICKS, max_size=6))
 def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, float]]]) -> None:
     e, free = explorer(GATED), explorer(OrnsteinUhlenbeck())
@@ -76,7 +76,7 @@ def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, 
             assert e.end_episode() is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(TICKS, max_size=5), st.lists(TICKS, min_size=1, max_size=4))
 def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
     before: list[list[tuple[float, bool, bool, float]]], after: list[list[tuple[float, bool, bool, float]]]
@@ -142,7 +142,7 @@ def test_a_trip_backs_off_at_once_and_clean_episodes_return_step_by_step() -> No
     assert seen == [0.1, 0.1, 0.125, 0.125, 0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(-3, 3), min_size=30, max_size=60), st.sampled_from(["energy_s", "wear_strokes"]))
 def test_no_budget_is_exceeded_by_more_than_the_tick_that_spent_it(volts: list[float], quantity: str) -> None:
     period_s, limit = 0.02, 0.1 if quantity == "energy_s" else 4.0

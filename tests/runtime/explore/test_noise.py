@@ -71,7 +71,7 @@ def act(model: bytes, observation: list[float]) -> float:
     return float(session.action[0, 0])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 1000), st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=2))
 def test_the_noise_is_that_of_the_network_on_normalised_inputs(seed: int, x: list[float]) -> None:
     """The exporter folds the normalisation into the first layer: there, the same noise must mean the same."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 import zmq
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.link import server as server_module
@@ -155,7 +155,7 @@ def test_what_has_no_request_id_is_counted_and_cannot_be_answered(rig: Rig, fram
     assert peer.receive()[0] == b"00000002", "the first answer is to the second request"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.booleans())
 def test_no_frames_at_all_bring_the_server_down(rig: Rig, frames: list[bytes], with_id: bool) -> None:
     peer = rig.peer()

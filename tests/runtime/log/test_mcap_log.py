@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcap.exceptions import EndOfFile
 from mcap.reader import make_reader
@@ -183,7 +183,7 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return unfinished
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(share=st.floats(0, 1))
 def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished: bytes, tmp_path: Path, share: float) -> None:
     torn = unfinished[: max(8, round(share * len(unfinished)))]
@@ -405,9 +405,15 @@ def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
     def refuse(path: Path, *mode: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("onrig.runtime.log.sink.Path.open", refuse)
-    log = opened(folder, mcap=True)
+    with monkeypatch.context() as full:
+        full.setattr("onrig.runtime.log.sink.Path.open", refuse)
+        log = opened(folder, mcap=True)
+        log.add(EPISODE)
+        log.turn(1e12)
+        assert log.account() == LogAccount(len(EPISODE), len(EPISODE), "No space left on device")
+        assert [kind for kind, _ in folder.events] == ["log_stopped"]
+    log.turn(2e12)
     log.add(EPISODE)
     log.close()
-    assert log.account() == LogAccount(len(EPISODE), len(EPISODE), "No space left on device")
-    assert [kind for kind, _ in folder.events] == ["log_stopped"]
+    assert [kind for kind, _ in folder.events] == ["log_stopped", "log_goes_on", "log_closed"]
+    assert log.account() == LogAccount(2 * len(EPISODE), len(EPISODE), "No space left on device")

@@ -46,7 +46,7 @@ def random_records(rig: Rig, data: bytes, n: int) -> Records:
 
 
 @pytest.mark.parametrize("rig", RIGS.values(), ids=list(RIGS))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.binary(max_size=8), n=st.integers(0, 5))
 def test_any_record_comes_back_bit_for_bit(rig: Rig, data: bytes, n: int) -> None:
     messages = StepMessages(rig)

@@ -308,7 +308,7 @@ def shapes_of(
     return expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(calls())
 def test_onnxruntime_agrees_with_every_shape_that_is_accepted(
     drawn: tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]],

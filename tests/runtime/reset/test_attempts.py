@@ -61,7 +61,7 @@ def drive(
     st.floats(-15, 15),
     st.sampled_from(["paper", "hardware"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_pendulum_is_brought_to_hang_still_from_anywhere(angle: float, velocity: float, inertia: str) -> None:
     plant = msgspec.convert({"kind": "pendulum", "inertia": inertia}, Pendulum)
     progress, took_s, _, actions = drive(SETTLE, PENDULUM.task.start, PENDULUM.rig, plant, (angle, velocity))
@@ -71,7 +71,7 @@ def test_a_pendulum_is_brought_to_hang_still_from_anywhere(angle: float, velocit
 
 
 @given(st.floats(-0.035, 0.105), st.floats(-0.3, 0.3), *[st.floats(0.7, 1.3)] * 3)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_a_third_off(
     position: float, velocity: float, mass: float, friction: float, strength: float
 ) -> None:

@@ -109,6 +109,21 @@ def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_
     assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1, 2, 3]
 
 
+def test_a_line_that_is_half_in_the_file_is_never_dropped(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.close()
+    disk = Disk(30)
+    file._file = disk  # type: ignore[assignment]
+    for n in range(1500):  # more than can wait; of a kind that is not counted together
+        file.write("policy_admitted", policy=n, learner="plain")
+    disk.room = 10_000_000
+    file.write("ended", code=0)
+    lines = [msgspec.json.decode(line) for line in disk.held.splitlines()]
+    policies = [line["policy"] for line in lines if "policy" in line]
+    assert policies == [0, *range(1501 - len(policies), 1500)]
+    assert lines[-1]["kind"] == "ended"
+
+
 def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_minute(
     tmp_path: Path, clock: Clock
 ) -> None:

@@ -72,7 +72,7 @@ CASE, PART, ANGLE, SHARE, VERTEX = (
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CASE, PART, ANGLE, SHARE, VERTEX, st.floats(0, 1), st.floats(-1, 1))
 def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
     run: tuple[str, float], part: float, angle: float, share: float, bits: int, delay: float, held: float
@@ -89,7 +89,7 @@ def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
         assert peak <= c.limit
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(CASE, PART, ANGLE, SHARE, VERTEX, st.integers(0, LEVELS - 1))
 def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_period(
     run: tuple[str, float], part: float, angle: float, share: float, bits: int, level: int

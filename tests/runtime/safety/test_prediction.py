@@ -68,7 +68,6 @@ def test_the_shipped_fallback_keeps_what_it_holds() -> None:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.sampled_from(RUNS), ODD | st.floats(), ODD | st.floats())
 def test_any_state_gets_a_judgement(run: str, place: float, velocity: float) -> None:
     m = 4 if run == "magman" else 1
@@ -87,7 +86,7 @@ def test_a_swing_up_passes_where_it_is_fastest(run: str, top: float) -> None:
             assert prediction(run).judge((0.0, velocity), (voltage,))[0] == 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-math.pi, 3.14), st.floats(-16, 16), st.floats(-3, 3))
 def test_both_directions_of_rotation_are_judged_alike(angle: float, velocity: float, voltage: float) -> None:
     one = prediction("pendulum").judge((angle, velocity), (voltage,))
@@ -114,7 +113,7 @@ def test_the_margin_falls_towards_the_edge_and_is_0_at_it() -> None:
 U = st.floats(0.0, 0.6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.floats(-0.035, 0.1049),
     st.floats(-0.6, 0.6),

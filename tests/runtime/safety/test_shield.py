@@ -224,7 +224,7 @@ LAWLESS = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED, Rule.FALLBACK)
 WISHES = st.none() | st.lists(ACTIONS, max_size=2) | st.tuples(st.floats(-4, 4)) | st.tuples(ACTIONS)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     any_limits(), st.lists(st.tuples(WISHES, st.floats(-3.2, 3.2), ODD | st.floats(-20, 20)), min_size=1, max_size=20)
 )

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.shm.frame_log import (
@@ -44,7 +44,7 @@ def a_tape(path: Path) -> tuple[FrameLogWriter, FrameLogReader]:
     )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(
     st.lists(st.binary(min_size=1, max_size=249), max_size=40),
     st.integers(0, 50),

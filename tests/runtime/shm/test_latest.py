@@ -4,7 +4,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
@@ -36,7 +36,7 @@ def test_an_empty_slot_gives_nothing(segment: Segment) -> None:
     assert slot.take() is None
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=64)), min_size=1, max_size=6))
 def test_the_newest_policy_is_given_out_as_often_as_asked(segment: Segment, policies: list[tuple[int, bytes]]) -> None:
     writer, reader = PolicySlot(segment), PolicySlot(segment)
@@ -136,7 +136,6 @@ def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeyp
 # -- any value
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6))
 def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
     room = memoryview(bytearray(latest_bytes(40)))
@@ -147,7 +146,6 @@ def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
         assert (reader.take(), reader.version) == (content, n)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 7), st.integers(0, 255))
 def test_a_content_that_is_half_written_is_not_believed(at: int, wrong: int) -> None:
     room = bytearray(latest_bytes(8))
@@ -225,7 +223,7 @@ def test_a_reader_that_both_buffers_change_under_looks_again(
     assert reader.take() == b"two"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_message_that_was_written_half_leaves_the_one_before(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

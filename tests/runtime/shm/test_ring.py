@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.record import RecordLayout
@@ -54,7 +54,7 @@ class Ring:
         return before
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
 def test_it_is_a_bounded_queue_that_counts_what_it_drops(
     tmp_path: Path, capacity: int, turns: list[tuple[int, int]]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.shm.ring import RingHistory, RingReader, RingWriter, ring_bytes
@@ -22,7 +22,7 @@ def push(writer: RingWriter, tick: int) -> bool:
     return writer.push(LAYOUT.values(step(tick, state(tick + 1))))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=10), st.integers(0, 20), st.integers(0, 8))
 def test_it_sees_the_last_records_whether_they_were_taken_or_not(
     tmp_path: Path, turns: list[tuple[int, int]], since: int, limit: int

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.shm import segment
@@ -91,7 +91,7 @@ def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
         Segment.attach(tmp_path, "schema")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(st.binary(max_size=200), st.booleans())
 def test_no_content_makes_attaching_raise_anything_else(tmp_path: Path, content: bytes, ours: bool) -> None:
     path = tmp_path / "fuzz"

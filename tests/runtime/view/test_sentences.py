@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.view.sentences import Event, parse_event, sentence
@@ -66,7 +66,6 @@ def test_lines_that_are_no_events_are_left_out(line: bytes) -> None:
     assert parse_event(line) is None
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["policy", "reason", "missed", "rule", "state", "message"]), st.text(max_size=8))
 )

@@ -126,7 +126,7 @@ def test_at_a_node_the_interpolated_policy_takes_the_best_action_of_that_node() 
 PARTITION = partition_for(PENDULUM, (8, 7))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-50, 50), st.floats(-200, 200))
 def test_weights_are_none_negative_and_sum_to_one(angle: float, velocity: float) -> None:
     index, weight = PARTITION.memberships(np.array([[angle, velocity]]))
@@ -164,7 +164,7 @@ def test_beyond_the_nodes_the_outermost_holds() -> None:
     assert share[1] == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(-math.pi, math.pi), st.integers(-2, 2))
 def test_an_angle_is_the_same_after_whole_turns(angle: float, turns: int) -> None:
     axis = periodic_axis(math.pi, 8)

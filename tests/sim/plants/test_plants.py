@@ -107,7 +107,7 @@ def test_next_to_a_magnet_one_step_per_period_gets_the_sign_wrong_and_two_do_not
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=NAMES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_scalar_and_batched_steps_agree(data: st.DataObject, plant: Plant) -> None:
     pendulum = isinstance(plant, Pendulum)

@@ -631,7 +631,7 @@ REQUESTS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(REQUESTS, st.integers(0, 30_000)), max_size=40))
 def test_whatever_arrives_the_output_stays_within_limits_and_safe_without_arming(
     events: list[tuple[tuple[str, int | None, object], int]],

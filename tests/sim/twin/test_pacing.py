@@ -103,7 +103,7 @@ def run_whole(
     return loop, [(at - start_ns, body) for at, data in line.written for body in reader.feed(data)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 150_000), max_size=60), st.sampled_from([1000, 2000, 20_000]))
 def test_frames_leave_on_an_exact_grid_however_late_it_is_woken(wakes_late_ns: list[int], period_us: int) -> None:
     _, sent = run(period_us, 30, wakes_late_ns)

@@ -260,11 +260,3 @@ def test_a_strategy_goes_forward_in_time_without_an_update() -> None:
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["learner", "--json", "no/such/folder/x.json"]) == 2
     assert capsys.readouterr().err == "onrig bench learner: --json: there is no folder 'no/such/folder'\n"
-
-
-def test_without_torch_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(learner, "installed_version", lambda package: None)
-    assert bench.main(["learner"]) == 2
-    assert capsys.readouterr().err == "onrig bench learner: torch is not installed (pip install 'onrig[learner]')\n"

@@ -25,7 +25,7 @@ def whole() -> Left:
         rows=rows,
         rows_problem="",
         policies=frozenset({1, 2, 3, 4}),
-        log=LoggedRun(6 * (STEPS + 1), 0, episodes, [], ""),
+        log=LoggedRun(0, episodes, ""),
         checkpoint=Told(offered=4 * STEPS, digest="d"),
         half_written=[],
     )

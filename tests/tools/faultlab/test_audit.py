@@ -136,7 +136,7 @@ def storages(writes: int, seen: int, *, cyclic: bool, seed: int) -> tuple[Storag
 
 
 @given(st.integers(1, 60), st.integers(0, 60), st.booleans(), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_mirror_and_a_memory_agree_however_far_each_has_come(writes: int, seen: int, cyclic: bool, seed: int) -> None:
     memory, mirror = storages(writes, min(seen, writes), cyclic=cyclic, seed=seed)
     assert differing(mirror, memory) == 0
@@ -144,7 +144,7 @@ def test_a_mirror_and_a_memory_agree_however_far_each_has_come(writes: int, seen
 
 
 @given(st.integers(0, CAPACITY - 1), st.integers(0, 6), st.integers(0, 31), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_single_bit_is_found(slot: int, word: int, bit: int, cyclic: bool) -> None:
     memory, mirror = storages(40, 40, cyclic=cyclic, seed=1)
     mirror.words[slot, word % mirror.words.shape[1]] ^= np.uint32(1 << bit)

@@ -83,7 +83,7 @@ def balanced() -> Ledger:
 
 
 @given(st.integers(50, 5000), st.integers(0, 3), st.integers(0, 900), st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_life_balances_whatever_it_lost_by_kills(ticks: int, kills: int, lost: int, base: int) -> None:
     lost = min(lost, ticks - 20) if kills else 0
     one = life(ticks, kills=kills, lost=lost, resumed=base > 0, base=base)
@@ -91,13 +91,13 @@ def test_a_life_balances_whatever_it_lost_by_kills(ticks: int, kills: int, lost:
 
 
 @given(st.integers(1, 100))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_record_lost_without_a_kill_is_told(lost: int) -> None:
     assert failed(life_checks(life(lost=lost), COST))
 
 
 @given(st.integers(1, 3), st.integers(1, 500))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_more_lost_than_kills_may_cost_is_told(kills: int, beyond: int) -> None:
     lost = kills * COST + beyond
     assert failed(life_checks(life(lost + 100, kills=kills, lost=lost), COST))
@@ -193,7 +193,7 @@ TIMES = [float(t) for t in range(120)]
 
 
 @given(st.floats(-5, 5), st.floats(10, 500))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_line_has_its_slope(per_minute: float, start: float) -> None:
     found = trend([(TIMES, [start + per_minute * t / 60 for t in TIMES])], 0.0)
     assert found is not None
@@ -201,7 +201,7 @@ def test_a_line_has_its_slope(per_minute: float, start: float) -> None:
 
 
 @given(st.lists(st.integers(0, 119), min_size=1, max_size=15, unique=True))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_one_sample_in_eight_may_be_anything(at: list[int]) -> None:
     values = [100.0 + t / 60 for t in TIMES]
     for i in at:

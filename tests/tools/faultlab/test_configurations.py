@@ -20,7 +20,7 @@ def test_a_hundred_mutants_are_refused_at_a_place_or_sound(tmp_path: Path) -> No
     assert not found, "\n".join(f"{f.mutant.name}: {f.what}" for f in found)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_the_seed(seed: int) -> None:
     import tempfile

@@ -34,7 +34,7 @@ def stretches(faults: tuple[Fault, ...]) -> list[list[Kind]]:
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_equal_arguments_give_equal_plans(seed: int) -> None:
     assert plan(600, 5, seed) == plan(600, 5, seed)
 
@@ -44,20 +44,20 @@ def test_another_seed_gives_another_plan() -> None:
 
 
 @given(SEEDS, st.integers(len(Kind), 300))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_kind_comes_where_there_is_room_for_all(seed: int, count: int) -> None:
     assert {f.kind for f in plan(5.0 * count, 5.0, seed)} == set(Kind)
 
 
 @given(SEEDS, st.integers(1, len(Kind)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_kind_comes_twice_while_there_is_not_room_for_all(seed: int, count: int) -> None:
     kinds = [f.kind for f in plan(5.0 * count, 5.0, seed)]
     assert len(set(kinds)) == len(kinds) == count
 
 
 @given(SEEDS, st.floats(0.5, 30), st.floats(1, 3000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_faults_are_evenly_spaced_and_lie_within_the_soak(seed: int, every_s: float, length_s: float) -> None:
     faults = plan(length_s, every_s, seed)
     assert all(b.at_s - a.at_s == pytest.approx(every_s) for a, b in itertools.pairwise(faults))
@@ -66,7 +66,7 @@ def test_faults_are_evenly_spaced_and_lie_within_the_soak(seed: int, every_s: fl
 
 
 @given(SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_run_is_never_asked_for_more_than_it_answers(seed: int) -> None:
     for kinds in stretches(plan(3000, 5, seed)):
         assert sum(NATURES[k].rearms for k in kinds) <= MAX_REARMS
@@ -74,7 +74,7 @@ def test_a_run_is_never_asked_for_more_than_it_answers(seed: int) -> None:
 
 
 @given(SEEDS, st.integers(2 * len(Kind), 200))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_nothing_dies_in_the_last_two_fifths_of_a_long_soak(seed: int, count: int) -> None:
     faults = plan(5.0 * count, 5.0, seed)
     assert not any(f.kind in LETHAL for f in faults[count - 2 * count // 5 :])
@@ -82,7 +82,7 @@ def test_nothing_dies_in_the_last_two_fifths_of_a_long_soak(seed: int, count: in
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_length_and_amount_lie_in_what_the_kind_allows(seed: int) -> None:
     for fault in plan(600, 5, seed):
         nature = NATURES[fault.kind]

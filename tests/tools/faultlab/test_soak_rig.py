@@ -41,7 +41,7 @@ class RecordedLine:
 
 
 @given(st.permutations(LASTING))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_line_carries_again_only_when_the_last_fault_is_over(order: list[Kind]) -> None:
     wire = RecordedLine()
     line = LineFaults(wire)

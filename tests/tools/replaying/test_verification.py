@@ -194,7 +194,7 @@ def test_a_run_that_was_faded_out_is_verified_to_its_last_command(tmp_path: Path
     assert verified(run).comparison.first is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(at=st.integers(0, 40), bit=st.integers(0, 11))
 def test_one_bit_of_a_sensor_is_found_where_it_was_changed(pendulum: LoggedRun, at: int, bit: int) -> None:
     if pendulum.records[at]["flags"] & Flag.NO_ACTION:

@@ -24,7 +24,7 @@ from tests.runtime.samples import MAGMAN, PENDULUM
 
 
 def now(observation: tuple[float, ...], commanded: tuple[float, ...]) -> Now:
-    return Now(observation, commanded, commanded, 0.5, 0.1, Rule.NONE)
+    return Now(observation, commanded, 0.5, 0.1, Rule.NONE)
 
 
 def heavy(rows: list[str]) -> tuple[float, float]:

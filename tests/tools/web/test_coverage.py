@@ -4,7 +4,7 @@ import base64
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -29,7 +29,6 @@ def levels(packed: dict[str, object], name: str) -> NDArray[np.uint8]:
     return np.frombuffer(base64.b64decode(colours[name]["levels"]), np.uint8)
 
 
-@settings(deadline=None)
 @given(n=st.integers(1, 50), seed=st.integers(0, 99))
 def test_positions_come_back_as_they_were(n: int, seed: int) -> None:
     rows = sample(n, seed)

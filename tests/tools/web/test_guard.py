@@ -3,7 +3,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.tools.web.guard import (
@@ -50,7 +50,6 @@ def test_a_token_is_asked_for_and_taken_from_the_address_or_the_cookie() -> None
     assert status(guard, {**HERE, "Cookie": "onrig_8089=wrong"}) is HTTPStatus.UNAUTHORIZED
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30), st.text(max_size=60))
 def test_no_guess_is_good_and_none_breaks_it(guess: str, cookie: str) -> None:
     guard = Guard(8089, "a token of some length, not guessed")

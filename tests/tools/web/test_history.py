@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.record import Flag, Kind, Rule
@@ -29,7 +29,6 @@ def test_an_episode_without_a_step_has_no_score() -> None:
     assert Curve().take([row(1, score=float("nan"))]) == [[1, 0, 200, None, 0.25, 2, 1, 9]]
 
 
-@settings(deadline=None)
 @given(n=st.integers(1, 200), limit=st.integers(2, 40))
 def test_it_stays_within_its_limit_and_loses_no_intervention(n: int, limit: int) -> None:
     curve = Curve(limit)

@@ -78,8 +78,6 @@ def main(arguments: list[str]) -> int:
     if problem := missing_folder("json", args.json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in (ONRIG, PEER, LIMIT)}
-    if versions[LIMIT] is None:
-        return complain(_VERB, "torch is not installed (pip install 'onrig[learner]')")
     present = {package: version or "" for package, version in versions.items() if version or package == ONRIG}
     if PEER not in present:
         print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")

@@ -22,7 +22,6 @@ from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.messages import LINK_VERSION, Attach, Attached, Offer
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_resolved
-from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.bench.processes import Companion
 
 _NICE: Final = 10
@@ -57,6 +56,8 @@ def burn(cpus: str) -> None:
 
 def swap(config_file: str, endpoint: str, every: str) -> None:
     """Offer policies until the rig is gone."""
+    from onrig.tools.bench.link.rig_end import untrained  # needs onnx, which a board may lack
+
     config, every_s = load_resolved(Path(config_file)), float(every)
     leave_cpu(config.realtime)
     os.nice(_NICE)

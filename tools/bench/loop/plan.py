@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.bench.report import missing_folder, parser_of
-from onrig.tools.terminal import VerbParser
+from onrig.tools.terminal import VerbParser, picture_problem
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)
@@ -115,6 +115,8 @@ def problem_of(args: argparse.Namespace) -> str | None:
         path: Path | None = getattr(args, option)
         if missing := missing_folder(option, path):
             return missing
+    if problem := picture_problem("plot", args.plot):
+        return problem
     if args.plot is not None and find_spec("matplotlib") is None:
         return "--plot: matplotlib is not installed (pip install 'onrig[viz]')"
     for part in args.without.split(","):

@@ -27,7 +27,6 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.pacing import TraceReader
-from onrig.tools.bench.link.rig_end import untrained
 from onrig.tools.bench.loop.load import burner, swapper
 from onrig.tools.bench.loop.plan import (
     CONFIG,
@@ -196,6 +195,8 @@ class LoopSession:
 
     def _starting_policy(self, settings: Sequence[str], n: int) -> Path:
         """A policy for slice ``n``, of a run without a learner of its own."""
+        from onrig.tools.bench.link.rig_end import untrained  # needs onnx, which a board may lack
+
         path = self._folder / f"policy-{n}.onnx"
         path.write_bytes(untrained(load_for_rig(self._name, settings)))
         return path.resolve()

@@ -28,7 +28,6 @@ GATE_CAPACITY: Final = 1000
 """Not a power of two, where some sum trees are wrong."""
 N_OBS: Final = 2
 N_ACT: Final = 1
-DRAWS: Final = 200_000
 BOUND_SIGMAS: Final = 5.0
 _LEAST_EXPECTED: Final = 10.0
 
@@ -70,7 +69,7 @@ def deviation(counts: NDArray[np.int64], law: NDArray[np.float64]) -> float:
     return (statistic - freedom) / math.sqrt(2 * freedom)
 
 
-def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = GATE_CAPACITY, draws: int = DRAWS) -> Verdict:
+def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = GATE_CAPACITY, draws: int) -> Verdict:
     """Fill ``buffer`` beyond capacity one by one, give every slot an error, draw, and test the draws."""
     n = capacity + capacity // 2
     source = transitions(n, N_OBS, N_ACT, seed)

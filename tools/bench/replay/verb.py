@@ -68,13 +68,11 @@ class Plan(msgspec.Struct, frozen=True):
 
     def seconds(self, packages: Sequence[str]) -> float:
         """Say roughly how long it takes."""
-        once = 2 * START_S + len(GATED) * _GATE_S
-        for shape in self.shapes:
-            once += self.weigh_s(shape)
-            once += sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
+        groups_s = sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
+        once = 2 * START_S + len(GATED) * _GATE_S + len(self.shapes) * (self.weigh_s() + groups_s)
         return len(packages) * once
 
-    def weigh_s(self, shape: Shape) -> float:
+    def weigh_s(self) -> float:
         """Say how long the memories of one library take to be weighed."""
         return len(MEMORIES) * self.weighed * _FILL_S
 
@@ -127,7 +125,7 @@ class Session:
                     resident = None if weighed.resident is None else weighed.resident / n
                     arrays = None if weighed.arrays is None else weighed.arrays / n
                     self.weights[Place(memory.name, shape, n, worker.subject)] = Weight(resident, arrays)
-            self._progress.done(self._plan.weigh_s(shape))
+            self._progress.done(self._plan.weigh_s())
 
     def _judge(self, worker: Worker) -> None:
         for gated in GATED:

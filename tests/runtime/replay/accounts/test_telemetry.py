@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, coarse_counts, coarse_edges_us
@@ -138,7 +138,7 @@ def test_words_of_the_board_are_at_hand(run: LiveRun, view: ViewReader) -> None:
     assert view.word(Word.EPISODE) == 12
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(stored=st.integers(0, 200_000))
 def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> None:
     slots = Surprise().sampled(stored)
@@ -149,7 +149,7 @@ def test_a_sample_is_bounded_and_spread_over_the_whole_memory(stored: int) -> No
         assert stored - slots[-1] <= slots[1] - slots[0] if len(slots) > 1 else stored == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(first=st.integers(1, 20_000), more=st.integers(0, 100_000), seed=st.integers(0, 9))
 def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: int, seed: int) -> None:
     surprise = Surprise()
@@ -166,7 +166,7 @@ def test_errors_stay_with_their_slots_when_the_memory_grows(first: int, more: in
             assert np.isnan(value)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(duration=st.integers(1, 10**12))
 def test_a_duration_falls_between_the_edges_of_its_bin(duration: int) -> None:
     (at,) = np.flatnonzero(coarse_counts(np.array([duration]))).tolist()

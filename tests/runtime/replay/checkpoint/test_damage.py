@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, restore
@@ -97,7 +97,7 @@ def test_a_newest_manifest_cut_anywhere_gives_the_checkpoint_before(
     assert outcome(tmp_path / "f", retention) == STEPS[1]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_segment_cut_anywhere_gives_a_whole_checkpoint_or_none(
     tmp_path: Path, written: dict[str, Files], data: st.DataObject
@@ -129,7 +129,7 @@ def test_each_length_of_a_segment_gives_the_newest_checkpoint_it_holds_whole(
     assert "move the folder away" in message
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_flipped_bit_is_never_believed(tmp_path: Path, written: dict[str, Files], data: st.DataObject) -> None:
     retention = data.draw(st.sampled_from(RETENTIONS))

@@ -78,7 +78,7 @@ def test_each_checkpoint_of_many_holds_the_whole_memory(
     writer.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(RETENTIONS),
     st.sampled_from([1, 3, 64, LARGE]),

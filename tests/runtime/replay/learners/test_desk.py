@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -145,7 +145,7 @@ def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) ->
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "TDE(1.0)[Uniform]", "Resv[Uniform]"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
 def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
     tmp_path: Path, strategy: str, turns: list[tuple[int, int]]
@@ -626,7 +626,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     return rig
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(REQUESTS, PAYLOADS, st.integers(0, 2)), max_size=8))
 def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
     ranked: Rig, requests: list[tuple[RequestMessage, list[bytes], int]]

@@ -21,7 +21,7 @@ SLACK_BYTES = 64 * 1024
 """Pages that are only partly ours, and objects of the interpreter, when the process is measured."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(RETENTIONS),
     st.integers(90_000, 600_000),

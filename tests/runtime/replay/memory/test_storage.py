@@ -107,7 +107,7 @@ def _streams(draw: st.DrawFn) -> tuple[int, bool, list[int]]:
     return capacity, cyclic, slots
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(stream=_streams(), pauses=st.sets(st.integers(0, 60)), limit=st.integers(1, 15), ring=st.integers(1, 8))
 def test_a_mirror_that_catches_up_now_and_then_is_equal(
     stream: tuple[int, bool, list[int]], pauses: set[int], limit: int, ring: int

@@ -90,7 +90,7 @@ def test_a_value_of_an_episode_that_is_going_changes_nothing_and_one_that_is_no_
         _tell(keeper, [4, 5], [1.0, float("nan")])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     kind=st.sampled_from(KEEPERS),
     capacity=st.integers(1, 25),

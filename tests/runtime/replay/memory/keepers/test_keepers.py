@@ -185,7 +185,7 @@ def test_a_state_of_another_keeper_is_refused() -> None:
         _keeper("FIFO", 5, write_probability=0.5).restore(_keeper("FIFO", 5).state())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     capacity=st.integers(1, 12),
     kind=st.sampled_from(["TDE", "Expl"]),

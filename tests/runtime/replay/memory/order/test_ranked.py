@@ -59,7 +59,7 @@ class Naive:
 
 
 @pytest.mark.usefixtures("small_leaves")
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(events=_EVENTS)
 def test_any_stream_of_events_leaves_the_order_of_a_sorted_list(events: list[tuple[str, object, int]]) -> None:
     order, naive = RankedSlots(CAPACITY), Naive()
