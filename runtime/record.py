@@ -235,7 +235,7 @@ class RecordLayout:
     ) -> None:
         self._widths = {"stage": len(STAGES), "sensor": n_sensors, "signal": n_observations, "actuator": n_actions}
         self._widths["input"] = n_inputs
-        self.n_sensors, self.n_observations, self.n_actions = n_sensors, n_observations, n_actions
+        self.n_sensors, self.n_actions = n_sensors, n_actions
         self.n_seen: Final = n_inputs or n_observations
         """Values that the policy sees."""
         fields = [f for f in FIELDS if behaviour or not f.stored.behaviour]

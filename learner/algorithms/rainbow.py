@@ -56,7 +56,7 @@ class Rainbow:
         """Initialise one trial from each of ``streams`` (network, then noise of updates); one action dimension."""
         self.config = config
         self.updates = 0
-        self._n, self._dtype, self._streams = n_observations, dtype, tuple(streams)
+        self._dtype, self._streams = dtype, tuple(streams)
         self._atoms = torch.linspace(*config.returns, config.atoms, dtype=dtype)
         self.discrete: Final = DiscreteActions(config.levels, ((1.0, 0.0),), self._atoms.numpy())
         *common, hidden = config.hidden

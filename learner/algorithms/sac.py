@@ -42,7 +42,7 @@ class Sac:
         """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates)."""
         self.config = config
         self.updates = 0
-        self._n, self._m, self._dtype = n_observations, n_actions, dtype
+        self._m, self._dtype = n_actions, dtype
         self.noises = n_actions
         self._streams = tuple(streams)
         mean = mlp_layout(n_observations, n_actions, config.hidden)

@@ -15,11 +15,10 @@ from onrig.learner.samplers.importance import Linear
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 
-def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float64]:
+def replay_tail(n: int, p: float) -> NDArray[np.float64]:
     """Table of T(K) = Pr(X >= K), X ~ Binomial(n, p), for K = 0, 1, ... until negligible; at least 2 entries.
 
-    ``literal`` gives 1 - sum of k = 0 ... K as the paper prints it, which is Pr(X > K); its words
-    are followed otherwise.
+    In the paper's words; its equation has Pr(X > K) (docs/methods.md, "Replay tail").
     """
     mean = n * p
     top = min(n, math.ceil(mean + 12.0 * math.sqrt(mean) + 40.0)) + 1
@@ -32,15 +31,15 @@ def replay_tail(n: int, p: float, *, literal: bool = False) -> NDArray[np.float6
         mass[:-1] = np.exp(n * math.log1p(-p) + np.concatenate(([0.0], np.cumsum(steps))))
     # Summed from the tail, smallest terms first.
     tail: NDArray[np.float64] = np.cumsum(mass[::-1])[::-1]
-    return np.append(tail[1:], 0.0) if literal else tail
+    return tail
 
 
-def fis_weights(n: int, p: float, beta: float, *, literal: bool = False) -> NDArray[np.float64]:
+def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
     """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
 
     In the first updates of a run np is below 1 and so is every weight, as the formula has it.
     """
-    tail = replay_tail(n, p, literal=literal)
+    tail = replay_tail(n, p)
     # np should be exactly 8; the product may be off by a rounding error.
     expected = math.ceil(n * p - 1e-9)
     total = float(tail[1 : expected + 1].sum())
@@ -56,14 +55,11 @@ class Fis:
     rewritten.
     """
 
-    def __init__(
-        self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float, literal_tail: bool = False
-    ) -> None:
+    def __init__(self, sampler: Sampler, capacity: int, *, beta: Linear, replays: float) -> None:
         self._sampler: Final = sampler
         self._capacity: Final = capacity
         self._beta: Final = beta
         self._replays: Final = replays
-        self._literal: Final = literal_tail
         self._counts: Final = np.zeros(capacity, np.int64)
         self._stored = 0
         self._updates = 0
@@ -116,7 +112,7 @@ class Fis:
         key = (lifetime, batch / self._stored, self._beta.at(self._episode))
         if key != self._key:
             self._key = key
-            self._table = fis_weights(*key, literal=self._literal).astype(np.float32)
+            self._table = fis_weights(*key).astype(np.float32)
         return self._table
 
     def state(self) -> State:

@@ -166,4 +166,4 @@ class ProportionalPer:
         self._tree.load(priorities)
         self._largest, self._stored = float(state["largest"]), int(state["stored"])
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
-        self._episode, self._drawn = int(state["episode"]), int(state.get("drawn", 0))
+        self._episode, self._drawn = int(state["episode"]), int(state["drawn"])

@@ -97,10 +97,6 @@ class Uniform:
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: the next draws are the same."""
-        if "stream" in state:  # state written by version 0.1
-            place = np.append(np.take(state["stream"], (1, 0, 3, 2)), state["used"])
-        else:
-            place = state["uniforms"]
-        self._uniforms.restore(place.astype(np.uint64))
+        self._uniforms.restore(state["uniforms"].astype(np.uint64))
         restore_stream(self._repair, state["repair"])
         self._stored = int(state["stored"])

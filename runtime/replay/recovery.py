@@ -40,8 +40,6 @@ class Recovery(NamedTuple):
     unrecorded: list[EpisodeRow]
     """The last of them, which came after the checkpoint: nothing else of them is left (real time)."""
     durations: Durations | None
-    newest_policy: int | None
-    """No policy with a higher id is known any more; None: every file counts."""
     cut: Mapping[str, int]
     """How much was taken away: rows, policies, bytes of a broken row."""
 
@@ -108,7 +106,7 @@ def recover(
     start = loop if lockstep else _after(loop, filed, unrecorded)
     if not lockstep:
         start = msgspec.structs.replace(start, switch=_without(start.switch, RolledBack(folder / "policies")))
-    return Recovery(start, rows, unrecorded, durations, newest_policy, cut)
+    return Recovery(start, rows, unrecorded, durations, cut)
 
 
 def _decoded(folder: Path, note: bytes) -> Point:
