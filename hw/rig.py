@@ -24,7 +24,9 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One measured quantity as the device reports it: ``value = count * resolution``."""
 
     name: str
+    """As the device reports it."""
     unit: str
+    """SI, such as rad or m/s."""
     resolution: Positive
     """SI units per count on the wire; must equal the device's own."""
     wrap: bool = False
@@ -35,11 +37,17 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One commanded quantity: ``value = count * resolution`` within [low, high]; ``safe`` is its safe value."""
 
     name: str
+    """As the device reports it."""
     unit: str
+    """SI, such as V or A^2."""
     resolution: Positive
+    """Value of one count."""
     low: Quantity
+    """Smallest command."""
     high: Quantity
+    """Largest command."""
     safe: Quantity = 0.0
+    """Command in which the actuator does no harm."""
 
     @property
     def centre(self) -> float:
@@ -56,9 +64,13 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One component of the observation; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
 
     name: str
+    """Of the component; by default of the sensor as well."""
     unit: str
+    """SI."""
     low: Quantity
+    """Value that is -1 when normalised."""
     high: Quantity
+    """Value that is 1 when normalised."""
     sensor: str | None = None
     """Sensor that measures it (default: the one of the same name)."""
     derivative_of: str | None = None
@@ -71,6 +83,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sensors, actuators and observations of one rig, in wire order, and the lease its device is given."""
 
     name: str
+    """Of the rig; the device must have the same."""
     sensors: tuple[Sensor, ...]
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]

@@ -24,19 +24,27 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     network: Literal["small", "ddpg_original", "medium"] = "small"
     """Sizes of Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.95
+    """Discount of the return."""
     tau: Rate = 1e-2
     """Target update per step; the paper does not state it."""
     actor_lr: Positive = 1e-4
+    """Step size of Adam for the actor."""
     critic_lr: Positive = 1e-3
+    """Step size of Adam for the critic."""
     critic_decay: NotNegative = 5e-3
     """Weight decay of the critic's weights."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """The paper's L2 is ``coupled``; at these reward scales that stops learning."""
     beta1: Fraction = 0.9
+    """Adam's decay of the mean."""
     beta2: Fraction = 0.999
+    """Adam's decay of the square."""
     adam_eps: Positive = 1e-8
+    """Adam's epsilon."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
 
 class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -50,18 +58,25 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Discrete actions, uniform on [-1, 1] (§6.3)."""
     batch: Batch = 16
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.95
+    """Discount of the return."""
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
     """Updates between copies of the network to its target."""
     lr: Positive = 1e-3
+    """Step size of Adam."""
     weight_decay: NotNegative = 5e-3
     """Decay of the weights, not of the biases."""
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """As in ``DdpgConfig`` (docs/methods.md)."""
     beta1: Fraction = 0.9
+    """Adam's decay of the mean."""
     beta2: Fraction = 0.999
+    """Adam's decay of the square."""
     adam_eps: Positive = 1e-8
+    """Adam's epsilon."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
     epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
     """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
     ``onrig.runtime.explore.schedule.interpolate`` reads it."""
@@ -84,8 +99,11 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.99
+    """Discount of the return."""
     tau: Rate = 5e-3
+    """Step of the targets towards the networks at each update."""
     lr: Positive = 1e-3
     """Of actor and critics."""
     delay: Annotated[int, msgspec.Meta(ge=1)] = 2
@@ -95,7 +113,9 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     target_noise: NotNegative = 0.2
     """Standard deviation of the noise on the target policy's action."""
     noise_clip: NotNegative = 0.5
+    """c: bound of the smoothing noise."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
 
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -107,8 +127,11 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.99
+    """Discount of the return."""
     tau: Rate = 5e-3
+    """Step of the targets towards the networks at each update."""
     lr: Positive = 3e-4
     """Of actor, critics and temperature."""
     log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
@@ -116,6 +139,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     temperature: Positive = 1.0
     """Weight of the entropy at the start; it is learned from then on."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
 
 class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
@@ -130,21 +154,27 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
+    """Of the distribution of returns."""
     returns: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest atom, in units of the scaled reward."""
     n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
     """Rewards in a return before its bootstrap."""
     batch: Batch = 32
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.99
+    """Discount of the return."""
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 2000
     """Updates between copies of the network to its target."""
     lr: Positive = 1e-4
+    """Step size of Adam."""
     adam_eps: Positive = 1.5e-4
+    """Adam's epsilon."""
     max_norm: Positive = 10.0
     """Norm to which a gradient is cut."""
     sigma: Positive = 0.1
     """Scale of the noise in the weights at the start, over the root of the layer's inputs."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
     @property
     def successors(self) -> int:

@@ -32,6 +32,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     batch: Batch = 64
     """M: experiences in a minibatch."""
     gamma: Fraction = 0.99
+    """Discount of the return."""
     gae_lambda: Share = 0.95
     """Of generalised advantage estimation."""
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
@@ -44,6 +45,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Initial weights: columns of random directions and norm 1, or orthogonal with gain sqrt(2) in hidden layers; 0.01
     times as large at the policy's mean."""
     reward_scale: Positive = 1.0
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
     @property
     def batch_steps(self) -> int:
@@ -76,6 +78,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     epochs: Count = 10
     """T: an epoch has as many minibatches as fill the memory once."""
     lr: Positive = 3e-4
+    """Step size of Adam."""
     value_lr: Positive | None = None
     """Step size of the value; None for ``lr``."""
     lr_decay: NotNegative = 0.0
@@ -91,6 +94,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     max_norm: Positive | None = None
     """Norm to which a gradient is cut."""
     adam_eps: Positive = 1e-5
+    """Adam's epsilon."""
 
     @property
     def replays(self) -> int:
@@ -107,6 +111,7 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     steps: Steps = 1024
     gae_lambda: Share = 0.98
     max_kl: Positive = 0.01
+    """Mean KL divergence that a full step aims at."""
     cg_steps: Count = 10
     """Steps of conjugate gradients."""
     damping: NotNegative = 0.1
@@ -116,7 +121,9 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     halvings: Count = 10
     """Steps that the line search tries, each half as long as the one before."""
     value_epochs: Count = 5
+    """Passes over the batch that fit the value."""
     value_lr: Positive = 1e-3
+    """Step size of Adam for the value."""
 
     @property
     def replays(self) -> int:

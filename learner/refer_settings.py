@@ -54,13 +54,18 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (128, 128)
     """Units, softsign."""
     batch: Batch = 256
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.995
+    """Discount of the return."""
     tau: Rate = 1e-2
+    """Step of the targets towards the networks at each update."""
     lr: Positive = 1e-4
+    """Step size of Adam."""
     beta_on: Literal["mean", "all"] = "mean"
     """Which part of the gradient the coefficient of ReF-ER's rule 2 scales: that of the mean, as in the authors' code,
     or all of it, as in the paper."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
 
 class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,8 +99,11 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     recurrent: RecurrentSettings | UnsetType = UNSET
     """Cells for a policy that remembers its episode.  Giving the section turns them on, even an empty one."""
     batch: Batch = 256
+    """Experiences in a minibatch."""
     gamma: Fraction = 0.995
+    """Discount of the return."""
     lr: Positive = 1e-4
+    """Step size of Adam."""
     std: NormalisedStd = 0.2**0.5
     """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
     advantage: Literal["none", "quadratic", "gaussian"] = "none"
@@ -103,6 +111,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
     """Updates between looks along all episodes; a new episode is looked along at once."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
     @property
     def window(self) -> int:
@@ -141,9 +150,11 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     segment: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 200
     """The longest segment: longer episodes are cut to as much."""
     gamma: Fraction = 0.995
+    """Discount of the return."""
     lr: Positive = 1e-4
     """Of value and advantage."""
     policy_lr: Positive = 1e-5
+    """Step size of Adam for the policy."""
     std: NormalisedStd = 0.2**0.5
     """Standard deviation of the policy at the start, the same in all states; it is learned from then on."""
     samples: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
@@ -155,3 +166,4 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     tau: Rate = 1e-3
     """Step of the average policy towards the present one."""
     reward_scale: Positive = 1e-3
+    """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""

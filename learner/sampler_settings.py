@@ -54,10 +54,15 @@ class ProportionalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Proportional prioritised replay (PropPER); what is left out is that of ``law``."""
 
     law: Literal["schaul2016", "oh2021"] = "schaul2016"
+    """Of the paper by Schaul et al. or by Oh et al. (docs/methods.md)."""
     alpha: Exponent | UnsetType = UNSET
+    """Exponent of the priorities."""
     beta: Share | UnsetType = UNSET
+    """Exponent of the importance weights at the start; it grows to 1."""
     scale: Literal["none", "batch_max", "global_max"] | UnsetType = UNSET
+    """What weights are divided by: nothing, or the largest of the minibatch or of the memory."""
     over: Literal["episodes", "updates"] | UnsetType = UNSET
+    """What ``beta`` grows over, linearly."""
 
     @property
     def settled(self) -> ProportionalLaw:
@@ -78,6 +83,7 @@ class NersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     score: Hidden = (256, 128, 64)
     """Units of the hidden layers of the score network; (64, 32) suits a small rig."""
     lr: Positive = 1e-4
+    """Step size of Adam."""
     sample: Sample = 128
     """Replayed experiences that a step of the networks is taken on, once per episode."""
     ablation: Literal["none", "few", "local"] = "none"
@@ -88,6 +94,8 @@ class EroSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ERO (Zha et al. 2019); the defaults are those of Oh et al. 2021 (Table 3)."""
 
     hidden: Hidden = (64, 64)
+    """Units of the network."""
     lr: Positive = 1e-4
+    """Step size of Adam."""
     sample: Sample = 64
     """Stored experiences that a step of the network is taken on, once per episode."""

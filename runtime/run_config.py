@@ -37,6 +37,7 @@ class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Device time runs ``scaled`` times as fast as the wall clock."""
 
     scaled: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
+    """Device seconds for each second of the wall clock."""
 
 
 Pace = Literal["realtime", "lockstep"] | Scaled
@@ -46,12 +47,13 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A real device on a serial port."""
 
     path: str
+    """Device file, such as /dev/ttyACM0 or one of /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
     """Default: that of the twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of ``twin`` (schema: ``onrig.sim.twin``) and ``port``."""
+    """What is driven: exactly one of ``twin`` and ``port``."""
 
     twin: Section | None = None
     port: Port | None = None
@@ -73,11 +75,14 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run: rig, task, rate, length, and learning."""
 
     rig: Rig
+    """What is bolted to the bench, or the name of a file in ``rigs/``."""
     task: Task
+    """Reward, start and length of episodes, or the name of a file in ``tasks/``."""
     device: Device
     rate_hz: Quantity
     """0.1 to 10 000; checked in ``onrig.runtime.run_checks``, after the rest."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
+    """Training episodes of the run."""
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()
@@ -89,6 +94,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probation: Probation | None = Probation()
     staleness: Staleness = Staleness()
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
+    """Of all random streams of the run."""
     evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
     """Interval of noise-free evaluation episodes, in training episodes; 0 for none (docs/methods.md)."""
     local_learner: bool = True

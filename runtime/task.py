@@ -33,9 +33,13 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mechanical stops of an observation, and their penalty (docs/methods.md, "Walls")."""
 
     observation: str
+    """Whose ends the stops are."""
     low: Quantity
+    """Lower stop."""
     high: Quantity
+    """Upper stop."""
     penalty: NotNegative
+    """Taken off the reward at a stop."""
     margin: NotNegative
     """Distance from a bound within which the wall counts as met: half a count of the sensor is enough, because the
     plant puts the ball exactly at the bound."""
@@ -59,14 +63,18 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean rewards per step that correspond to performance mu_r = 0 and 1 (de Bruin et al. 2018, §5.1)."""
 
     random_reward: Quantity
+    """Of uniformly random actions: 0."""
     reference_reward: Quantity
+    """Of the reference controller: 1."""
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task for one kind of rig, defined in YAML."""
 
     name: str
+    """Of the task."""
     episode_s: Positive
+    """Length of an episode."""
     start: dict[str, Quantity]
     """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
     reward: Reward

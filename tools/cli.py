@@ -32,6 +32,7 @@ VERBS: Final = {
     "baseline": "score a random and a model-based controller on a task",
     "identify": "estimate a plant's parameters from its device's signals, with joint uncertainty",
     "safety": "drive adversarial policies against the shield and report the worst margin",
+    "settings": "explain what a configuration may say: values, defaults, meaning",
     "doctor": "check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels",
     "ports": "list the serial ports, what is plugged in, and who holds each",
     "init": "write a rig, a task, a run and a README to begin with",

@@ -28,12 +28,13 @@ from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import TwinOptions, twin_problems
 from onrig.tools.ports import no_port
 
-_SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
+SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
+"""Types of the sections that other packages own."""
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration and check all that plants and trials need; raises ConfigError with every problem."""
-    return load_run(name, overrides, _SECTIONS, Rules(refuse=plant_findings))
+    return load_run(name, overrides, SECTIONS, Rules(refuse=plant_findings))
 
 
 def load_for_rig(
@@ -49,12 +50,12 @@ def load_for_rig(
     ConfigError.
     """
     rules = Rules(rig_findings, _warnings, heed, lambda config: config if port is None else on_port(config, port))
-    return load_run(name, overrides, _SECTIONS, rules)
+    return load_run(name, overrides, SECTIONS, rules)
 
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load the configuration of a remote learner: its section counts whatever ``local_learner`` says."""
-    return load_run(name, overrides, _SECTIONS, Rules(refuse=learner_findings))
+    return load_run(name, overrides, SECTIONS, Rules(refuse=learner_findings))
 
 
 def on_port(config: RunConfig, path: str) -> RunConfig:

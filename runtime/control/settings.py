@@ -21,6 +21,7 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """CPU of the loop, avoided by the replay process and a local learner; ``auto``: of several, the one with the fewest
     device interrupts (the last of equals); null: any, shared."""
     lock_memory: bool = True
+    """Whether memory is locked (``mlockall``)."""
     stay_awake: bool = True
     """Keep the CPUs out of deep sleep states while the loop runs, if permitted: waking up takes time."""
 

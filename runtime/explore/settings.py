@@ -65,8 +65,11 @@ class Temperature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sensor whose reading lowers the amplitude from ``warn`` on and pauses the run at ``limit`` (its unit)."""
 
     sensor: str
+    """Name of the rig's sensor."""
     warn: Quantity
+    """Reading from which the amplitude falls."""
     limit: Quantity
+    """Reading at which the run pauses."""
     cool_s: Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)] = 60.0
     """Length of the pause."""
 
@@ -89,7 +92,9 @@ class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Training episodes without noise: the last ``episodes`` of each ``every``."""
 
     every: Annotated[int, msgspec.Meta(ge=2)]
+    """Length of the cycle, in training episodes."""
     episodes: Count = 1
+    """Quiet ones at its end."""
 
 
 class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -117,7 +122,9 @@ class OrnsteinUhlenbeck(
     theta for the gain and its sigma for the friction)."""
 
     gain: AboveZero = 5.14
+    """Of the noise."""
     friction: Annotated[float, msgspec.Meta(ge=0.0, lt=2.0, description="where the process is stable")] = 0.3
+    """Share of u that is lost in each step."""
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
     """Default from de Bruin et al. 2018, §4."""
 
@@ -126,6 +133,7 @@ class Gaussian(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True,
     """Independent N(0, std) in every step, in normalised units."""
 
     std: AboveZero = 0.2
+    """Normalised."""
 
 
 class ParameterNoise(

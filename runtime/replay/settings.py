@@ -37,12 +37,14 @@ class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Relative weight; 1 for everything else."""
 
     weight: Share
+    """Of the experience in the critic's loss."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which experiences to keep and which to replay, in the notation of de Bruin et al. 2018, §5.2."""
 
     strategy: str = "FIFO[Uniform]"
+    """``RETENTION[SAMPLING]``, such as ``Expl(1.0)[PER+IS]`` (docs/methods.md)."""
     capacity: Annotated[int, msgspec.Meta(ge=1, le=MOST_CAPACITY)] | None = None
     """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or all of the run's for FULL."""
     capacity_bytes: int | None = None

@@ -48,6 +48,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fault plan, in YAML ``device.twin.faults``."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Of the random faults."""
     to_host: Rates = Rates()
     to_device: Rates = Rates()
     stall: _Probability = 0.0

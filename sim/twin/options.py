@@ -22,6 +22,7 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Physics, imperfections and limits of a simulated device."""
 
     plant: AnyPlant
+    """Physics, by its ``kind``."""
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative | dict[str, NotNegative] = 0.0
@@ -36,8 +37,11 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
     """As given; by default the twin's process draws another one at each start."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
+    """Shortest sampling period that the hello offers."""
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000
+    """Longest sampling period that the hello offers."""
     lease_max: Annotated[int, msgspec.Meta(ge=1, le=255)] = 255
+    """Longest lease that the hello offers, in periods."""
     reset: bool = True
     """Whether the hello advertises RESET; real hardware does not, and needs a reset controller."""
     line: Literal["pty", "socket"] = "pty"

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+from msgspec import inspect as types
+
+from onrig.hw.bounds import NotNegative, Positive, Quantity, Share
+from onrig.runtime.config.document import load_document, shipped
+from onrig.runtime.config.yaml_nodes import Data
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools import settings
+from onrig.tools.fields import Section, _values, sections_of_run
+from onrig.tools.load import SECTIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def sections() -> list[Section]:
+    return sections_of_run(SECTIONS)
+
+
+def test_the_page_is_what_the_command_prints(sections: list[Section]) -> None:
+    assert (ROOT / "docs" / "settings.md").read_text() == settings.page(sections), (
+        "onrig settings --markdown > docs/settings.md"
+    )
+
+
+def test_every_section_stands_there_once(sections: list[Section]) -> None:
+    titles = [(section.path, section.variant) for section in sections]
+    assert len(set(titles)) == len(titles)
+
+
+@pytest.mark.parametrize("run", shipped())
+def test_all_that_the_shipped_runs_say_is_there(run: str, sections: list[Section]) -> None:
+    def check(data: Data, path: str) -> None:
+        if not isinstance(data, dict):
+            return
+        for key, value in data.items():
+            at = f"{path}.{key}".removeprefix(".")
+            found = settings.below(sections, at)
+            assert found, at
+            if not any(f.name == key and "{NAME" in f.values for section in found for f in section.fields):
+                check(value, at)
+
+    document = load_document(ROOT / "configs" / f"{run}.yaml")
+    check({k: v for k, v in document.data.items() if k != "recipe"} if isinstance(document.data, dict) else None, "")
+
+
+@pytest.mark.parametrize(
+    ("type_", "words"),
+    [
+        (bool, "true | false"),
+        (Quantity, "number"),
+        (NotNegative, "number from 0"),
+        (Positive, "number above 0"),
+        (Share, "number 0 to 1"),
+        (Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)], "number above 0, below 1"),
+        (Annotated[int, msgspec.Meta(ge=50, le=20_000_000)], "whole number 50 to 20000000"),
+        (Annotated[int, msgspec.Meta(ge=4, multiple_of=4)], "whole number from 4, multiple of 4"),
+        (tuple[float, ...] | None, "[number, ...] | null"),
+        (tuple[float, int], "[number, whole number]"),
+        (dict[str, float], "{NAME: number}"),
+    ],
+)
+def test_types_and_bounds_in_words(type_: type, words: str) -> None:
+    assert _values(types.type_info(type_)) == words
+
+
+def test_a_setting_is_told_with_values_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings.main(["learner.refer.c"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "  c: number above 0, default 4.0\n" in out
+    assert "importance ratio" in out
+    assert "anneal" not in out.split("c:")[1]
+
+
+def test_what_variants_share_is_told_once_and_their_own_defaults_by_each(sections: list[Section]) -> None:
+    found = {
+        section.variant: {f.name: f for f in section.fields} for section in sections if section.path == "exploration"
+    }
+    assert "near_envelope" in found[""]
+    assert all("near_envelope" not in fields for variant, fields in found.items() if variant)
+    assert found["process: ou"]["amplitude"].default == "[[1,1.0],[500,0.1]]"
+    assert found["process: gaussian"]["amplitude"].default == "[[1,1.0]]"
+    assert list(found["process: none"]) == ["budgets"]
+
+
+def test_a_section_of_several_names_is_found_by_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings.main(["exploration.budgets.hour.trips"]) == ExitCode.OK
+    assert "Entries into the fallback." in capsys.readouterr().out
+
+
+def test_of_a_key_that_chooses_the_choices_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings.main(["limits.fallback.kind"]) == ExitCode.OK
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("limits")]
+    assert titles == [f"limits.fallback (kind: {kind})" for kind in ("damp", "hold", "safe")]
+
+
+def test_without_a_path_the_sections_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings.main([]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("limits.predicted (kind: pendulum)") for line in lines)
+
+
+def test_a_misspelled_setting_is_refused_with_the_likeliest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert settings.main(["limits.predictd"]) == ExitCode.CONFIGURATION
+    assert "did you mean 'limits.predicted'?" in capsys.readouterr().err

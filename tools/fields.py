@@ -1,0 +1,225 @@
+"""What a configuration may say, read from the structs that define it: their types, bounds, defaults and docstrings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import inspect as types
+
+from onrig.hw.bounds import LARGEST, SMALLEST
+from onrig.runtime.config.problem import NodePath
+from onrig.runtime.run_config import RunConfig
+
+REQUIRED: Final = "required"
+UNBOUNDED: Final = 1e8
+"""Bounds from here on only keep sums finite, and are not told."""
+
+
+class Field(NamedTuple):
+    """One setting."""
+
+    name: str
+    values: str
+    """Its type and bounds, in words."""
+    default: str
+    """As in YAML; empty where leaving it out means something of its own, which ``meaning`` tells."""
+    meaning: str
+
+
+class Section(NamedTuple):
+    """The settings of one mapping, or those that one of its variants adds."""
+
+    path: str
+    variant: str
+    """``KEY: VALUE`` that chooses it; empty for the settings of all variants."""
+    meaning: str
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Parts of the path; ``a | b`` where sections are alike, ``NAME`` where names are the user's."""
+        return self.path.split(".") if self.path else []
+
+
+def sections_of_run(parts: Mapping[NodePath, type]) -> list[Section]:
+    """All sections of a run's configuration; ``parts``: the types of those that other packages own, by path."""
+    described = types.type_info(RunConfig)
+    assert isinstance(described, types.StructType)
+    return list(_sections("", described, {".".join(map(str, path)): type_ for path, type_ in parts.items()}))
+
+
+def _sections(path: str, struct: types.StructType, parts: Mapping[str, type]) -> Iterator[Section]:
+    fields = [_complete(path, field, parts) for field in struct.fields]
+    yield _section(path, "", struct, fields)
+    yield from _below(path, fields, parts)
+
+
+def _complete(path: str, field: types.Field, parts: Mapping[str, type]) -> types.Field:
+    """The field, with the type that another package gives it."""
+    part = parts.get(_joined(path, field.encode_name))
+    return field if part is None else types.Field(field.name, field.encode_name, types.type_info(part), field.required)
+
+
+def _section(path: str, variant: str, struct: types.StructType, fields: Iterable[types.Field]) -> Section:
+    docs = _docs(struct.cls)
+    found = tuple(
+        Field(f.encode_name, _values(f.type), _default(f), docs.get(f.name) or _of_section(f.type)) for f in fields
+    )
+    return Section(path, variant, _text(struct.cls.__doc__ or ""), found)
+
+
+def _of_section(described: types.Type) -> str:
+    """First sentence of what a field's own section says."""
+    docs = [struct.cls.__doc__ or "" for _, struct in _structs(described)]
+    return first_sentence(_text(docs[0])) if len(docs) == 1 else ""
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence."""
+    return re.split(r"(?<=\.)(?= [A-Z]|$)", text)[0]
+
+
+def _below(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:
+    """Sections of the mappings in these fields; of fields with the same mapping once."""
+    found: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
+    for field in fields:
+        placed = list(_structs(field.type))
+        if placed:
+            structs = [struct for _, struct in placed]
+            names, _ = found.setdefault(tuple(struct.cls for struct in structs), ([], structs))
+            names.append(field.encode_name + placed[0][0])
+    for names, structs in found.values():
+        at = _joined(path, " | ".join(names))
+        yield from _sections(at, structs[0], parts) if len(structs) == 1 else _variants(at, structs, parts)
+
+
+def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:
+    """What most variants have in common, then what each has beside that."""
+
+    def key(field: types.Field) -> tuple[str, str, str]:
+        return field.encode_name, _values(field.type), _default(field)
+
+    held = Counter(key(field) for struct in structs for field in struct.fields)
+    common = {which for which, count in held.items() if 2 * count > len(structs)}
+    most = max(structs, key=lambda struct: sum(key(field) in common for field in struct.fields))
+    shared = [field for field in most.fields if key(field) in common]
+    apart = [struct for struct in structs if not common <= set(map(key, struct.fields))]
+    if shared:
+        meaning = f"Of all but `{'`, `'.join(map(_variant, apart))}`." if apart else ""
+        yield _section(path, "", most, shared)._replace(meaning=meaning)
+        yield from _below(path, shared, parts)
+    for struct in structs:
+        own = [field for field in struct.fields if key(field) not in common]
+        yield _section(path, _variant(struct), struct, struct.fields if struct in apart else own)
+        yield from _below(path, own, parts)
+
+
+def _variant(struct: types.StructType) -> str:
+    return f"{struct.tag_field}: {struct.tag}" if struct.tag_field else struct.cls.__name__.lower()
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
+    """The mappings in a type, and where they are: of its own, in a list, or by name."""
+    match described:
+        case types.StructType():
+            yield "", described
+        case types.Metadata():
+            yield from _structs(described.type)
+        case types.UnionType():
+            for one in described.types:
+                yield from _structs(one)
+        case types.VarTupleType() | types.ListType():
+            yield from (("[]", struct) for _, struct in _structs(described.item_type))
+        case types.DictType():
+            yield from ((".NAME", struct) for _, struct in _structs(described.value_type))
+
+
+def _values(described: types.Type) -> str:
+    """Type and bounds in words."""
+    match described:
+        case types.Metadata():
+            return _values(described.type)
+        case types.BoolType():
+            return "true | false"
+        case types.IntType():
+            return f"whole number{_bounds(described)}"
+        case types.FloatType():
+            return f"number{_bounds(described)}"
+        case types.StrType():
+            return "text"
+        case types.NoneType():
+            return "null"
+        case types.LiteralType():
+            return " | ".join(map(str, described.values))
+        case types.UnionType():
+            kinds = [_values(one) for one in described.types if not isinstance(one, types.NoneType)]
+            nothing = ["null"] if len(kinds) < len(described.types) else []
+            return " | ".join(dict.fromkeys([*kinds, *nothing]))
+        case types.VarTupleType() | types.ListType():
+            return f"[{_values(described.item_type)}, ...]"
+        case types.TupleType():
+            return f"[{', '.join(map(_values, described.item_types))}]"
+        case types.DictType():
+            return f"{{NAME: {_values(described.value_type)}}}"
+    return "section"
+
+
+def _bounds(of: types.IntType | types.FloatType) -> str:
+    low, high = of.ge if of.gt is None else of.gt, of.le if of.lt is None else of.lt
+    above = of.gt is not None or low == SMALLEST
+    if low is not None and (low == SMALLEST or low <= -LARGEST):
+        low = 0 if above else None
+    if high is not None and high >= UNBOUNDED:
+        high = None
+    least, most = (f"{value:.12g}" for value in (low or 0, high or 0))
+    words = []
+    if low is not None and high is not None and not above and of.lt is None:
+        words = [f" {least} to {most}"]
+    else:
+        words += [f" above {least}" if above else f" from {least}"] if low is not None else []
+        words += [f" below {most}" if of.lt is not None else f" up to {most}"] if high is not None else []
+    return ",".join(words) + (f", multiple of {of.multiple_of}" if of.multiple_of else "")
+
+
+def _default(field: types.Field) -> str:
+    if field.required:
+        return REQUIRED
+    value: Any = field.default
+    if value is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    if value in (msgspec.NODEFAULT, msgspec.UNSET) or isinstance(value, msgspec.Struct):
+        return ""
+    return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
+
+
+@cache
+def _docs(cls: type) -> dict[str, str]:
+    """Docstrings of a struct's attributes, inherited ones included."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not issubclass(base, msgspec.Struct) or base is msgspec.Struct:
+            continue
+        (defined,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(defined, ast.ClassDef)
+        for before, after in zip(defined.body, defined.body[1:], strict=False):
+            match before, after:
+                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc)))):
+                    found[name] = _text(doc)
+    return found
+
+
+def _text(doc: str) -> str:
+    """A docstring as one line, with Markdown's code marks."""
+    return " ".join(doc.replace("``", "`").split())

@@ -1,0 +1,124 @@
+"""``onrig settings [PATH ...]``: what a configuration may say: each setting with values, default and meaning.
+
+Without PATH the sections are listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from onrig.runtime.config.problem import hint
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
+from onrig.tools.load import SECTIONS
+from onrig.tools.terminal import VerbParser, complain
+
+_INDENT: Final = "    "
+_HEAD: Final = """# Settings
+
+Every setting of a run's configuration, as `onrig settings --markdown` prints them; `onrig settings limits` shows one
+section in a terminal. [configs/README.md](../configs/README.md) explains how they work together, `onrig check RUN
+--explain` the values of a run. Quantities are in SI units. What has no default may be left out unless it is *required*.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Build the verb's argument parser."""
+    p = VerbParser(prog="onrig settings", description=__doc__)
+    p.add_argument("paths", nargs="*", metavar="PATH", help="a section or setting, such as limits or learner.sac.lr")
+    p.add_argument("--markdown", action="store_true", help="print the page docs/settings.md")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Print settings; returns the exit code."""
+    args = parser().parse_args(arguments)
+    sections = sections_of_run(SECTIONS)
+    if args.markdown:
+        print(page(sections), end="")
+        return ExitCode.OK
+    if not args.paths:
+        print("\n".join(overview(sections)))
+        return ExitCode.OK
+    for path in args.paths:
+        found = below(sections, path)
+        if not found:
+            known = [s.path for s in sections] + [
+                f"{s.path}.{f.name}".removeprefix(".") for s in sections for f in s.fields
+            ]
+            return complain(
+                "settings", f"there is no setting '{path}'{hint(path, known)}; `onrig settings` lists the sections"
+            )
+        print("\n".join(line for section in found for line in text(section, shutil.get_terminal_size().columns)))
+    return ExitCode.OK
+
+
+def below(sections: Sequence[Section], path: str) -> list[Section]:
+    """The sections at and below a path; of a single setting the section with nothing else in it."""
+    given = path.split(".")
+    agreeing = [(section, len(section.names) - len(given)) for section in sections if _agree(section.names, given)]
+    if found := [section for section, further in agreeing if further >= 0]:
+        return found
+    around = [
+        section._replace(fields=tuple(field for field in section.fields if field.name == given[-1]))
+        for section, further in agreeing
+        if further == -1
+    ]
+    return [section for section in around if section.fields or section.variant.startswith(f"{given[-1]}: ")]
+
+
+def _agree(names: Sequence[str], given: Sequence[str]) -> bool:
+    """Whether the path of a section and a given one agree as far as both go; list marks may be left out."""
+    pairs = zip(names, given, strict=False)
+    return all(there in ("NAME", one) or one in there.replace("[]", "").split(" | ") for there, one in pairs)
+
+
+def overview(sections: Sequence[Section]) -> Iterator[str]:
+    """One line for each section."""
+    titles = [_title(section) or "(top level)" for section in sections]
+    width = max(map(len, titles))
+    for title, section in zip(titles, sections, strict=True):
+        yield f"{title.ljust(width)}  {_plain(first_sentence(section.meaning)).removesuffix('.')}".rstrip()
+
+
+def text(section: Section, columns: int) -> Iterator[str]:
+    """A section for a terminal."""
+    yield _title(section) or "(top level)"
+    yield from textwrap.wrap(_plain(section.meaning), columns, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    for field in section.fields:
+        default = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
+        yield f"  {field.name}: {field.values}{', ' if default else ''}{default}"
+        yield from textwrap.wrap(_plain(field.meaning), columns, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    yield ""
+
+
+def page(sections: Sequence[Section]) -> str:
+    """All sections as Markdown."""
+    parts = [_HEAD]
+    for section in sections:
+        depth = "##" if section.path.count(".") == 0 and not section.variant else "###"
+        parts.append(f"{depth} {f'`{_title(section)}`' if _title(section) else 'Top level'}\n")
+        if section.meaning:
+            parts.append(f"{section.meaning}\n")
+        if section.fields:
+            rows = [_row(field) for field in section.fields]
+            parts.append("\n".join(["| setting | values | default | meaning |", "|---|---|---|---|", *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _row(field: Field) -> str:
+    default = f"*{REQUIRED}*" if field.default == REQUIRED else f"`{field.default}`" if field.default else ""
+    cells = (f"`{field.name}`", field.values, default, field.meaning)
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _title(section: Section) -> str:
+    return f"{section.path} ({section.variant})" if section.variant else section.path
+
+
+def _plain(meaning: str) -> str:
+    return meaning.replace("`", "")
