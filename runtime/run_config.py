@@ -80,7 +80,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Reward, start and length of episodes, or the name of a file in ``tasks/``."""
     device: Device
     rate_hz: Quantity
-    """0.1 to 10 000; checked in ``onrig.runtime.run_checks``, after the rest."""
+    """Of sampling, 0.1 to 10 000 (checked in ``onrig.runtime.run_checks``, after the rest)."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     """Training episodes of the run."""
     learner: Section = {}

@@ -84,7 +84,7 @@ def _of_section(described: types.Type) -> str:
 
 def first_sentence(text: str) -> str:
     """Up to the first full stop that ends a sentence."""
-    return re.split(r"(?<=\.)(?= [A-Z]|$)", text)[0]
+    return re.split(r"(?<=\.)(?<!App\.)(?= [A-Z]|$)", text)[0]
 
 
 def _below(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:

@@ -28,6 +28,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     timeout_s: Positive = 10.0
     """Time-out of one attempt, in device time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
+    """Before the reset gives up."""
     rest_s: NotNegative = 1.0
     """Safe output between two attempts."""
     effort: _Share = 1.0
@@ -43,9 +44,13 @@ class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag
     """
 
     actuator: str
+    """Name of the one that brakes."""
     velocity: str
+    """Name of the observation that it opposes."""
     full_at: Positive
+    """Velocity from which it brakes with full effort."""
     push_s: NotNegative = 0.2
+    """Length of the push before a further attempt."""
 
 
 class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_field="kind", kw_only=True):
@@ -56,10 +61,13 @@ class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_fie
     """
 
     position: str
+    """Name of the observation of the body's position."""
     velocity: str
+    """Name of that of its velocity."""
     coils: dict[str, Quantity]
     """Coil position (m) by actuator name."""
     via: Quantity | None = None
+    """Position on the way (m); null: straight to the start."""
     speed: Positive = 0.1
     """Highest desired speed (m/s)."""
     stiffness: Positive = 6.0

@@ -20,8 +20,11 @@ class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", 
     """Brake: actuator = -sign(gain) |limit| sat(observation / full_at), full effort from ``full_at`` on."""
 
     actuator: str
+    """Name of the one that brakes."""
     observation: str
+    """Name of the velocity that it opposes."""
     full_at: Positive
+    """Velocity from which it brakes with full effort."""
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
@@ -30,7 +33,9 @@ class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", 
     """
 
     position: str
+    """Name of the observation of the position."""
     velocity: str
+    """Name of that of the velocity."""
     magnets: dict[str, Quantity]
     """Magnet position (m) by actuator."""
     slow: Quantity = 0.05

@@ -47,9 +47,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     jerk_per_s2: dict[str, Quantity] = {}
     """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
+    """By observation; outside of one the fallback acts."""
     predicted: Predicted | None = None
     """Plants for which every command must lead to states where the fallback can keep the velocity's envelope."""
     fallback: Fallback = SafeOutput()
+    """What acts where a rule does not let the policy."""
     unguarded: bool | msgspec.UnsetType = msgspec.UNSET
     """Accept a rig on a port without an envelope, guarded only by its device's own limits."""
     fallback_dwell_s: Quantity = 0.1

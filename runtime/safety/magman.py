@@ -70,6 +70,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
     """Largest dead band of the coils (A^2): squared currents up to it may not pull, larger ones by the excess."""
     spread: Quantity = 0.3
+    """Largest deviation of each parameter from its nominal value, as a share of it."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}

@@ -58,6 +58,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
     """Largest dead band of the actuator (V): voltages up to it may do nothing, larger ones act by the excess."""
     spread: Quantity = 0.3
+    """Largest deviation of each parameter from its nominal value, as a share of it."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
     sensor_error: dict[str, NotNegative] = {}

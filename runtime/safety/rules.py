@@ -122,8 +122,11 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Range of an observation: outside [low, high] the fallback acts, until it is back within ``release`` of it."""
 
     low: Quantity
+    """Lower bound."""
     high: Quantity
+    """Upper bound."""
     release: Quantity = 0.8
+    """Share of the range, about its middle, in which the fallback may end."""
 
 
 class _Bound(NamedTuple):

@@ -25,18 +25,24 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Probability of each fault per wire frame in one direction."""
 
     drop: _Probability = 0.0
+    """The frame is lost."""
     corrupt: _Probability = 0.0
     """One byte of the frame is altered."""
     delay: _Probability = 0.0
+    """It arrives ``delay_us`` later."""
     duplicate: _Probability = 0.0
+    """It arrives twice."""
 
 
 class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One fault at a known moment: from state frame ``frame`` on, for ``frames`` frames."""
 
     kind: Kind
+    """What happens."""
     frame: _Count
+    """Number of the first state frame."""
     frames: _Count = 1
+    """How many."""
     direction: Direction | Literal["both"] = "both"
     """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.  While
     it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that stick
@@ -45,7 +51,7 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fault plan, in YAML ``device.twin.faults``."""
+    """Faults of the twin and its line, at random or at known moments."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Of the random faults."""
@@ -54,6 +60,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall: _Probability = 0.0
     """Per state frame: the line holds everything for ``stall_frames``, then delivers it in one burst."""
     stall_frames: _Count = 5
+    """Length of a stall."""
     reboot: _Probability = 0.0
     """Per state frame: the device reboots with a new boot id, disarmed and unconfigured."""
     rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | msgspec.UnsetType = msgspec.UNSET
