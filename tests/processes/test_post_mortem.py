@@ -39,8 +39,8 @@ def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_recor
             replay.kill()
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftovers() == []
-    [folder] = post_mortems(run.folder)
-    assert folder.name == "001-loop_killed"
+    # A starved machine may have let the lease run out before, which leaves a post-mortem of its own.
+    [folder] = [found for found in post_mortems(run.folder) if found.name.endswith("-loop_killed")]
     with (folder / "records.csv").open(newline="") as file:
         recorded = [int(row["tick"]) for row in csv.DictReader(file)]
     # The loop may have made another tick before it was killed; the last one's record has no frame to complete it.
