@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.runtime.files import replace_file
 from onrig.tools.bench.timing import clock_cost_us, quantiles_us
@@ -31,6 +32,11 @@ class Row(msgspec.Struct, frozen=True):
     p99: float
     p999: float
     max: float
+
+
+def percentiles(case: str, subject: str, unit: str, values: Sequence[float] | NDArray[np.float64]) -> Row:
+    """Row of these values."""
+    return Row(case, subject, unit, *np.quantile(values, [0.5, 0.99, 0.999, 1.0]).round(3).tolist())
 
 
 class Check(msgspec.Struct, frozen=True):

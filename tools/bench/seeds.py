@@ -23,7 +23,7 @@ from onrig.learner.trials.measures import mean_bounds
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows as read_episodes
-from onrig.tools.bench.report import Report, Row, aligned, conclude, describe_machine, missing_folder, parser_of
+from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, missing_folder, parser_of, percentiles
 from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
 from onrig.tools.load import load_for_rig
@@ -97,8 +97,7 @@ def main(arguments: list[str]) -> int:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         _run_all(words, todo, args.out, args.at_once)
         rows = [row for row in rows_of(words, args.out) if row.seed < args.seeds]
-        quantiles = np.quantile([row.final for row in rows], [0.5, 0.99, 0.999, 1.0]).round(4).tolist()
-        finals = Row(f"{shlex.join(words)}, final", "onrig", "normalised", *quantiles)
+        finals = percentiles(f"{shlex.join(words)}, final", "onrig", "normalised", [row.final for row in rows])
         conclude(Report(describe_machine(), 0.0, [finals], []), [told(rows)], args.json)
     except _Failed as error:
         return complain(_VERB, str(error), error.code)

@@ -13,7 +13,7 @@ import numpy as np
 from onrig.learner.networks import NETWORK_SIZES, Layer, critic_layout, mlp_layout, padded
 from onrig.learner.settings import LearnerSettings
 from onrig.tools.bench.replay.cases import Shape
-from onrig.tools.bench.report import Check, Row, at_least
+from onrig.tools.bench.report import Check, Row, at_least, percentiles
 
 ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"
@@ -254,7 +254,7 @@ def work_of_call(case: LearnerCase, updates: int) -> float:
 
 def row(case: LearnerCase, subject: str, rates: Throughput) -> Row:
     """Return the report's row."""
-    return Row(case.title, subject, case.unit, *(round(q, 3) for q in _quantiles(rates)))
+    return percentiles(case.title, subject, case.unit, rates.all)
 
 
 def times_faster(rates: Rates, case: LearnerCase) -> float | None:
@@ -299,14 +299,9 @@ def share_rows(rates: Rates) -> list[Row]:
     for case, subject in rates:
         if subject == ONRIG and case.work is Work.UPDATE:
             giga_flop = mega_flop(case, padding=True) / 1e3
-            quantiles = [round(q * giga_flop, 3) for q in _quantiles(rates[case, ONRIG])]
-            rows.append(Row(f"{case.title}, its products", ONRIG, "gflop_per_s", *quantiles))
+            done = np.array(rates[case, ONRIG].all) * giga_flop
+            rows.append(percentiles(f"{case.title}, its products", ONRIG, "gflop_per_s", done))
     return rows
-
-
-def _quantiles(rates: Throughput) -> list[float]:
-    quantiles: list[float] = np.quantile(rates.all, [0.5, 0.99, 0.999, 1.0]).tolist()
-    return quantiles
 
 
 def speed_checks(rates: Rates) -> list[Check]:

@@ -31,6 +31,7 @@ from onrig.tools.bench.report import (
     installed_version,
     missing_folder,
     parser_of,
+    percentiles,
 )
 from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
@@ -152,8 +153,7 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
         for subject, trials in found.items():
             finals = [trial.final for trial in trials if trial is not None]
             if finals:
-                quantiles = np.quantile(finals, [0.5, 0.99, 0.999, 1.0]).tolist()
-                rows.append(Row(f"{case.name}, final return", subject, "return", *(round(q, 3) for q in quantiles)))
+                rows.append(percentiles(f"{case.name}, final return", subject, "return", finals))
         if not pairs:
             continue
         a, b = np.array([p.final for p, _ in pairs]), np.array([p.final for _, p in pairs])

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from onrig.tools.bench.learner.cases import (
     ONRIG,
@@ -25,7 +24,7 @@ from onrig.tools.bench.learner.cases import (
     throughput,
 )
 from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
-from onrig.tools.bench.report import Check, Row, aligned, at_most, number
+from onrig.tools.bench.report import Check, Row, aligned, at_most, number, percentiles
 from onrig.tools.bench.timing import Timings
 from onrig.tools.progress import Progress
 
@@ -178,9 +177,8 @@ def strategy_rows(measured: dict[Ride, Minutes], plan: RidePlan) -> list[Row]:
     """Return the rows of the report."""
     rows = []
     for ride, m in measured.items():
-        quantiles = np.quantile(m.rounds, [0.5, 0.99, 0.999, 1.0]).tolist()
         name = f"{ride.strategy}, {plan.trials} trials x {plan.of_episodes} episodes"
-        rows.append(Row(name, ONRIG, "minutes", *(round(q, 3) for q in quantiles)))
+        rows.append(percentiles(name, ONRIG, "minutes", m.rounds))
         rows.append(Row(f"{name}, quietest episodes", ONRIG, "minutes", *[round(m.least, 3)] * 4))
         rows.append(Row(f"{name}, processor time", ONRIG, "minutes", *[round(m.busy, 3)] * 4))
     return rows
