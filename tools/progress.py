@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from onrig.tools.terminal import drawing_stream
@@ -100,3 +101,19 @@ def progress_for(total: float) -> Progress:
         except ImportError:
             pass
     return PlainProgress(total)
+
+
+@contextlib.contextmanager
+def progress_of(what: str, total: float) -> Iterator[Callable[[float], None]]:
+    """Progress of one thing: a context whose function is told how much of ``total`` is done."""
+    so_far = 0.0
+    with contextlib.closing(progress_for(total)) as progress:
+
+        def at(done: float) -> None:
+            nonlocal so_far
+            progress.done(done - so_far)
+            progress.doing(what)
+            so_far = done
+
+        at(0.0)
+        yield at

@@ -8,9 +8,6 @@ exceeded.
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +16,11 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
 from onrig.tools.load import explain, load
+from onrig.tools.progress import progress_of
 from onrig.tools.terminal import VerbParser, complain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_LINE_EVERY_S = 10.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--seed", type=int, default=0, help="seed of plants, errors, delays and policies")
     p.add_argument("--picture", type=Path, metavar="PNG", help="only draw the safe sets")
-    p.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value")
+    p.add_overrides()
     return p
 
 
@@ -79,7 +75,8 @@ def main(arguments: list[str]) -> int:
             if not episodes:
                 continue
             try:
-                campaign = run(config, episodes, args.seed, _progress(name, episodes))
+                with progress_of(f"{name}, {where}", episodes) as told:
+                    campaign = run(config, episodes, args.seed, told)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
             broken = sum(t.breaches for t in campaign.values())
@@ -88,21 +85,6 @@ def main(arguments: list[str]) -> int:
             print(table(campaign), flush=True)
             breaches += broken
     return ExitCode.SAFETY if breaches else ExitCode.OK
-
-
-def _progress(name: str, episodes: int) -> Callable[[int], None]:
-    """Progress line on stderr every few seconds."""
-    started_s = shown_s = time.monotonic()
-
-    def show(done: int) -> None:
-        nonlocal shown_s
-        now = time.monotonic()
-        if now - shown_s >= _LINE_EVERY_S and done < episodes:
-            shown_s = now
-            left_s = (now - started_s) * (episodes - done) / done
-            print(f"{name}: {done} of {episodes} episodes, {left_s:.0f} s to go", file=sys.stderr, flush=True)
-
-    return show
 
 
 def draw_safe_set(configs: list[RunConfig], path: Path) -> None:

@@ -19,9 +19,11 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
+from onrig.tools.progress import progress_of
 from onrig.tools.terminal import VerbParser, complain
 
 if TYPE_CHECKING:
+    from onrig.hw.session import DeviceSession
     from onrig.runtime.record import Step
     from onrig.sim.plants import Plant
     from onrig.sim.plants.excitation import Excitation
@@ -33,7 +35,6 @@ _GENTLE: Final = 2
 """Number of gentle excitations, after which the signs are checked."""
 _MOST_STEPS: Final = 20_000
 """Of a run, from its beginning, where exploration is strongest."""
-_LINE_EVERY_S: Final = 5.0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -142,10 +143,10 @@ def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
 def _of_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> int:
     from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
-    from onrig.tools.identification.driving import DeviceFault, drive
+    from onrig.tools.identification.driving import DeviceFault
 
     def experiment(parts: Sequence[Excitation]) -> list[Step]:
-        return drive(config, lockstep_session(config), parts, seed, _progress(parts))
+        return _driven(config, lockstep_session(config), parts, seed)
 
     try:
         return _excited(config, plant, effort, experiment, out, f"its twin, seed {seed}")
@@ -159,7 +160,7 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
     from onrig.hw.session import DeviceSession, RequestRefused
     from onrig.hw.transport import LinkError, open_port
     from onrig.runtime.control.connection import LimitsTooWide, apply_limits, check_pace
-    from onrig.tools.identification.driving import DeviceFault, drive, ranges_of
+    from onrig.tools.identification.driving import DeviceFault, ranges_of
 
     port = config.device.port
     assert port is not None
@@ -179,7 +180,7 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
             seed = 0 if hello.capabilities & Capability.RESET else None
 
             def experiment(parts: Sequence[Excitation]) -> list[Step]:
-                return drive(config, session, parts, seed, _progress(parts))
+                return _driven(config, session, parts, seed)
 
             return _excited(config, plant, effort, experiment, out, f"device on {port.path}")
         finally:
@@ -269,17 +270,11 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     return ExitCode.OK
 
 
-def _progress(parts: Sequence[Excitation]) -> Callable[[float], None]:
-    """Progress line on stderr every few seconds."""
-    duration_s, shown_s = sum(e.duration_s for e in parts), time.monotonic()
+def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None) -> list[Step]:
+    from onrig.tools.identification.driving import drive
 
-    def show(passed_s: float) -> None:
-        nonlocal shown_s
-        if time.monotonic() - shown_s >= _LINE_EVERY_S:
-            shown_s = time.monotonic()
-            print(f"excited for {passed_s:.0f} of {duration_s:.0f} s", file=sys.stderr, flush=True)
-
-    return show
+    with progress_of("exciting the rig", sum(e.duration_s for e in parts)) as told:
+        return drive(config, session, parts, seed, told)
 
 
 def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
