@@ -107,7 +107,7 @@ class VerbParser(argparse.ArgumentParser):
 
 def picture_problem(option: str, path: Path | None) -> str | None:
     """Why a picture cannot be drawn into this file: its suffix; None if it can."""
-    if path is None or path.suffix in PICTURES:
+    if path is None or path.suffix.lower() in PICTURES:
         return None
     return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
 

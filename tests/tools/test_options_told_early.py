@@ -1,0 +1,28 @@
+"""Options that would spoil the end of something long are refused at its beginning."""
+
+from __future__ import annotations
+
+import pytest
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["soak", "pendulum", "--plot", "x.foo"], "--plot: expected a file that ends in .png, .svg, .pdf, got 'x.foo'"),
+        (["bench", "loop", "--plot", "x.foo"], "--plot: expected a file that ends in .png"),
+        (["bench", "faults", "--json", "nowhere/x.json"], "--json: there is no folder 'nowhere'"),
+        (["bench", "faults", "--markdown", "nowhere/x.md"], "--markdown: there is no folder 'nowhere'"),
+        (["bench", "faults", "--keep", "tests"], "--keep: 'tests' is not empty"),
+        (["identify", "pendulum", "--seed", "-1"], "--seed: expected 0 or more"),
+    ],
+)
+def test_it_is_refused_in_one_line(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(__file__.rpartition("/tests/")[0])
+    assert main(arguments) == ExitCode.CONFIGURATION
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
