@@ -45,6 +45,9 @@ class Scores(NamedTuple):
     replayed: NDArray[np.float64] | None = None
     """(S, k) what ``onrig.learner.trials.step_run.REPLAYED`` names, since the scores before, NaN without any; None for
     whole episodes."""
+    shield: NDArray[np.float64] | None = None
+    """(S, 2) counts that ``onrig.learner.trials.step_run.SHIELD`` names, since the scores before; None for whole
+    episodes, which have no shield."""
 
 
 class Trials:

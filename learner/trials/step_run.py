@@ -35,6 +35,10 @@ REPLAYED: Final = (
 """Measures between evaluations: of the minibatches mean |TD error|, mean target (units of the scaled reward) and
 KLPER's score; then KLPER's score of batches of stored experiences by their origin, and ``DEPARTURE``."""
 
+SHIELD: Final = ("interventions", "trips")
+"""Of the training steps between evaluations, those in which a shield changed the action, and entries into its
+fallback."""
+
 
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Noise-free episodes in environments of their own."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.trials.engine import Scores
 from onrig.learner.trials.memories import Policy
-from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
+from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import Bools, Stepped, Values, World, episode_returns
 from onrig.learner.trials.worlds.making import make_world
 from onrig.runtime.random_streams import Role
@@ -52,10 +52,7 @@ class WorldTrials(ABC):
         self._return = np.zeros((S, self._actors))
         self._closed = np.zeros((2, S))
         self._diverged = np.zeros(S, np.bool_)
-        self.interventions: NDArray[np.int64] = np.zeros(S, np.int64)
-        """(S,): training steps in which a shield changed the action."""
-        self.trips: NDArray[np.int64] = np.zeros(S, np.int64)
-        """(S,): entries into its fallback."""
+        self._shield = np.zeros((S, len(SHIELD)))
 
     @abstractmethod
     def _policy(self, actors: tuple[int, int]) -> Policy:
@@ -85,11 +82,11 @@ class WorldTrials(ABC):
         train = self.train(self._run.evaluation.every)
         evaluation = self.evaluate()
         train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
-        return Scores(train, evaluation, None, self._replayed())
+        return Scores(train, evaluation, None, self._replayed(), self._shield.copy())
 
     def train(self, steps: int) -> NDArray[np.float64]:
         """Train for that many environment steps; returns the mean return (S,) of the episodes that closed in them."""
-        self._closed[:] = 0.0
+        self._closed[:], self._shield[:] = 0.0, 0
         for _ in range(0, steps, self._actors):
             self._step()
         total, count = self._closed
@@ -111,8 +108,7 @@ class WorldTrials(ABC):
         self.steps += self._actors
         stepped = self._move(self._observation)
         self._return += stepped.reward
-        self.interventions += stepped.intervened.sum(axis=1)
-        self.trips += stepped.tripped.sum(axis=1)
+        self._shield += np.stack((stepped.intervened.sum(axis=1), stepped.tripped.sum(axis=1)), axis=1)
         self._observation = stepped.observation
         ended = stepped.terminated | stepped.truncated
         if ended.any():

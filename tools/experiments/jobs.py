@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.step_run import REPLAYED, StepRun
+from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.store import AnyCell, Cell, Trial
@@ -43,6 +43,10 @@ class Scores(Protocol):
     @property
     def replayed(self) -> NDArray[np.float64] | None:
         """(S, k)"""
+
+    @property
+    def shield(self) -> NDArray[np.float64] | None:
+        """(S, 2)"""
 
 
 class Trials(Protocol):
@@ -91,6 +95,7 @@ class Kept(msgspec.Struct, frozen=True):
     evaluation: bytes
     batch_noise: bytes | None
     replayed: bytes | None = None
+    shield: bytes | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -150,6 +155,7 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
     noise: NDArray[np.float64] | None = None
     noisy_episodes = 0
     replayed: list[NDArray[np.float64]] = []
+    shield: list[NDArray[np.float64]] = []
     for episode in range(E):
         scores = advance()
         train[:, episode] = scores.train
@@ -159,9 +165,12 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
             noisy_episodes += 1
         if scores.replayed is not None:
             replayed.append(scores.replayed)
+        if scores.shield is not None:
+            shield.append(scores.shield)
         on_episode(episode + 1)
     mean = None if noise is None else noise / noisy_episodes
     curves = np.stack(replayed, axis=2) if replayed else None
+    counts = np.stack(shield, axis=2) if shield else None
     return Finished(
         tuple(
             Kept(
@@ -169,6 +178,7 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
                 evaluation[s].tobytes(),
                 None if mean is None else mean[s].tobytes(),
                 None if curves is None else curves[s].tobytes(),
+                None if counts is None else counts[s].tobytes(),
             )
             for s in range(S)
         )
@@ -183,6 +193,7 @@ def trials_of(finished: Finished) -> list[Trial]:
             np.frombuffer(kept.evaluation),
             None if kept.batch_noise is None else np.frombuffer(kept.batch_noise),
             None if kept.replayed is None else np.frombuffer(kept.replayed).reshape(len(REPLAYED), -1),
+            None if kept.shield is None else np.frombuffer(kept.shield).reshape(len(SHIELD), -1),
         )
         for kept in finished.trials
     ]

@@ -89,10 +89,12 @@ class Trial(NamedTuple):
     closed since the evaluation before, NaN without any."""
     evaluation: NDArray[np.float64]
     """(E,) the same of the noise-free episode after it; in a world the mean return of the evaluation."""
-    batch_noise: NDArray[np.float64] | None
+    batch_noise: NDArray[np.float64] | None = None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None
     """(k, E) what ``REPLAYED`` names, before each evaluation; in a world alone."""
+    shield: NDArray[np.float64] | None = None
+    """(k, E) what ``SHIELD`` names, before each evaluation; in a world alone."""
 
 
 class CellTrials(NamedTuple):
@@ -107,6 +109,8 @@ class CellTrials(NamedTuple):
     batch_noise: NDArray[np.float64] | None
     """(T, n_obs + n_act); None where there is no noise."""
     replayed: NDArray[np.float64] | None
+    """(T, k, E); None where it is not known of all trials."""
+    shield: NDArray[np.float64] | None
     """(T, k, E); None where it is not known of all trials."""
 
 
@@ -141,15 +145,19 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
     """Read the finished trials of a cell; T is 0 where there are none yet."""
     found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
     whole = {seed: trial for seed, trial in found.items() if trial is not None}
-    noises = [trial.batch_noise for trial in whole.values() if trial.batch_noise is not None]
-    replayed = [trial.replayed for trial in whole.values() if trial.replayed is not None]
     shape = (len(whole), cell.points)
+
+    def of_all(name: str) -> NDArray[np.float64] | None:
+        known = [values for trial in whole.values() if (values := getattr(trial, name)) is not None]
+        return np.array(known) if known and len(known) == len(whole) else None
+
     return CellTrials(
         np.array(list(whole), dtype=np.int64),
         np.array([trial.train for trial in whole.values()], dtype=np.float64).reshape(shape),
         np.array([trial.evaluation for trial in whole.values()], dtype=np.float64).reshape(shape),
-        np.array(noises) if noises and len(noises) == len(whole) else None,
-        np.array(replayed) if replayed and len(replayed) == len(whole) else None,
+        of_all("batch_noise"),
+        of_all("replayed"),
+        of_all("shield"),
     )
 
 
@@ -157,13 +165,13 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     """Read one trial; None if there is no complete one."""
     try:
         with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            more = {name: arrays[name] for name in ("batch_noise", "replayed") if name in arrays.files}
+            more = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
             if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # of a version with fewer measures
                 unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)
                 more["replayed"] = np.concatenate((more["replayed"], unknown))
-            trial = Trial(arrays["train"], arrays["evaluation"], more.get("batch_noise"), more.get("replayed"))
+            trial = Trial(arrays["train"], arrays["evaluation"], **more)
         shape = (cell.points,)
-        columns = (trial.train, trial.evaluation, *(() if trial.replayed is None else trial.replayed))
+        columns = (trial.train, trial.evaluation, *more.get("replayed", ()), *more.get("shield", ()))
     except Exception:  # missing, cut short, or not what was written; zipfile and numpy raise a dozen kinds
         return None
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None

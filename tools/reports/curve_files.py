@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.step_run import REPLAYED
+from onrig.learner.trials.step_run import REPLAYED, SHIELD
 from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_whole
 
 CURVES: Final = "curves"
@@ -19,7 +19,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
 
     A row is an episode, in a world an evaluation after that many steps; columns are the evaluations of the trials by
     their seeds, then their training: mean raw rewards per step, in a world mean returns; there follow the measures
-    of replay (``REPLAYED``) before each evaluation.
+    of replay (``REPLAYED``) and the shield's counts (``SHIELD``) before each evaluation.
     """
     (folder / CURVES).mkdir(exist_ok=True)
     for cell in cells:
@@ -28,12 +28,13 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
             continue
         in_world = isinstance(cell, WorldCell)
         every = cell.config.evaluation.every if isinstance(cell, WorldCell) else 1
-        columns = [trials.evaluation, trials.train]
-        if trials.replayed is not None:
-            columns.extend(trials.replayed.swapaxes(0, 1))
-        kinds = ("evaluation", "training", *REPLAYED)[: len(columns)]
-        names = [f"{kind} {seed}" for kind in kinds for seed in trials.seeds]
-        lines = [",".join(("step" if in_world else "episode", *names))]
+        columns, kinds = [trials.evaluation, trials.train], ["evaluation", "training"]
+        for names, measured in ((REPLAYED, trials.replayed), (SHIELD, trials.shield)):
+            if measured is not None:
+                columns.extend(measured.swapaxes(0, 1))
+                kinds.extend(names)
+        heads = (f"{kind} {seed}" for kind in kinds for seed in trials.seeds)
+        lines = [",".join(("step" if in_world else "episode", *heads))]
         for at, row in enumerate(np.concatenate(columns).T.tolist(), 1):
             lines.append(",".join((str(every * at), *("" if value != value else repr(value) for value in row))))
         write_whole(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())

@@ -29,6 +29,8 @@ class WorldResult(NamedTuple):
     """Trials, those that are not finite included."""
     replayed: Values | None
     """(T, k, P) what ``REPLAYED`` names."""
+    shield: Values | None
+    """(T, k, P) what ``SHIELD`` names."""
 
     @property
     def area(self) -> Values:
@@ -69,9 +71,9 @@ def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
         trials = read_trials(folder, cell)
         finite = np.isfinite(trials.evaluation).all(axis=1)
         if len(trials.seeds):
-            replayed = None if trials.replayed is None else trials.replayed[finite]
+            replayed, shield = (None if of is None else of[finite] for of in (trials.replayed, trials.shield))
             found.append(
-                WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds), replayed)
+                WorldResult(cell, trials.seeds[finite], trials.evaluation[finite], len(trials.seeds), replayed, shield)
             )
     return found
 

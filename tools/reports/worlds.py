@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET
 
 from onrig.learner.trials.measures import final_mean, interquartile_mean, mean_bounds, paired, paired_difference
-from onrig.learner.trials.step_run import ORIGINS, READINGS
+from onrig.learner.trials.step_run import ORIGINS, READINGS, SHIELD
 from onrig.runtime.replay.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
@@ -32,6 +32,10 @@ _SCORES: Final = (
     "the random experiences of the start, from those of the first half of the learning, and from those just made; "
     "KLPER replays the smallest. Last column: share of these evaluations in which the random ones score below the "
     "present ones. 95 % bootstrap bounds."
+)
+_SHIELDED: Final = (
+    "Per 1000 steps of training: those in which the shield changed the action, and entries into its fallback; over the "
+    "whole trial, and in the last tenth of it. 95 % bootstrap bounds."
 )
 _OF_STRATEGY: Final = [
     ["strategy"],
@@ -73,6 +77,9 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         sheets.insert(-1, sizes)
     if has_scores:
         sheets.insert(-1, origins_sheet(usable))
+    shielded = shield_sheet(usable)
+    if shielded.rows:
+        sheets.insert(-1, shielded)
     worlds = by_world(usable)
     found = [scored_world(world, in_words(r, worlds[world]), r) for world in worlds for r in worlds[world]]
     if scored := [one for one in found if one is not None]:
@@ -136,6 +143,24 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
     return without_empty(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (note,))
     )
+
+
+def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
+    """How often the shield acted, in the worlds that have one."""
+    rows = []
+    for world, members in by_world(results).items():
+        for result in members:
+            if result.shield is None or not result.cell.config.options.get("shield"):
+                continue
+            per_1000 = result.shield * 1000.0 / result.cell.config.evaluation.every
+            shown = [
+                bounded(mean_bounds(of(counts)), 1)
+                for counts in per_1000.swapaxes(0, 1)
+                for of in (lambda counts: counts.mean(axis=1), final_mean)
+            ]
+            rows.append((world, in_words(result, members), str(len(result.seeds)), *shown))
+    heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
+    return Sheet("Shield", 2, heads, tuple(rows), (_SHIELDED,))
 
 
 def _apart(result: WorldResult) -> dict[str, str | float | int]:

@@ -22,6 +22,7 @@ class Scores(NamedTuple):
     evaluation: NDArray[np.float64]
     batch_noise: NDArray[np.float64] | None
     replayed: None = None
+    shield: None = None
 
 
 class Trials:

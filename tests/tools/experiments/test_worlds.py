@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.learner.trials.step_run import REPLAYED, StepRun
+from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
@@ -111,6 +111,8 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
             assert trial.batch_noise is None
             assert trial.replayed is not None
             assert trial.replayed.shape == (len(REPLAYED), 2)
+            assert trial.shield is not None
+            assert not trial.shield.any(), "a task of gymnasium has no shield"
             write_trial(tmp_path, cell, seed, trial)
         assert not missing_seeds(tmp_path, cell, unit.seeds)
     assert told == [1, 2, 1, 2]
@@ -129,7 +131,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert names == ["replayed-Pendulum-v1.png", "returns-Pendulum-v1.png"]
     (path,) = (tmp_path / "curves").glob(f"*{cells[0].id}.csv")
     head, *rows = csv.reader(path.read_text().splitlines())
-    kinds = ("evaluation", "training", *REPLAYED)
+    kinds = ("evaluation", "training", *REPLAYED, *SHIELD)
     assert head == ["step", *(f"{kind} {seed}" for kind in kinds for seed in range(3))]
     evaluation = read_trials(tmp_path, cells[0]).evaluation
     assert [[float(row[1 + seed]) for row in rows] for seed in range(3)] == evaluation.tolist()

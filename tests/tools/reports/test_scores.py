@@ -99,7 +99,7 @@ def test_no_scores_where_an_episode_may_end_early_or_the_world_is_another() -> N
         StepRun("gym:Pendulum-v1", 10),
         StepRun("plant:pendulum", 10, options={"end_outside": True}),
     ):
-        result = WorldResult(WorldCell("id", {"world": "w"}, run), np.arange(1), np.zeros((1, 1)), 1, None)
+        result = WorldResult(WorldCell("id", {"world": "w"}, run), np.arange(1), np.zeros((1, 1)), 1, None, None)
         assert scored_world("w", "cell", result) is None
 
 

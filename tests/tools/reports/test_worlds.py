@@ -75,6 +75,22 @@ def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureF
     assert "| Pendulum-v1 | 400 | still rising: more may be needed |" in page
 
 
+def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> None:
+    spec = SPEC.replace("gym:Pendulum-v1", "plant:pendulum").replace(
+        "set: {random", "set: {options.shield: true, random"
+    )
+    cells = list(cells_of(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
+    write_cells(tmp_path, cells)
+    returns = np.zeros(4)
+    counts = np.array([[40.0, 20.0, 20.0, 10.0], [4.0, 0.0, 0.0, 0.0]])  # of 100 steps each
+    for seed in range(2):
+        write_trial(tmp_path, cells[0], seed, Trial(returns, returns, None, None, counts))
+    assert main(["report", str(tmp_path)]) == ExitCode.OK
+    tables = (tmp_path / "tables.md").read_text()
+    (row,) = re.findall(r"\| pendulum \| .* \| 2 \| (225.0 .*) \|", tables)
+    assert [cell.split()[0] for cell in row.split(" | ")] == ["225.0", "100.0", "10.0", "0.0"]
+
+
 CURVES = ("returns", "replayed", "scores", "departure")
 
 

@@ -167,11 +167,15 @@ def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
         StepRun,
     )
     together, alone = StepTrials(run, [5, 6]), StepTrials(run, [6])
-    scores = together.advance()
-    assert scores.evaluation[1] == alone.advance().evaluation[0]
-    assert (together.trips > 0).all()
-    assert (together.interventions >= together.trips).all()
-    assert together.trips[1] == alone.trips[0]
+    scores, same = together.advance(), alone.advance()
+    assert scores.evaluation[1] == same.evaluation[0]
+    assert scores.shield is not None
+    assert same.shield is not None
+    interventions, trips = scores.shield.T
+    assert (trips > 0).all()
+    assert (interventions >= trips).all()
+    assert (interventions < 60).all()
+    assert scores.shield[1].tolist() == same.shield[0].tolist()
     unguarded = StepTrials(msgspec.structs.replace(run, options={"set": {"task.episode_s": 0.4}}), [6])
     unguarded.train(20)
     changed = together.memories.rows[1, :20, 2] != unguarded.memories.rows[0, :20, 2]
