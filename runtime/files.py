@@ -1,4 +1,4 @@
-"""Files shared between processes: atomic replacement, and the tail of a growing file."""
+"""Files shared between processes: atomic replacement, JSON objects, and the tail of a growing file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -68,6 +70,13 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def read_fields(path: Path) -> dict[str, object]:
+    """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    return {}
 
 
 _AT_ONCE_BYTES: Final = 1 << 20

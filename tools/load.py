@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from onrig.learner.on_policy_settings import OnPolicyConfig, gathering_problems
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_fields
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
@@ -270,9 +270,6 @@ def wait_for_folder(folder: Path) -> None:
 
 def _episodes_done(folder: Path) -> int | None:
     """Training episodes of a run marked complete, otherwise None."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
-        episodes = summary.get("episodes")
-        if summary.get("exit_reason") == "completed" and isinstance(episodes, int):
-            return episodes
-    return None
+    summary = read_fields(folder / "summary.json")
+    episodes = summary.get("episodes")
+    return episodes if summary.get("exit_reason") == "completed" and isinstance(episodes, int) else None

@@ -12,11 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import UNCONFIRMED
 from onrig.runtime.run_state.folder_access import FolderBusy, hold
@@ -220,9 +219,8 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     """Draw the learning curve and print the main results."""
     from onrig.tools.reports.run.charts import draw_learning_curve
 
-    try:
-        summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
-    except (OSError, msgspec.DecodeError):
+    summary = read_fields(folder / "summary.json")
+    if not summary:
         return
     picture = draw_learning_curve(folder, config)
     score = summary.get("normalized_last20")

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.files import LineTail
+from onrig.runtime.files import LineTail, read_fields
 from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, CoarseHistogram
 from onrig.runtime.replay.accounts.figures import FILE as TIMING
 from onrig.runtime.replay.accounts.figures import Counts, Timing
@@ -187,13 +187,6 @@ def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
     ]
     table = np.array(rows, np.float64).reshape(-1, len(COLUMNS))
     return {name: table[:, i] for i, name in enumerate(COLUMNS)}
-
-
-def read_fields(path: Path) -> dict[str, object]:
-    """Read a JSON object; empty if missing or invalid."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-    return {}
 
 
 def number(value: object, default: float = 0.0) -> float:

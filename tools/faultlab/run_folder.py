@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import read_fields
 from onrig.runtime.record import Flag
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
 from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, manifest_numbers, read_manifest
@@ -196,7 +197,7 @@ def left_by(folder: Path, config: RunConfig) -> Left:
         rows_problem = str(error)
     names = [path.name for path in folder.rglob("*") if path.name.endswith((".tmp", ".part"))]
     return Left(
-        summary_of(folder),
+        read_fields(folder / "summary.json"),
         rows,
         rows_problem,
         frozenset(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()),
@@ -204,13 +205,6 @@ def left_by(folder: Path, config: RunConfig) -> Left:
         checkpoint_counts(config, folder),
         names,
     )
-
-
-def summary_of(folder: Path) -> Fields:
-    """``summary.json``; empty where there is none."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=Fields)
-    return {}
 
 
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import select
 import sys
@@ -11,9 +10,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
 from onrig.runtime.run_state.states import State
@@ -81,7 +79,7 @@ def main(arguments: list[str]) -> int:
     if actuators is not None:
         doubt = actuators.unconfirmed(time.monotonic_ns(), time.time())
     else:
-        doubt = str(_summary(found.folder).get("actuators") or UNCONFIRMED)
+        doubt = str(read_fields(found.folder / "summary.json").get("actuators") or UNCONFIRMED)
         if doubt in (SAFE, UNTOUCHED):
             return ExitCode.OK
     return complain("stop", f"{found.folder}: actuators {doubt}. Look at the rig", ExitCode.HARDWARE)
@@ -129,17 +127,10 @@ def choose(verb: str, run: Path | None) -> Running | int:
 
 def outcome(folder: Path) -> str:
     """Short description of how a run ended."""
-    summary = _summary(folder)
+    summary = read_fields(folder / "summary.json")
     reason, actuators = summary.get("exit_reason"), str(summary.get("actuators", ""))
     doubt = f"; actuators {actuators}" if actuators.startswith(UNCONFIRMED) else ""
     return f"ended: {reason}{doubt}" if reason else "was killed before it wrote its summary"
-
-
-def _summary(folder: Path) -> dict[str, object]:
-    """Contents of ``summary.json``; empty if it is missing or unreadable."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
-    return {}
 
 
 def resume(arguments: list[str]) -> int:

@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import record_layout
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import Running, running_rigs
@@ -120,11 +120,7 @@ class MeasuredRig:
 
     def _reason(self) -> str:
         """Reason for its end according to its summary; empty if unknown."""
-        try:
-            summary = msgspec.json.decode((self.folder / "summary.json").read_bytes(), type=dict[str, object])
-        except (OSError, msgspec.DecodeError):
-            return ""
-        return str(summary.get("exit_reason") or "")
+        return str(read_fields(self.folder / "summary.json").get("exit_reason") or "")
 
     def _last_words(self) -> str:
         lines = self.printed.strip().splitlines()
