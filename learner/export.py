@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from onrig.learner.algorithms import InputFilter, Spread
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import (
     DETERMINISTIC,
     GAUSSIAN,
@@ -23,7 +24,6 @@ from onrig.runtime.policy.contract import (
     OUTPUT_NAME,
     SQUASHED_GAUSSIAN,
     PolicyContract,
-    Signal,
     encode_contract,
     ports_for,
 )
@@ -31,11 +31,6 @@ from onrig.runtime.policy.contract import (
 OPSET: Final = 17
 IR_VERSION: Final = 8
 """Old enough for onnxruntime 1.20, the oldest the rig may run."""
-
-
-def _centre_and_half_range(signals: Sequence[Signal]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    low, high = (np.array([getattr(s, end) for s in signals], dtype=np.float64) for end in ("low", "high"))
-    return 0.5 * (low + high), 0.5 * (high - low)
 
 
 Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
@@ -106,7 +101,7 @@ def export_discrete_policy(
     if atoms is not None:
         values = graph.means(values, len(levels), atoms)
     best = graph.add("ArgMax", [values], "best", axis=1)
-    centre, half_range = _centre_and_half_range(contract.actions)
+    centre, half_range = Normalisation.of(contract.actions)
     level = graph.add("Gather", [graph.constant("levels", centre + half_range * levels), best], "level")
     # Times zero, a finite value adds nothing, any other NaN.
     graph.add("Gemm", [values, graph.constant("zeros", np.zeros((len(levels), 1))), level], "finite")
@@ -162,7 +157,7 @@ class _Graph:
 
     def scaled(self, value: str, contract: PolicyContract) -> None:
         """Map actions on [-1, 1] to SI units."""
-        centre, half_range = _centre_and_half_range(contract.actions)
+        centre, half_range = Normalisation.of(contract.actions)
         for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
             # Symmetric and unit ranges need no kernel of their own.
             if np.any(array != (op == "Mul")):
@@ -176,7 +171,7 @@ class _Graph:
 
     def standardised(self, seen: InputFilter, contract: PolicyContract) -> str:
         """Add the filter of the observation (SI); returns its output."""
-        centre, half_range = _centre_and_half_range(contract.observations)
+        centre, half_range = Normalisation.of(contract.observations)
         scale = 1.0 / (half_range * seen.std)
         shift = -(centre / half_range + seen.mean) / seen.std
         scaled = self.add("Mul", [INPUT_NAME, self.constant("filter_scale", scale)], "filter_scaled")
@@ -203,7 +198,7 @@ class _Graph:
         if not layers or widths[-1] != outputs or shapes != list(itertools.pairwise(widths)):
             raise ValueError(f"layers of shape {shapes} do not lead from {n} observations to {outputs} outputs")
         if seen is None:
-            centre, half_range = _centre_and_half_range(contract.observations)
+            centre, half_range = Normalisation.of(contract.observations)
             weight, bias = layers[0]
             first = weight / half_range[:, None]
             value, layers = INPUT_NAME, [(first, bias - centre @ first), *layers[1:]]
@@ -230,7 +225,7 @@ class _Graph:
 
     def cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
         """Add LSTM cells from the observation (SI); returns the output of the last one."""
-        centre, half_range = _centre_and_half_range(contract.observations)
+        centre, half_range = Normalisation.of(contract.observations)
         n, (weight, bias) = len(contract.observations), cells[0]
         scaled = weight[:n] / half_range[:, None]
         first = (np.concatenate((scaled, weight[n:])), bias - centre @ scaled)

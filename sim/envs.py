@@ -24,6 +24,7 @@ from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import find, load_document
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.inputs import composition_of, policy_signals
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -83,10 +84,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._steps = 0
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
-        self._centre = np.array([0.5 * (s.low + s.high) for s in signals])
-        self._half_range = np.array([0.5 * (s.high - s.low) for s in signals])
-        self._action_centre = np.array([a.centre for a in self.rig.actuators])
-        self._action_half_range = np.array([a.half_range for a in self.rig.actuators])
+        self._observations, self._actions = Normalisation.of(signals), Normalisation.of(self.rig.actuators)
         self._resolution = np.array([a.resolution for a in self.rig.actuators])
         self.observation_space = gymnasium.spaces.Box(
             -OBSERVATION_BOUND, OBSERVATION_BOUND, (len(signals),), np.float32
@@ -112,7 +110,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         """One control period; raises ValueError when the action is not finite."""
         if not np.all(np.isfinite(action)):
             raise ValueError(f"action {action} is not finite")
-        applied = self._action_centre + self._action_half_range * np.clip(action, -1.0, 1.0)
+        applied = self._actions.si(np.clip(action, -1.0, 1.0))
         counts = tuple(np.rint(applied / self._resolution).astype(int).tolist())
         self._device.handle(self._command.encode(self._device.frame, counts))
         if not self._device.sample_due:
@@ -133,7 +131,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         if self._composition is not None:
             self._seen = [seen, *self._seen[: self._composition.reach]]
             values = np.array(self._composition(self._seen))
-        return ((values - self._centre) / self._half_range).astype(np.float32), info, seen, acted
+        return self._observations.normalised(values).astype(np.float32), info, seen, acted
 
     def _request(self, op: Op, payload: bytes = b"") -> None:
         self._request_id = self._request_id % 65535 + 1

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.inputs import composition_of
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import batched_reward, batched_terminated, episode_steps
@@ -44,16 +45,12 @@ class Instruments:
         signals = config.signals
         self.k: Final = len(signals)
         """Numbers that policies see."""
-        self._shown_centre = np.array([0.5 * (o.low + o.high) for o in signals])
-        self._shown_half = np.array([0.5 * (o.high - o.low) for o in signals])
+        self._inputs = Normalisation.of(signals)
         self.reach: Final = 0 if self._composition is None else self._composition.reach
         """Observations before the present one that ``shown`` needs."""
-        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.observations])
-        self._half = np.array([0.5 * (o.high - o.low) for o in rig.observations])
+        self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
         wrapped = {s.name for s in rig.sensors if s.wrap}
         self._wraps = np.array([(o.sensor or o.name) in wrapped for o in rig.observations])
-        self._action_centre = np.array([a.centre for a in rig.actuators])
-        self._action_half = np.array([a.half_range for a in rig.actuators])
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
         """Of SI observations (..., n) of s' and applied actions (..., m): (...)."""
@@ -75,11 +72,11 @@ class Instruments:
 
     def normalised(self, measured: Values, noise: Values | None) -> Values:
         """Return what is observed of SI values (..., n) under noise of the same shape."""
-        seen: Values = (measured - self._centre) / self._half
+        seen = self._observations.normalised(measured)
         if noise is not None:
             seen += noise
-            turns = 2.0 * np.pi / self._half
-            low = (-np.pi - self._centre) / self._half
+            turns = 2.0 * np.pi / self._observations.half_range
+            low = (-np.pi - self._observations.centre) / self._observations.half_range
             seen = np.where(self._wraps, (seen - low) % turns + low, seen)
         return seen
 
@@ -88,19 +85,19 @@ class Instruments:
         if self._composition is None:
             return np.asarray(seen[0])
         composed = self._composition.of_many(self.in_si(seen))
-        return np.asarray((composed - self._shown_centre) / self._shown_half)
+        return self._inputs.normalised(composed)
 
     def in_si(self, observation: Values) -> Values:
         """Observations (..., n) in SI."""
-        return np.asarray(self._centre + self._half * observation)
+        return self._observations.si(observation)
 
     def commanded(self, action: Values) -> Values:
         """Actions (..., m) in SI."""
-        return np.asarray(self._action_centre + self._action_half * action)
+        return self._actions.si(action)
 
     def wished(self, command: Values) -> Values:
         """Commands (..., m) as normalised actions."""
-        return np.asarray((command - self._action_centre) / self._action_half)
+        return self._actions.normalised(command)
 
     def moved(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
         """State a period later, under commands (plants, m) held for it."""

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import NOISE_CUT, ModelRefused, PolicyContract
 from onrig.runtime.policy.session import PolicySession
 
@@ -29,10 +30,8 @@ def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0
     range: a rig may leave its range, and the policy's outputs must be finite and bounded there too.
     """
     rng = np.random.default_rng(seed)
-    low = np.array([s.low for s in contract.observations])
-    high = np.array([s.high for s in contract.observations])
-    centre, half = 0.5 * (low + high), 0.5 * (high - low)
-    width = len(low)
+    observations = Normalisation.of(contract.observations)
+    width = len(observations.centre)
     count = n // 4 if width >= 30 else min(1 << width, n // 4)
     if width < 20:
         picked = rng.permutation(1 << width)[:count]
@@ -41,7 +40,7 @@ def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0
         signs = rng.choice((-1.0, 1.0), size=(count, width))
     rest = rng.uniform(-widen, widen, size=(max(n - 1 - 2 * count, 0), width))
     unit = np.concatenate([np.zeros((1, width)), signs, widen * signs, rest])[:n]
-    return np.asarray(centre + half * unit, np.float32)
+    return observations.si(unit).astype(np.float32)
 
 
 def run(session: PolicySession) -> None:
@@ -112,8 +111,7 @@ def _check_agreement(answer: _Answers, without: _Answers, wanted: PolicyContract
     ``without``: the answers without noise.
     """
     mean, std, drawn, action = (answer.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action"))
-    low, high = (np.array([getattr(a, end) for a in wanted.actions]) for end in ("low", "high"))
-    normalised = (action - 0.5 * (low + high)) / (0.5 * (high - low))
+    normalised = Normalisation.of(wanted.actions).normalised(action)
     follows = np.tanh(drawn) if squashes else np.clip(drawn, -1.0, 1.0)
     if (std < 0.0).any():
         raise ModelRefused("ports", f"output 'std' is {std.min():.6g}, must not be negative")

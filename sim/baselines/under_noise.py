@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, stream
 from onrig.sim.baselines.fuzzy_q_iteration import Solution
 from onrig.sim.baselines.task_model import Estimate, TaskModel, Values
@@ -43,7 +44,7 @@ def _mean_rewards(
     rig, rng = model.rig, stream(seed, Role.PLANT_EVAL, repetition)
     names = list(model.plant.state_names)
     seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
-    half = np.array([0.5 * (o.high - o.low) for o in rig.observations] + [a.half_range for a in rig.actuators])
+    half = Normalisation.of((*rig.observations, *rig.actuators)).half_range
     n = len(seen_at)
     at_nodes = solution.actions[solution.theta.argmax(axis=1)]
     states, total = np.tile(model.start, (episodes, 1)), np.zeros(episodes)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.task import Task, batched_reward, batched_terminated
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
@@ -41,17 +42,13 @@ class PlantModel:
         self._state_at = tuple(index[name] for name in plant.state_names)
         self._previous_command = rig.previous_command
         self._names = tuple(o.sensor or o.name for o in rig.observations)
-        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals])
-        self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals])
-        self._action_centre = np.array([a.centre for a in rig.actuators])
-        self._action_half = np.array([a.half_range for a in rig.actuators])
+        self._observations, self._actions = Normalisation.of(rig.signals), Normalisation.of(rig.actuators)
         self._reward = batched_reward(task, rig)
         self._terminated = batched_terminated(task, rig)
 
     def __call__(self, observation: Stored, action: Stored) -> Outcome:
         """Advance (n, n_obs) observations under (n, m) actions, both normalised; divergence gives NaN or inf."""
-        seen: Values = self._centre + self._half * observation
-        applied: Values = self._action_centre + self._action_half * action
+        seen, applied = self._observations.si(observation), self._actions.si(action)
         with np.errstate(over="ignore", invalid="ignore"):
             before: tuple[Values, ...] = tuple(np.ascontiguousarray(seen[:, at]) for at in self._state_at)
             held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in applied.T)
@@ -62,7 +59,7 @@ class PlantModel:
                 columns += held
             following = np.stack(columns, axis=1)
             return Outcome(
-                next_observation=((following - self._centre) / self._half).astype(np.float32),
+                next_observation=self._observations.normalised(following).astype(np.float32),
                 reward=self._reward(following, applied).astype(np.float32),
                 terminated=self._terminated(following),
             )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.explore.noise import episode_noise
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
@@ -38,15 +39,12 @@ class FiledPolicies:
 
     def __init__(self, rig: Rig, folder: Path) -> None:
         self._folder, self._n_act = folder, len(rig.actuators)
-        self._centre = np.array([0.5 * (o.low + o.high) for o in rig.signals])
-        self._half = np.array([0.5 * (o.high - o.low) for o in rig.signals])
-        self._action_centre = np.array([a.centre for a in rig.actuators])
-        self._action_half = np.array([a.half_range for a in rig.actuators])
+        self._observations, self._actions = Normalisation.of(rig.signals), Normalisation.of(rig.actuators)
         self._sessions: dict[int, PolicySession | None] = {}
 
     def actions(self, policy_ids: NDArray[np.uint32], observations: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN where one is not filed."""
-        seen = (self._centre + self._half * observations).astype(np.float32)
+        seen = self._observations.si(observations).astype(np.float32)
         answers = np.full((len(seen), self._n_act), np.nan)
         for i, policy_id in enumerate(policy_ids.tolist()):
             session = self._session(policy_id)
@@ -55,8 +53,7 @@ class FiledPolicies:
             session.observation[0] = seen[i]
             session.run()
             answers[i] = session.action[0]
-        normalised: NDArray[np.float64] = (answers - self._action_centre) / self._action_half
-        return normalised
+        return self._actions.normalised(answers)
 
     def _session(self, policy_id: int) -> PolicySession | None:
         if policy_id in self._sessions:

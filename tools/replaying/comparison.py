@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.record import CRC, FIELDS, Flag, Kind, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.replaying.recorded import Recorded
@@ -46,11 +47,11 @@ class Comparison:
         self.decisions: Final = decisions_in(self._layout)
         self._buffer = memoryview(bytearray(self._layout.size))
         self._tolerance = tolerance
-        halves = np.array([a.half_range for a in rig.actuators])
+        halves = Normalisation.of(rig.actuators).half_range
         scales: dict[tuple[str, str], npt.NDArray[np.float64]] = {
             ("actuator", "SI"): halves,
-            ("signal", "SI"): np.array([0.5 * (o.high - o.low) for o in rig.signals]),
-            ("input", "SI"): np.array([0.5 * (o.high - o.low) for o in config.signals]),
+            ("signal", "SI"): Normalisation.of(rig.signals).half_range,
+            ("input", "SI"): Normalisation.of(config.signals).half_range,
             ("actuator", "counts"): halves / [a.resolution for a in rig.actuators],
         }
         self._scales = {f.name: scales.get((f.stored.per, f.stored.unit), 1.0) for f in FIELDS}

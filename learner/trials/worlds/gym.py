@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
 
@@ -81,8 +82,8 @@ class GymWorld:
         self._observation: Final = np.zeros((len(self._envs), self.spaces.n), np.float32)
         box = self._envs[0].action_space
         if isinstance(box, Box):
-            self._centre = 0.5 * (box.high.astype(np.float64) + box.low)
-            self._half = 0.5 * (box.high.astype(np.float64) - box.low)
+            low, high = box.low.astype(np.float64), box.high.astype(np.float64)
+            self._actions = Normalisation(0.5 * (low + high), 0.5 * (high - low))
             self._dtype = box.dtype
 
     def begin(self, which: Bools) -> Values:
@@ -119,7 +120,7 @@ class GymWorld:
         if self.spaces.levels is not None:
             choices: list[int] = np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int).tolist()
             return choices
-        return list((self._centre + self._half * action).astype(self._dtype))
+        return list(self._actions.si(action).astype(self._dtype))
 
 
 def _line(error: Exception) -> str:

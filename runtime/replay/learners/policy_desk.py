@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.link.messages import RATE, Verdict
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
 from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.policy.probing import probe_states
@@ -83,8 +84,7 @@ class PolicyDesk:
         self._wanted = wanted_of(rig, rate_hz, stochastic=stochastic, signals=signals)
         self._limits, self._slot, self._event, self._rate, self._lockstep = limits, slot, event, rate, lockstep
         self._probes = desk_probes(self._wanted, seed)
-        self._centre = np.array([0.5 * (o.low + o.high) for o in self._wanted.observations], np.float32)
-        self._half = np.array([0.5 * (o.high - o.low) for o in self._wanted.observations], np.float32)
+        self._observations = Normalisation.of(self._wanted.observations)
         self._admitted: dict[bytes, int] = {}
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
@@ -214,7 +214,7 @@ class PolicyDesk:
             self.active_id = known.policy_id
             self._slot.put(known.policy_id, model)
             return known
-        return self._judge(digest, model, np.zeros((0, len(self._centre)), np.float32), "file")
+        return self._judge(digest, model, np.zeros((0, len(self._observations.centre)), np.float32), "file")
 
     def _known(self, digest: bytes) -> Verdict | None:
         """Verdict on a policy that was judged before; None for a new one."""
@@ -233,7 +233,7 @@ class PolicyDesk:
         self.offered += 1
         repeated = self._given.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
-        seen = recorded[:_RECORDED] * self._half + self._centre
+        seen = self._observations.si(recorded[:_RECORDED])
         probes = np.concatenate([self._probes, seen.astype(np.float32)])
         result = admit(model, self._wanted, probes, self._limits)
         if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:

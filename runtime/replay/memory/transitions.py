@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Observation, Rig
+from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.replay.memory.layout import Flag
@@ -75,10 +76,7 @@ class TransitionBuilder:
     def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
         """``signals`` are what policies see, by default the rig's observations."""
         signals = rig.signals if signals is None else signals
-        self._obs_centre = np.array([0.5 * (o.low + o.high) for o in signals])
-        self._obs_half = np.array([0.5 * (o.high - o.low) for o in signals])
-        self._act_centre = np.array([a.centre for a in rig.actuators])
-        self._act_half = np.array([a.half_range for a in rig.actuators])
+        self._observations, self._actions = Normalisation.of(signals), Normalisation.of(rig.actuators)
         self._carried: NDArray[np.void] | None = None
         self._first_tick = 0
         self.gaps = 0
@@ -110,8 +108,8 @@ class TransitionBuilder:
         a, b = first[whole], second[whole]
         seen = "input" if "input" in (records.dtype.names or ()) else "observation"
         closing = b["flags"]
-        action = (a["applied"] - self._act_centre) / self._act_half
-        chosen = np.clip((a["explored"] - self._act_centre) / self._act_half, -1.0, 1.0)
+        action = self._actions.normalised(a["applied"])
+        chosen = np.clip(self._actions.normalised(a["explored"]), -1.0, 1.0)
         intervened = a["rule"] != Rule.NONE
         restrained = a["flags"] & RecordFlag.RESTRAINED != 0
         # Not so written that NaN, of a policy or of a rule's replacement, would pass.
@@ -160,5 +158,4 @@ class TransitionBuilder:
         return ticks - first_ticks
 
     def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        normalised: NDArray[np.float32] = ((observation - self._obs_centre) / self._obs_half).astype(np.float32)
-        return normalised
+        return self._observations.normalised(observation).astype(np.float32)
