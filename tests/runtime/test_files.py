@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.files import LineTail, replace_file, replace_own_file
+from onrig.runtime.files import LineTail, read_fields, replace_file, replace_own_file
 
 
 def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -29,6 +29,19 @@ def test_a_name_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> 
         (tmp_path / guess).symlink_to(tmp_path / "precious")
     replace_file(tmp_path / "link", b"/dev/pts/1\n")
     assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff", b"3"])
+def test_what_is_no_json_object_has_no_fields(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    if content is not None:
+        path.write_bytes(content)
+    assert read_fields(path) == {}
+
+
+def test_fields_are_read(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"episodes": 3, "fault": null}')
+    assert read_fields(tmp_path / "summary.json") == {"episodes": 3, "fault": None}
 
 
 def test_ones_own_link_is_followed(tmp_path: Path) -> None:
