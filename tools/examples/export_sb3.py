@@ -155,6 +155,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     Reward scale, discount and target rate are those of the configuration's DDPG learner.
     """
     import stable_baselines3
+    from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
     learner = msgspec.convert(config.learner, LearnerSettings).ddpg
@@ -167,7 +168,9 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
         still = np.zeros(len(config.rig.actuators))
         settings["action_noise"] = OrnsteinUhlenbeckActionNoise(still, still + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
-    return make("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    agent = make("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    agent.set_logger(Logger(None, []))  # its own leaves a folder behind
+    return agent
 
 
 class Unfit(ValueError):

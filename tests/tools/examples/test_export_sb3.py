@@ -198,9 +198,13 @@ def test_an_agent_learns_at_the_scale_of_the_configuration(
     monkeypatch: pytest.MonkeyPatch, algorithm: str, noisy: bool
 ) -> None:
     sb3, noise = ModuleType("stable_baselines3"), ModuleType("stable_baselines3.common.noise")
-    vars(sb3)[algorithm.upper()] = lambda policy, env, **settings: SimpleNamespace(env=env, settings=settings)
+    logger = ModuleType("stable_baselines3.common.logger")
+    vars(logger)["Logger"] = lambda folder, formats: None
+    vars(sb3)[algorithm.upper()] = lambda policy, env, **settings: SimpleNamespace(
+        env=env, settings=settings, set_logger=lambda logger: None
+    )
     vars(noise)["OrnsteinUhlenbeckActionNoise"] = lambda mean, sigma, **rest: (mean, sigma)
-    for module in (sb3, ModuleType("stable_baselines3.common"), noise):
+    for module in (sb3, ModuleType("stable_baselines3.common"), logger, noise):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     config = load("magman", ["learner.ddpg.gamma=0.9", "learner.ddpg.reward_scale=0.25"])
     agent = agent_for(config, algorithm, 3)

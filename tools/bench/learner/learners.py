@@ -87,6 +87,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     """The same of Stable-Baselines3; its PPO, which bounds no action, acts on the normalised ones as ours does."""
     import stable_baselines3
     from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.noise import NormalActionNoise
 
     run = case.run
@@ -98,6 +99,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     elif case.algorithm == "ppo":
         env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
     model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
+    model.set_logger(Logger(None, []))  # its own leaves a folder behind
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], Role.PLANT_EVAL, actors=actors[1])
     box = model.action_space
