@@ -54,6 +54,9 @@ KEPT: Final = 3
 """States on disk: the rig keeps two checkpoints and may be writing a third."""
 _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
 _CHUNK: Final = 100
+"""Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
+REPLAYED_AT_ONCE: Final = 65_536
+"""Experiences of a chunk, the minibatch of a single update aside."""
 
 
 class Replayed(NamedTuple):
@@ -182,7 +185,8 @@ class Agent:
 
     def learn(self, updates: int) -> Iterator[Replayed]:
         """Do ``updates`` batch updates in chunks; yields what each chunk replayed."""
-        ahead = 1 if self._sampler.looks_at else _CHUNK
+        most = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
+        ahead = 1 if self._sampler.looks_at else most
         while updates > 0:
             n = min(ahead, updates)
             updates -= n
@@ -290,15 +294,18 @@ class States:
         return self._folder / f"learner-{episode:08d}.npz"
 
     def save(self, agent: Agent, settled: int | None = None) -> None:
-        """Write the state after ``agent.handled``, durably, and delete the oldest; raises OSError.
+        """Write the state after ``agent.handled``, durably; raises OSError.
 
+        Deletes the oldest, and those of later episodes, which are of a run before, or of one that lost its end.
         ``settled``: episode of the rig's newest checkpoint, to which it may return (lockstep); the state of that
         episode stays, however old.
         """
         agent.save(self.path(agent.handled))
-        for episode in self.episodes()[KEPT:]:
-            if settled is None or episode < settled:
-                self.path(episode).unlink(missing_ok=True)
+        known = self.episodes()
+        later = [episode for episode in known if episode > agent.handled]
+        old = [episode for episode in known[len(later) :][KEPT:] if settled is None or episode < settled]
+        for episode in later + old:
+            self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, upto: int | None) -> bool:
         """Restore the newest intact state of an episode up to ``upto``; False if there is none.

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -17,7 +17,8 @@ from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import parse_document
-from onrig.runtime.link.client import LinkClient, RequestRejected
+from onrig.runtime.link.client import PATIENCE_S, LinkClient, RequestRejected
+from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
@@ -44,6 +45,16 @@ from onrig.runtime.task import Task
 Role = Literal["push", "watch"]
 _AGAIN_S: Final = 1.0
 """Delay before an offer that came too soon is repeated, and between those of a learner that is behind."""
+
+
+class Connection(NamedTuple):
+    """Endpoint of the rig, keys and timeouts."""
+
+    endpoint: str
+    keys: LearnerKeys | None = None
+    patience_s: float = PATIENCE_S
+    """Time the rig may be silent; ``math.inf``: forever."""
+    role: Role = "push"
 
 
 class Unfit(Exception):

@@ -18,8 +18,8 @@ from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.learner.attachment import MemoryChanged, OtherVersion, Unfit
-from onrig.learner.process import NAME, Connection, LearnerProcess
+from onrig.learner.attachment import Connection, MemoryChanged, OtherVersion, Unfit
+from onrig.learner.process import NAME, LearnerProcess
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -50,6 +50,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
             try:
                 process.run()
             except (LinkClosed, OtherVersion) as error:
+                process.save()
                 if not stop[0]:
                     report(NAME, "error", str(error))
                     return ExitCode.HARDWARE

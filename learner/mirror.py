@@ -103,7 +103,7 @@ class Mirror:
             slots=draw.slots[:, None],
             behaviour=behaviour_in(batch, shape) if self.storage.layout.behaviour else None,
         )
-        if self._trajectories is not None and self._successors > 1:
+        if self._trajectories is not None and self._successors > 1 and not looks:
             chain = self._trajectories.follow(draw.slots[:, None], self._successors)
             minibatches = replace(
                 minibatches,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 import torch
 
-from onrig.learner.agent import Agent, Replayed, States
-from onrig.learner.attachment import Attachment, LeaseLost, Offering, Role, Unfit
+from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed, States
+from onrig.learner.attachment import Attachment, Connection, LeaseLost, Offering, Unfit
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.link.client import PATIENCE_S, LinkClient
-from onrig.runtime.link.keys import LearnerKeys
+from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attached, Confirm, Done, Feedback, Leave, Rows
 from onrig.runtime.replay.checkpoint.upkeep import is_due
 from onrig.runtime.run_config import RunConfig
@@ -26,21 +25,9 @@ _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
 _TURN_S: Final = 1.0
 """Interval at which a waiting learner asks for its turn."""
-_REPLAYED_AT_ONCE: Final = 65_536
-"""Experiences per message of feedback: a megabyte; also serves as a heartbeat during long updates."""
 _UPDATES_AT_ONCE: Final = 100
 _SIGN_S: Final = 1.0
-"""Heartbeat interval to the supervisor."""
-
-
-class Connection(NamedTuple):
-    """Endpoint of the rig, keys and timeouts."""
-
-    endpoint: str
-    keys: LearnerKeys | None = None
-    patience_s: float = PATIENCE_S
-    """Time the rig may be silent; ``math.inf``: forever."""
-    role: Role = "push"
+"""Heartbeat interval to the supervisor, and in real time to the rig."""
 
 
 def _warn(line: str) -> None:
@@ -75,10 +62,10 @@ class LearnerProcess:
         self._counted = 0
         self._agent_there: Agent | None = None
         self._follows = False
-        """Whether the agent is up to date with the mirror and so must be notified of every write.
-
-        In lockstep it never is: it catches up once per episode, since what a pull brings depends on the clock.
-        """
+        """Whether the agent is told of every write; in lockstep it catches up once per episode, since what a pull
+        brings depends on the clock."""
+        self._joined = 0
+        """Last episode that was over when it joined."""
         self.of_use = False
         """Whether the rig has accepted any result based on its memory."""
         self._feedback_batch = time.time_ns()
@@ -173,6 +160,7 @@ class LearnerProcess:
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
         """Join a run in progress."""
         agent = self._agent
+        self._joined = attached.done if self._lockstep else attached.closed
         if not (self._lockstep and resumes):  # otherwise the episode is repeated, whatever the rig has received of it
             agent.policies = attached.next_policy_id - 1
         agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
@@ -238,6 +226,7 @@ class LearnerProcess:
         if agent.ready and updates:
             self._update(updates)
             self._owed -= updates
+            self.save(at_most_every_s=_SAVE_S)
         if rows.closed > agent.handled:
             self._offer()
             self._conclude(rows.closed)
@@ -258,11 +247,12 @@ class LearnerProcess:
     def _take_batches(self) -> None:
         agent = self._agent
         before, start = agent.updates, time.perf_counter()
-        agent.learn_from_batches(self._show_life)
+        agent.learn_from_batches(self._beat)
         if agent.updates > before:
             self._busy_s += time.perf_counter() - start
             self._done_here += agent.updates - before
             self._offer()
+            self.save(at_most_every_s=_SAVE_S)
 
     def _confirm(self, episode: int) -> None:
         assert self._link.mirror is not None
@@ -273,10 +263,10 @@ class LearnerProcess:
         count = 0
         start = time.perf_counter()
         for piece in self._agent.learn(updates):
-            self._show_life()
+            due = self._show_life() and not self._lockstep  # there what a message holds must not depend on the clock
             waiting.append(piece)
             count += len(piece.slots)
-            if count >= _REPLAYED_AT_ONCE:
+            if due or count >= REPLAYED_AT_ONCE:
                 self._busy_s += time.perf_counter() - start
                 self._send_feedback(waiting)
                 waiting, count = [], 0
@@ -286,6 +276,7 @@ class LearnerProcess:
         self._send_feedback(waiting)
 
     def _send_feedback(self, pieces: list[Replayed]) -> None:
+        """Tell the rig what was replayed; it is a megabyte at the most, and a sign of life during long updates."""
         if not pieces:
             return
         self._feedback_batch += 1
@@ -295,6 +286,7 @@ class LearnerProcess:
             np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
             np.concatenate([p.values for p in pieces], axis=1).astype("<f4").tobytes(),
         )
+        self.of_use = True
 
     def _offer(self) -> None:
         self._offering.offer(self._agent, self._run_id, lockstep=self._lockstep)
@@ -310,7 +302,7 @@ class LearnerProcess:
     def _tell_done(self, episode: int) -> None:
         rate = self._done_here / self._busy_s if self._busy_s else 0.0
         self._link.ask(Done(episode, self._agent.updates, rate, not self._unwritten))
-        self.of_use = True
+        self.of_use |= episode > self._joined
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         rows, slots = self._link.pull(closed, wait_ms)
@@ -320,12 +312,19 @@ class LearnerProcess:
             self._agent.written(slots)
         return rows
 
-    def _show_life(self) -> None:
-        """Send a rate-limited heartbeat; without one the supervisor restarts the learner."""
+    def _beat(self) -> None:
+        """Send signs of life from within the work on a batch."""
+        if self._show_life() and not self._lockstep:
+            self._tell_done(self._agent.handled)
+
+    def _show_life(self) -> bool:
+        """Send a rate-limited heartbeat, without which the supervisor restarts the learner; returns whether sent."""
         now_s = time.monotonic()
-        if now_s - self._shown_s > _SIGN_S:
+        due = now_s - self._shown_s > _SIGN_S
+        if due:
             self._shown_s = now_s
             show_life(NAME)
+        return due
 
     def save(self, at_most_every_s: float = 0.0) -> None:
         """Save the state; in lockstep only where the rig writes a checkpoint."""

@@ -99,7 +99,7 @@ class Refer:
         share = self.far_share if self.settings.mixes else 0.0
         rho = np.where(deviates, _NOT_ITS_OWN, apart.rho.detach().numpy())
         far = self.note((np.arange(len(slots))[:, None], slots), rho, apart.kl.detach().numpy())
-        near = ~far if self.settings.masks else np.ones_like(far)
+        near = ~far if self.settings.masks else ~deviates if self.settings.mixes else np.ones_like(far)
         weights = Weights(torch.from_numpy(near).to(apart.kl), torch.from_numpy(self.beta[:, None]).to(apart.kl))
         if self.settings.mixes:
             self.beta = (1.0 - self._step) * self.beta + np.where(share > self.settings.far_share, 0.0, self._step)

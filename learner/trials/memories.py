@@ -213,12 +213,14 @@ class Memories:
             slots.append(slot)
             if slot < 0:
                 continue
-            self._made[trial, slot] = self.offered - len(measured) + i
-            if renews[i] or slot >= self._stored[trial]:
+            renewed = renews[i] or slot >= self._stored[trial]
+            if renewed:
                 kept[slot], synthetic[slot] = offered[i], made[i]
                 self._stored[trial] = max(self._stored[trial], slot + 1)
             elif not synthetic[slot]:
                 kept[slot] = measured[i]
+            if renewed or not synthetic[slot]:
+                self._made[trial, slot] = self.offered - len(measured) + i
             keeper.written(slot, float(kept[slot, at]), episode)
         placed = np.array(slots, np.int64)
         return placed[placed >= 0]

@@ -55,7 +55,8 @@ class StepTrials(WorldTrials):
             self._algorithm.attend(self.memories.shown())
         S = len(seeds)
         self._episodes = np.ones(S, np.int64)
-        self._scores_actions = self._algorithm.discrete is None and self._remembering is None
+        scorable = self._algorithm.discrete is None and self._remembering is None
+        self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
         self._score = scores_for(self._algorithm.policy, run.learner.klper_settings.sigma)
         self._heard, self._scored = _Mean(S, 2), _Mean(S, len(READINGS))
         self._unscored = 0

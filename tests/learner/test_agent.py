@@ -62,6 +62,18 @@ def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> No
     assert list(a.learn(0)) == []
 
 
+def test_what_is_replayed_at_once_is_bounded_and_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, cut = agent(), agent()
+    expected = learned(whole, 10)
+    monkeypatch.setattr("onrig.learner.agent.REPLAYED_AT_ONCE", 3 * 16 + 1)
+    pieces = list(cut.learn(7))
+    assert [len(piece.slots) for piece in pieces] == [48, 48, 16]
+    assert np.concatenate([piece.slots for piece in pieces]).tolist() == expected[0][: 7 * 16]
+    monkeypatch.setattr("onrig.learner.agent.REPLAYED_AT_ONCE", 1)
+    assert [len(piece.slots) for piece in cut.learn(3)] == [16, 16, 16]
+    assert cut.export("run") == whole.export("run")
+
+
 def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(agent("FIFO[PER]").feedback) == list(agent("MinError[PER]").feedback) == ["td"]
     a = agent("MaxKLDiv[Uniform]")

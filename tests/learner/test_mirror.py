@@ -81,6 +81,19 @@ def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> Non
     assert np.array_equal(drawn.observation, before)
 
 
+def test_a_look_shows_the_next_observation_whatever_the_length_of_returns() -> None:
+    layout = Layout(1, 1)
+    rig, mirror = Storage(CAPACITY, layout), Mirror(CAPACITY, layout, cyclic=True, successors=3)
+    for i in range(5):
+        rig.insert(i, [i], [0.0], 1.0, [i + 1], episode=1, step=i)
+    mirror.apply(*payload(rig, 0))
+    draw = Draw(np.array([[0, 2]]), None)
+    assert mirror.gather(draw)[0].next_observation.ravel().tolist() == [3, 5]
+    looked, _ = mirror.gather(draw, looks=True)
+    assert looked.next_observation.ravel().tolist() == [1, 3]
+    assert looked.rewards is None
+
+
 def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slots() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 20, np.random.default_rng(3))

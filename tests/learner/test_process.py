@@ -7,11 +7,23 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.attachment import Unfit
+from onrig.learner.agent import States
+from onrig.learner.attachment import Connection, Unfit
 from onrig.learner.mirror import Mirror
-from onrig.learner.process import Connection, LearnerProcess
+from onrig.learner.process import LearnerProcess
 from onrig.runtime.explore.settings import OwnNoise
-from onrig.runtime.link.messages import Accepted, Attached, Done, Offer, ReplyMessage, RequestMessage, Rows, Verdict
+from onrig.runtime.link.client import RequestRejected
+from onrig.runtime.link.messages import (
+    Accepted,
+    Attached,
+    Done,
+    Feedback,
+    Offer,
+    ReplyMessage,
+    RequestMessage,
+    Rows,
+    Verdict,
+)
 from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.settings import Selection
@@ -31,6 +43,11 @@ class Rig:
         self.now_s = 0.0
         self.memory_id = b""
         self.offers: list[Offer] = []
+        self.fed: list[int] = []
+        """Experiences in each message of feedback."""
+        self.done: list[Done] = []
+        self.refuses = False
+        """Whether it refuses feedback."""
         self.memory = Storage(CAPACITY, Layout(2, 1), cyclic=False)
         self.mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=False)
         self._ends = [*np.cumsum(steps).tolist()]
@@ -56,7 +73,12 @@ class Rig:
         if isinstance(request, Offer):
             self.offers.append(request)
             return Verdict(1, True)
+        if isinstance(request, Feedback):
+            if self.refuses:
+                raise RequestRejected("malformed feedback")
+            self.fed.append(len(payloads[0]) // 8)
         if isinstance(request, Done):
+            self.done.append(request)
             self.now_s += 0.4
         return Accepted()
 
@@ -64,16 +86,22 @@ class Rig:
         return float(episode)
 
 
-def learned(rig: Rig, strategy: str, folder: Path, **learner: float) -> LearnerProcess:
-    """A learner after its run on ``rig``, whose clock it has."""
+def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> LearnerProcess:
+    """A learner that will run on ``rig``, whose clock it has."""
     config = load_run("pendulum")
     config = msgspec.structs.replace(config, episodes=EPISODES, selection=Selection(strategy, CAPACITY))
-    each = {} if "updates_per_transition" in learner else {"updates_per_episode": 3}
+    each = {} if "updates_per_transition" in settings else {"updates_per_episode": 3}
     given = {name: value for name, value in config.learner.items() if name != "updates_per_episode"}
-    config = msgspec.structs.replace(config, learner={**given, **each, **learner})
+    config = msgspec.structs.replace(config, learner={**given, **each, **settings})
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
     process._link = process._offering._link = rig  # type: ignore[assignment]
     process._offering._clock_s = lambda: rig.now_s
+    return process
+
+
+def learned(rig: Rig, strategy: str, folder: Path, **learner_settings: float) -> LearnerProcess:
+    """A learner after its run on ``rig``."""
+    process = learner(rig, strategy, folder, **learner_settings)
     process.run()
     return process
 
@@ -107,6 +135,40 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
     learned(rig, "FIFO[Uniform]", tmp_path).close()
     # The first one at the start; then every third, since each takes 0.4 s; and that of the last.
     assert [offer.updates for offer in rig.offers] == [0, 9, 18, 27, 30]
+
+
+@pytest.mark.parametrize(("lockstep", "messages"), [(False, [16] * 3), (True, [48])])
+def test_a_learner_at_work_tells_the_rig_something_every_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool, messages: list[int]
+) -> None:
+    monkeypatch.setattr(LearnerProcess, "_show_life", lambda self: True)  # as if each update took a second
+    rig = Rig([EACH, EACH], lockstep=lockstep)
+    learned(rig, "Resv[PER]", tmp_path).close()
+    assert rig.fed == messages * EPISODES
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_learner_whose_first_result_is_refused_was_of_no_use(tmp_path: Path, begun: bool) -> None:
+    rig = Rig([EACH, EACH], lockstep=False)
+    rig.refuses = True
+    if begun:
+        learned(Rig([EACH * EPISODES], lockstep=False), "FIFO[Uniform]", tmp_path).close()
+        rig.memory_id = b"another"
+    process = learner(rig, "FIFO[Uniform]", tmp_path)
+    with pytest.raises(RequestRejected):
+        process.run()
+    assert rig.done
+    assert not process.of_use
+    process.close()
+
+
+def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.learner.process._SAVE_S", 0.0)
+    saved: list[int] = []
+    monkeypatch.setattr(States, "save", lambda self, agent, settled: saved.append(agent.updates))
+    rig = Rig([EACH // 2, EACH // 4, EACH, EACH // 4], lockstep=False)
+    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=1.0).close()
+    assert saved[1:3] == [30, 45]
 
 
 def test_updates_follow_on_the_experiences_that_come_in(tmp_path: Path) -> None:
@@ -193,6 +255,17 @@ def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: P
     # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
     assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
     assert process._agent.batches.left_out == 1 + 6
+
+
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
+) -> None:
+    monkeypatch.setattr(LearnerProcess, "_show_life", lambda self: True)
+    rig = PolicyRig([EACH, EACH], lockstep=lockstep)
+    on_policy(rig, tmp_path).close()
+    signs = [] if lockstep else [(0, 3), (0, 6), (1, 9), (1, 12)]  # one for each epoch
+    assert [(done.episode, done.updates) for done in rig.done] == sorted([(0, 0), (1, 6), (2, 12), *signs])
 
 
 def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gathered(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
     assert states.episodes() == [10, 5]
 
 
+def test_those_of_an_earlier_run_give_way_to_the_first_of_a_new_one(tmp_path: Path) -> None:
+    states = saved(tmp_path, 498, 499, 500)
+    a = agent()
+    assert states.restore(a, upto=None)
+    for episode in (51, 52):
+        a.handled = episode
+        states.save(a)
+    assert states.episodes() == [52, 51]
+
+
 def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     states = saved(tmp_path, 5, 10)
     states.path(10).write_bytes(states.path(10).read_bytes()[:-40])

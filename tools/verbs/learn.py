@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> int:
         keys = None if args.keys is None else load_learner_keys(args.keys)
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
+    from onrig.learner.attachment import Connection
     from onrig.learner.main import learn  # torch takes a second to import: only after all checks
-    from onrig.learner.process import Connection
 
     speak_to_a_person()
     connection = Connection(

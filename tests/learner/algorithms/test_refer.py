@@ -73,6 +73,12 @@ def test_each_rule_can_be_left_out(rules: str | int, near: float, beta: float) -
     assert weights.mixed(loss, kl).item() == beta * near * 2.0 + (1.0 - beta) * 3.0
 
 
+@pytest.mark.parametrize(("rules", "near"), [("both", 0.0), (1, 0.0), (2, 0.0), ("none", 1.0)])
+def test_a_flagged_experience_has_no_gradient_of_its_own_whichever_rules_hold(rules: str | int, near: float) -> None:
+    refer, _ = _refer(rules=rules)
+    assert _judge(refer, [3], 1.0, deviates=True) == [near]
+
+
 def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -> None:
     rng, (refer, notes) = np.random.default_rng(0), _refer()
     far = np.zeros(CAPACITY, np.bool_)

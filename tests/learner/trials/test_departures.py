@@ -57,5 +57,8 @@ def test_levels_and_diverged_policies_have_no_score() -> None:
     dqn = {"world": "gym:CartPole-v1", "learner": {"algorithm": "dqn", "dqn": {"levels": 2}}}
     replayed = np.asarray(StepTrials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replayed)
     assert np.isnan(replayed[:, 2:]).all()
+    single = {"learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 1}}}
+    replayed = np.asarray(StepTrials(msgspec.convert(RUN | single, StepRun), [0]).advance().replayed)
+    assert np.isnan(replayed[:, 2:]).all(), "a batch of one has no covariance"
     score = scores_for(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
     assert np.isnan(score(np.zeros((1, 8, 3)), np.zeros((1, 8, 2)), 8)).all()
