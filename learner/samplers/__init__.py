@@ -96,7 +96,10 @@ def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
 
 
 class Sampler(Protocol):
-    """Sampling strategy of one trial; draws depend only on its seed and the events it was notified of."""
+    """Sampling strategy of one trial; draws depend only on its seed and the events it was notified of.
+
+    A subclass implements the notifications that its draws depend on.
+    """
 
     @property
     def looks_at(self) -> frozenset[Signal]:
@@ -104,16 +107,19 @@ class Sampler(Protocol):
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next (schedules over episodes)."""
+        return
 
     def written(self, slots: NDArray[np.int64]) -> None:
         """Notify of new experiences in these slots, in insertion order; slots fill from 0 upwards."""
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Notify of what the update said of slots (n,) that were just replayed; each signal (n,)."""
+        return
 
     def episode_closed(self, episode_return: float) -> None:
         """Notify of a training episode's undiscounted return, raw units, before the updates that follow it; NaN if it
         is not known."""
+        return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, equal to as many single draws.

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Look, Setting, State
+from onrig.learner.samplers import Draw, Look, Sampler, Setting, State
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
@@ -61,7 +60,7 @@ def closest(slots: NDArray[np.int64], look: Look, variance: float) -> NDArray[np
     return chosen
 
 
-class Klper:
+class Klper(Sampler):
     """Draws N minibatches uniformly and replays the one whose actions are closest to the present policy's."""
 
     looks_at: Final = frozenset({Signal.POLICY})
@@ -79,18 +78,9 @@ class Klper:
             raise ValueError("KLPER needs a policy and a number of candidates")
         return cls(Uniform(stream), int(setting.argument), setting.look, setting.options.klper_settings.variance)
 
-    def begin_episode(self, episode: int) -> None:
-        """No effect: draws do not depend on the episode."""
-
     def written(self, slots: NDArray[np.int64]) -> None:
         """Update the number of stored experiences."""
         self._within.written(slots)
-
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """No effect: draws do not depend on updates."""
-
-    def episode_closed(self, episode_return: float) -> None:
-        """No effect: draws do not depend on returns."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch), no weights; ValueError for more, since the policy changes between them.

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Setting, State
+from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import SumTree
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays
 
 
-class ProportionalPer:
+class ProportionalPer(Sampler):
     """Stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may come twice.
 
     A new experience gets the largest priority given so far, 1 at first (as in the code of Oh et al. 2021; the 1.0
@@ -105,9 +105,6 @@ class ProportionalPer:
         if len(slots):
             self._tree.put(slots, np.full(len(slots), self._largest))
             self._stored = max(self._stored, int(slots.max()) + 1)
-
-    def episode_closed(self, episode_return: float) -> None:
-        """No effect: draws do not depend on returns."""
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Set priorities from |TD errors|; a non-finite one leaves its slot unchanged."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Setting, State
+from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.ranked import INFINITE, RankedSlots, float_bits
@@ -32,7 +32,7 @@ def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) ->
     return np.minimum(np.maximum.accumulate(ends - k) + k, stored - segments + 1 + k)
 
 
-class RankPer:
+class RankPer(Sampler):
     """One uniform draw from each segment; rank 1 is the largest |TD error|, an experience never replayed counts as inf.
 
     Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
@@ -76,9 +76,6 @@ class RankPer:
     def written(self, slots: NDArray[np.int64]) -> None:
         """Rank new experiences first until they are replayed."""
         self._order.renew(slots, 0)
-
-    def episode_closed(self, episode_return: float) -> None:
-        """No effect: draws do not depend on returns."""
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Rank slots by |TD error|; NaN leaves a slot where it is."""

@@ -11,13 +11,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Setting, State
+from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays, restore_stream, stream_words
 
 
-class Uniform:
+class Uniform(Sampler):
     """Draws slots 0 .. n-1 uniformly, from two streams (PCG64) spawned from the given one."""
 
     looks_at: Final[frozenset[Signal]] = frozenset()
@@ -33,19 +32,10 @@ class Uniform:
         """Build one; all weights are 1."""
         return cls(stream)
 
-    def begin_episode(self, episode: int) -> None:
-        """No effect: draws do not depend on the episode."""
-
     def written(self, slots: NDArray[np.int64]) -> None:
         """Update the number of stored experiences."""
         if len(slots):
             self._stored = max(self._stored, int(slots.max()) + 1)
-
-    def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """No effect: draws do not depend on updates."""
-
-    def episode_closed(self, episode_return: float) -> None:
-        """No effect: draws do not depend on returns."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, slots (updates, batch), no weights.

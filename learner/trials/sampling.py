@@ -35,7 +35,7 @@ class Sampling(Protocol):
 
     def begin_episode(self, episode: int) -> None:
         """Note the progress of the run."""
-        ...
+        return
 
     def written(self, slots: Sequence[Slots]) -> None:
         """Notify of the slots of each trial with new experiences, in order."""
@@ -47,11 +47,11 @@ class Sampling(Protocol):
 
     def updated(self, slots: Slots, signals: Signals) -> None:
         """Note what the updates said of the last draw, slots (updates, S, batch)."""
-        ...
+        return
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
         """Note the returns (S,) of the trials whose training episode ended (S,), before the updates that follow."""
-        ...
+        return
 
 
 class Each:
@@ -92,7 +92,7 @@ class Each:
             self._samplers[trial].episode_closed(float(returns[trial]))
 
 
-class Closest:
+class Closest(Sampling):
     """KLPER for all trials at once: their candidates pass through the policies together."""
 
     looks_at: Final = Klper.looks_at
@@ -102,9 +102,6 @@ class Closest:
         self._candidates: Final = candidates
         self._look: Final = look
         self._variance: Final = variance
-
-    def begin_episode(self, episode: int) -> None:
-        """No effect: draws do not depend on the episode."""
 
     def written(self, slots: Sequence[Slots]) -> None:
         """Note new experiences."""
@@ -117,14 +114,8 @@ class Closest:
         candidates = self._within.draw(self._candidates).slots
         return Draw(closest(candidates, self._look, self._variance)[None], None)
 
-    def updated(self, slots: Slots, signals: Signals) -> None:
-        """No effect: draws do not depend on updates."""
 
-    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
-        """No effect: draws do not depend on returns."""
-
-
-class Ranked:
+class Ranked(Sampling):
     """Rank-based PER for all trials at once, with or without full importance sampling."""
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
@@ -162,9 +153,6 @@ class Ranked:
     def updated(self, slots: Slots, signals: Signals) -> None:
         """Note TD errors."""
         self._per.updated(signals.priority[0])
-
-    def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
-        """No effect: draws do not depend on returns."""
 
 
 class PresetSlots:
