@@ -216,15 +216,11 @@ class Arming:
                 return
 
     def _recover(self) -> None:
-        latched, detail, code = self.machine.fault, self.machine.detail, self._session.fault
+        latched, detail = self.machine.fault, self.machine.detail
         if latched is None:
             return
-        fault = gravest(latched, code)
-        if fault is not latched:
-            _tell(fault, fault_text(code))
+        fault = self._gravest(latched)
         entry = FAULTS[fault]
-        if entry.rearm is Rearm.NOBODY:
-            raise Halted(fault)
         if entry.rearm is Rearm.RUN:
             self._recoveries += 1
             if self._recoveries > _RECOVERIES:
@@ -247,18 +243,30 @@ class Arming:
                     self.take(Event.EXPIRED)
                     raise Halted(fault)
                 self._look()
+            fault = self._gravest(fault)
             try:
                 self.take(Event.REARM)
             except RequestRefused as refusal:
                 code = self._session.fault  # not always the fault that was latched first
                 fault = device_fault(code) if code else fault
-                entry = FAULTS[fault]
                 self.take(Event.TRIP, fault, str(refusal))
+                fault = self._gravest(fault)
+                entry = FAULTS[fault]
             else:
                 return
 
+    def _gravest(self, latched: FaultName) -> FaultName:
+        """The latched fault, or a graver one that the device reports by now; raises Halted if nobody may release it."""
+        code = self._session.fault
+        fault = gravest(latched, code)
+        if fault is not latched:
+            _tell(fault, fault_text(code))
+        if FAULTS[fault].rearm is Rearm.NOBODY:
+            raise Halted(fault)
+        return fault
+
     def pause(self, cause: str, hint: str, wait_s: float = inf) -> float:
-        """Pause, disarmed, for ``wait_s`` of device time or until a person resumes; between episodes only.
+        """Pause, disarmed, for ``wait_s`` of device time, infinite ones until a person resumes; between episodes only.
 
         Returns the length of the pause in device time (s).  An unbounded pause ends the run (Halted) after
         ``resume_timeout_s``.  In lockstep a bounded pause takes no time: time is virtual.
@@ -288,9 +296,10 @@ class Arming:
             self.take(Event.PAUSE, detail=f"{cause}; {hint}")
             self.reports.send()
             self._requests.forget_resumes()
-            report(_ME, "warning", f"{what}: {cause}; {hint}; {otherwise}{_GO_ON}", cause=cause, hint=hint)
+            then = "the run goes on by itself" if bounded else f"{otherwise}{_GO_ON}"
+            report(_ME, "warning", f"{what}: {cause}; {hint}; {then}", cause=cause, hint=hint)
             limit = inf if bounded else time.monotonic() + self._config.supervision.resume_timeout_s
-            while not (over() or self._requests.resume):
+            while not (over() or (self._requests.resume and not bounded)):
                 if time.monotonic() >= limit:
                     self.take(Event.EXPIRED)
                     raise Halted(FaultName.NOT_RESUMED, f"paused and not resumed: {cause}; {hint}")

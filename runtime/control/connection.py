@@ -41,7 +41,7 @@ def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNEC
 
 def apply_limits(config: RunConfig, session: DeviceSession) -> None:
     """Tighten the device's limits to the configuration's; raises LimitsTooWide, which names both."""
-    for i, actuator in enumerate(config.rig.actuators):
+    for i, (actuator, counts) in enumerate(zip(config.rig.actuators, config.limits.counts(config.rig), strict=True)):
         device = session.channels[len(config.rig.sensors) + i]
         low, high = config.limits.range.get(actuator.name, (actuator.low, actuator.high))
         device_low, device_high = device.low * device.resolution, device.high * device.resolution
@@ -51,7 +51,7 @@ def apply_limits(config: RunConfig, session: DeviceSession) -> None:
                 f"limits.range.{actuator.name}: [{low:g}, {high:g}] {actuator.unit} is wider than the device's own "
                 f"[{device_low:g}, {device_high:g}]"
             )
-        session.limit(i, round(low / actuator.resolution), round(high / actuator.resolution))
+        session.limit(i, *counts)
 
 
 def check_pace(config: RunConfig, hello: Hello) -> None:

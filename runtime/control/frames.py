@@ -158,17 +158,19 @@ class FrameSource:
         skipped, frozen, broken = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
-        if self._rehearse and start < due_ns - self._lead_ns:
-            state = session.wait_state(due_ns - self._lead_ns)
-            if state is None:
+        rehearsal_ns = due_ns - self._lead_ns if self._rehearse and start < due_ns - self._lead_ns else 0
+        while state is None:
+            now_ns = time.monotonic_ns()
+            if rehearsal_ns and now_ns >= rehearsal_ns:
                 for _ in range(self._rehearsals):
                     if time.monotonic_ns() < due_ns - self._lead_ns // 2:  # the one before overran otherwise
                         self._rehearsal.run()
-                self.busy_until_ns = time.monotonic_ns()
-        while state is None:
-            state = session.wait_state(time.monotonic_ns() + self._poll_ns)
-            if state is not None:
-                break
+                rehearsal_ns, now_ns = 0, time.monotonic_ns()
+                self.busy_until_ns = now_ns
+            until_ns = now_ns + self._poll_ns
+            state = session.wait_state(min(until_ns, rehearsal_ns) if rehearsal_ns else until_ns)
+            if state is not None or (rehearsal_ns and time.monotonic_ns() >= rehearsal_ns):
+                continue
             silent_ns, stop = time.monotonic_ns() - start, self._stop()
             if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= self._fade_silence_ns):
                 raise Stopped
@@ -181,7 +183,7 @@ class FrameSource:
                 elif counters.bytes_dropped > broken:
                     name = FaultName.LINK_GARBLED
                 raise LinkFault(name, f"no state frame for {self._silence_ns / 1e9:g} s")
-            if not self._lockstep:
+            if not self._lockstep and time.monotonic_ns() >= due_ns:
                 session.ask_hello()  # a rebooted device answers this and sends nothing else
         if session.rebooted or state is None:  # the hello decides, whatever frames come with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")

@@ -49,7 +49,7 @@ class Tick:
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self._safe = tuple(a.safe for a in rig.actuators)
-        self._limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
+        self._limits = config.limits.counts(rig)
         self.safe_counts = self.to_counts(self._safe)
         self._zeros = (0.0,) * len(rig.actuators)
         self._ones = (1.0,) * len(rig.actuators)
@@ -58,7 +58,7 @@ class Tick:
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
         """Contradiction found in the frames of the present episode."""
-        self._tick = 0
+        self._tick, self._kind = 0, Kind.TRAIN
         self.begin(0, Kind.TRAIN, [])
 
     def begin(
@@ -75,12 +75,13 @@ class Tick:
         ``perturbed``, the signal is instead the difference of that policy's action from the policy's.  The explorer's
         amplitude scales all of them.
         """
+        if self._kind is not Kind.RESET or kind is Kind.RESET:  # homing leaves its last command in force
+            self._commanded = self._safe
         self._episode, self._kind, self._perturbed = episode, kind, perturbed
         self._noise, self._own_noise = ([], noise) if self._stochastic else (noise, [])
         self._ports.begin()
         self._margin, self._in_fallback = 1.0, False
         self._k = 0
-        self._commanded = self._safe
         self._last_frame = 0
         self._seen: list[tuple[float, ...]] = []
         self._observer.reset()
@@ -102,7 +103,7 @@ class Tick:
         self._tick = tick
 
     def to_counts(self, action: Sequence[float]) -> tuple[int, ...]:
-        """Round an action (SI) to counts, inside the rig's limits."""
+        """Round an action (SI) to counts, inside the limits."""
         return tuple(
             [
                 min(max(round(value / resolution), low), high)
@@ -259,6 +260,7 @@ class Tick:
                 tripped=step.tripped,
                 applied=step.applied,
                 sensors=step.sensors,
+                periods=max(state.frame - step.frame, 1),
             )
         if tau or state.answers != step.frame:
             step.flags |= _LATE

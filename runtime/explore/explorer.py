@@ -132,11 +132,13 @@ class Explorer:
         if isinstance(self._exploration, ParameterNoise):
             self._scale = measured(self._exploration, self._scale, deviation)
 
-    def after(self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int]) -> None:
+    def after(
+        self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int], periods: int = 1
+    ) -> None:
         """Take the outcome of a tick.
 
         ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) SI;
-        ``sensors``: counts of the frame.
+        ``sensors``: counts of the frame; ``periods``: until the next frame, several where frames were lost.
         """
         if self._explores:
             self._training_steps += 1
@@ -156,9 +158,10 @@ class Explorer:
                 energy += effort * effort
                 wear += abs(u - before) / stroke
             self._applied = applied
-            period_s = self._period_us * 1e-6
-            ledger.use(Amounts(intervened, tripped, energy * period_s, wear, period_s))
-            ledger.pass_time(self._period_us)
+            lasted_us = periods * self._period_us
+            lasted_s = lasted_us * 1e-6
+            ledger.use(Amounts(intervened, tripped, energy * lasted_s, wear, lasted_s))
+            ledger.pass_time(lasted_us)
             if self._thermometer is not None:
                 at, resolution = self._thermometer
                 ledger.sense(sensors[at] * resolution)

@@ -190,7 +190,7 @@ def _added(kind: Kind, before: Told | None, fields: Fields) -> dict[str, Value]:
 
 
 _WAITING: Final = 1000
-"""Lines buffered while the disk is full; the oldest are dropped first."""
+"""Lines buffered while the disk is full; beyond, the oldest give way, and those that must never be missing last."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -203,7 +203,8 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        """Lines, and whether they may give way to newer ones."""
         self._begun = False
         """Whether the first waiting line is the rest of one whose beginning is in the file."""
         self._repeats = Repeats()
@@ -233,16 +234,17 @@ class EventFile:
             self._drop(told.kind)
             return
         if len(self._waiting) >= _WAITING:
-            del self._waiting[int(self._begun)]
+            later = range(int(self._begun), len(self._waiting))
+            del self._waiting[next((at for at in later if self._waiting[at][1]), later[0])]
             self._drop("unwritten")
-        self._waiting.append(line)
+        self._waiting.append((line, weight is not Weight.VITAL))
 
     def _length(self) -> int:
         try:
             written = os.fstat(self._file.fileno()).st_size
         except OSError:
             written = 0
-        return written + sum(map(len, self._waiting))
+        return written + sum(len(line) for line, _ in self._waiting)
 
     def _drop(self, kind: str) -> None:
         """Count a dropped event; report at the 1st, 2nd, 4th, ... and at the end."""
@@ -256,17 +258,17 @@ class EventFile:
             return
         self._told_dropped = total
         which = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped.items()))
-        self._waiting.append(_line(Told("events_dropped", {"events": total, "which": which}, time.time())))
+        self._waiting.append((_line(Told("events_dropped", {"events": total, "which": which}, time.time())), True))
 
     def _flush(self) -> None:
         while self._waiting:
-            line = self._waiting[0]
+            line, gives_way = self._waiting[0]
             try:
                 taken = self._file.write(line) or 0
             except OSError:
                 return
             if taken < len(line):
-                self._waiting[0], self._begun = line[taken:], self._begun or taken > 0
+                self._waiting[0], self._begun = (line[taken:], gives_way), self._begun or taken > 0
                 return
             self._waiting.popleft()
             self._begun = False

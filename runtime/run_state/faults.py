@@ -14,7 +14,7 @@ from onrig.runtime.exit_codes import ExitCode
 
 
 class Rearm(enum.Enum):
-    """Who may release a latched fault."""
+    """Who may release a latched fault, the easiest first."""
 
     RUN = "run"
     """The run itself, between episodes and a bounded number of times."""
@@ -236,10 +236,9 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
 
 
 def gravest(latched: FaultName, code: int) -> FaultName:
-    """The latched fault, or a newer one of the device (``code``) that needs a person: no run re-arms that by itself."""
+    """The latched fault, or a newer one of the device (``code``) that is harder to release."""
     newer = device_fault(code) if code else latched
-    graver = FAULTS[latched].rearm is Rearm.RUN and FAULTS[newer].rearm is not Rearm.RUN
-    return newer if graver else latched
+    return max(latched, newer, key=lambda fault: list(Rearm).index(FAULTS[fault].rearm))
 
 
 class Halted(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from math import ceil, floor
 from operator import or_
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -31,6 +32,8 @@ else:
     Predicted = reduce(or_, with_foreign((PendulumBox, MagmanBox), "onrig.plant_boxes"))
 """Type of ``limits.predicted``: the union of the registered plant families, tagged by ``kind``."""
 
+_WHOLE: Final = 1e-6
+"""Counts by which a limit may miss a whole one: rounding of its division by the resolution."""
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
@@ -56,6 +59,14 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Accept a rig on a port without an envelope, guarded only by its device's own limits."""
     fallback_dwell_s: Quantity = 0.1
     """Minimum duration of the fallback."""
+
+    def counts(self, rig: Rig) -> tuple[tuple[int, int], ...]:
+        """Per actuator the least and the greatest command in counts that lie within its range."""
+        return tuple(
+            (ceil(low / a.resolution - _WHOLE), floor(high / a.resolution + _WHOLE))
+            for a in rig.actuators
+            for low, high in [self.range.get(a.name, (a.low, a.high))]
+        )
 
     def setting(self, rig: Rig, period_s: float) -> Setting:
         """The parameters of a prediction under these limits."""
@@ -107,6 +118,8 @@ def _actuator_findings(run: _Run) -> Iterator[Finding]:
             yield at, f"[{low:g}, {high:g}] {a.unit} is wider than the rig's [{a.low:g}, {a.high:g}]"
         elif not low <= a.safe <= high:
             yield at, f"the safe output {a.safe:g} {a.unit} lies outside"
+        elif ceil(low / a.resolution - _WHOLE) > floor(high / a.resolution + _WHOLE):
+            yield at, f"[{low:g}, {high:g}] holds no whole count of {a.resolution:g} {a.unit}"
     yield from _change_findings(run, "rate", limits.rate_per_s, "s", 1)
     yield from _change_findings(run, "jerk", limits.jerk_per_s2, "s^2", 2)
 

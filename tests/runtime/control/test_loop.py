@@ -15,12 +15,12 @@ from onrig.hw.clock import VirtualClock
 from onrig.hw.messages import Fault, MessageType, Op, decode_request
 from onrig.hw.rig import Rig
 from onrig.hw.session import ATTEMPTS, DeviceSession
-from onrig.hw.transport import LinkError, Transport
+from onrig.hw.transport import LinkError, LoopbackTransport, Transport
 from onrig.runtime.control import arming, outside
-from onrig.runtime.control.frames import Stopped
+from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import LoopState, decode_state
-from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.outside import AT_ONCE, Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import terms_of
@@ -205,6 +205,23 @@ def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_
     assert paced.board[Word.FAULT] == Fault.ESTOP
 
 
+def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_emergency_stop(paced: Bench) -> None:
+    def person() -> None:
+        paced.device._trip(Fault.INTERNAL)
+        paced.device.press_estop(pressed=False)
+        for _ in range(3):
+            paced.session.wait_state(paced.clock.monotonic_ns() + 50_000_000)
+        paced.board[Word.RESUME_OUTSIDE] += 1
+
+    paced.when_asked = person
+    paced.ring.at_push = lambda n: paced.device.press_estop(pressed=True) if n == 10 else None
+    with pytest.raises(Halted) as halted:
+        paced.loop.run()
+    assert halted.value.fault is FaultName.DEVICE_INTERNAL
+    assert not paced.device.armed
+    assert "rearm:ready" not in paced.moves
+
+
 @pytest.mark.rules("H620")
 def test_an_emergency_stop_that_nobody_releases_ends_the_run_disarmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -361,6 +378,57 @@ def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
     bench.loop.arming.reports.send()
     assert bench.moves == ["pause:paused", "resume:ready"]
     assert "budget spent; wait" in bench.said[0][1]
+
+
+def test_a_bounded_pause_lasts_whatever_a_person_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, lockstep=False)
+    bench.wait_virtually(monkeypatch)
+    bench.loop.arming.machine.state = State.READY
+    bench.when_asked = lambda: bench.board.__setitem__(Word.RESUME, bench.board[Word.RESUME] + 1)
+    assert bench.loop.arming.pause("budget spent", "wait", 5.0) >= 5.0
+    assert "goes on by itself" in bench.said[0][1]
+
+
+def test_the_first_command_after_homing_goes_on_from_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = "{kind: settle, actuator: voltage, velocity: velocity, full_at: 0.5, within: {angle: 0.5, velocity: 2.0}"
+    bench = Bench(
+        tmp_path,
+        monkeypatch,
+        "limits={rate_per_s: {voltage: 5.0}}",
+        "episodes=1",
+        f"task.reset={settle}, hold_s: 0.2, timeout_s: 60, attempts: 3}}",
+        lockstep=False,
+        reset=False,
+    )
+    bench.wait_virtually(monkeypatch)
+    bench.loop.run()
+    taken = bytes(bench.ring._records[: len(bench.ring) * bench.layout.size])
+    rows = np.frombuffer(taken, bench.layout.dtype)
+    first = int(np.flatnonzero(rows["kind"] == Kind.TRAIN)[0])
+    command, allowed = rows["commanded"][:, 0], 5.0 / bench.config.rate_hz
+    assert abs(command[first - 1]) > 2 * allowed, "homing ends at once, with a command in force"
+    assert abs(command[first] - command[first - 1]) <= 1.001 * allowed
+
+
+def test_at_a_low_rate_a_stop_does_not_wait_for_the_next_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, monkeypatch, lockstep=False)
+    bench.wait_virtually(monkeypatch)
+    config = msgspec.structs.replace(bench.config, rate_hz=0.2)
+    hello = bench.session.hello
+    assert hello is not None
+
+    def nothing_comes(timeout_ns: int) -> bytes:
+        bench.clock.advance(max(timeout_ns, 1))
+        return b""
+
+    silent = DeviceSession(LoopbackTransport(lambda data: b"", nothing_comes), config.rig, bench.clock)
+    frames = FrameSource(config, silent, hello, bench.loop._rehearsal, bench.board, lambda: AT_ONCE)
+    began_ns = frames._last_received_ns = bench.clock.now_ns
+    with pytest.raises(Stopped):
+        frames.next()
+    assert bench.clock.now_ns - began_ns <= 50_000_000
 
 
 def test_a_pause_that_nobody_ends_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

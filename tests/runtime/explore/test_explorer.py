@@ -187,6 +187,15 @@ def test_an_hour_s_driving_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> 
     assert e.pause is None
 
 
+def test_lost_frames_count_as_time_under_command() -> None:
+    e = explorer(NoExploration(budgets=Budgets(hour=Quota(driven_s=100.0, energy_s=100.0))))
+    e.begin_episode(Kind.TRAIN, 1)
+    e.after(intervened=False, tripped=False, applied=(3.0,), sensors=(0, 0), periods=4)
+    state = e.state()
+    assert state["budget.hour.driven_s"] == pytest.approx(0.08)
+    assert state["budget.hour.energy_s"] == pytest.approx(0.08)
+
+
 def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before_the_next() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(episode=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)

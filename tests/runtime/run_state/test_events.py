@@ -124,6 +124,21 @@ def test_a_line_that_is_half_in_the_file_is_never_dropped(tmp_path: Path) -> Non
     assert lines[-1]["kind"] == "ended"
 
 
+def test_on_a_full_disk_what_must_never_be_missing_gives_way_last(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.close()
+    disk = Disk(0)
+    file._file = disk  # type: ignore[assignment]
+    file.write("fault", source="control", message="the emergency stop was pressed", fault="device_estop")
+    for n in range(1500):
+        file.write("policy_admitted", policy=n, learner="plain")
+    disk.room = 10_000_000
+    file.write("ended", code=0)
+    kinds = [msgspec.json.decode(line)["kind"] for line in disk.held.splitlines()]
+    assert (kinds[0], kinds[-1]) == ("fault", "ended")
+    assert kinds.count("policy_admitted") < 1000
+
+
 def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_minute(
     tmp_path: Path, clock: Clock
 ) -> None:

@@ -9,7 +9,16 @@ from onrig.hw.messages import Fault
 from onrig.hw.transport import LinkError
 from onrig.runtime.control.contradictions import RATE_WINDOW
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, link_fault
+from onrig.runtime.run_state.faults import (
+    FAULTS,
+    FaultName,
+    Halted,
+    LinkFault,
+    Rearm,
+    device_fault,
+    gravest,
+    link_fault,
+)
 from onrig.runtime.supervise.settings import Supervision
 
 
@@ -63,6 +72,17 @@ def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NOBODY]
     who = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
     assert who == sorted(who)
+
+
+@pytest.mark.parametrize("latched", FaultName)
+@pytest.mark.parametrize("code", Fault)
+def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(latched: FaultName, code: Fault) -> None:
+    order = [Rearm.RUN, Rearm.PERSON, Rearm.NOBODY]
+    found = gravest(latched, code)
+    assert found in (latched, device_fault(code))
+    faults = [latched, device_fault(code)] if code else [latched]
+    assert order.index(FAULTS[found].rearm) == max(order.index(FAULTS[fault].rearm) for fault in faults)
+    assert gravest(latched, 0) is latched
 
 
 @pytest.mark.rules("H626", "H627", "H628")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.run_loading import load_run
-from onrig.runtime.safety.limits import limit_findings
+from onrig.runtime.safety.limits import Limits, limit_findings
 from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.runtime.spoiled import told
 
@@ -75,3 +75,30 @@ def test_a_senseless_rate_is_left_to_its_own_check(changes: dict[str, float]) ->
 def test_shipped_limits_contradict_nothing() -> None:
     for config in (PENDULUM, MAGMAN, load_run("pendulum-hardware")):
         assert list(limit_findings(config)) == []
+
+
+@pytest.mark.parametrize(
+    ("resolution", "limits", "counts"),
+    [
+        (0.5, (-1.3, 1.3), (-2, 2)),  # 3 counts would be 1.5 V
+        (0.1, (-0.3, 0.3), (-3, 3)),  # 0.3 / 0.1 is a little less than 3
+        (0.0001, (-3.0, 3.0), (-30_000, 30_000)),
+        (0.5, (0.0, 0.4), (0, 0)),
+    ],
+)
+def test_a_range_in_counts_lies_within_it(
+    resolution: float, limits: tuple[float, float], counts: tuple[int, int]
+) -> None:
+    actuator = msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=resolution)
+    rig = msgspec.structs.replace(PENDULUM.rig, actuators=(actuator,))
+    assert Limits(range={actuator.name: limits}).counts(rig) == (counts,)
+
+
+def test_a_range_without_a_whole_count_is_refused() -> None:
+    actuator = msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5, safe=0.2)
+    run = msgspec.structs.replace(
+        PENDULUM,
+        rig=msgspec.structs.replace(PENDULUM.rig, actuators=(actuator,)),
+        limits=Limits(range={actuator.name: (0.1, 0.4)}),
+    )
+    assert any("holds no whole count of 0.5 V" in message for _, message in limit_findings(run))
