@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import tempfile
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -74,8 +73,9 @@ def sync(path: Path) -> None:
 
 def read_fields(path: Path) -> dict[str, object]:
     """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        found = json.loads(path.read_bytes())  # the doctor imports this, and must outlive a broken msgspec
+        return found if isinstance(found, dict) else {}
     return {}
 
 

@@ -22,7 +22,7 @@ from onrig.runtime.run_state.folder_access import FolderBusy, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
-from onrig.runtime.supervise.run_folder import fresh_folder, reopen_run_folder, write_run_folder
+from onrig.runtime.supervise.run_folder import fresh_folder, occupant, reopen_run_folder, write_run_folder
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
 from onrig.tools.load import (
@@ -99,8 +99,12 @@ def main(arguments: list[str]) -> int:
         except ValueError as error:
             return complain("run", f"--web: {error}")
     folder = args.resume or args.run_dir or fresh_folder(Path("runs"), Path(args.config).stem)
-    if args.resume is None and (folder / "config.yaml").exists():
-        return complain("run", f"--run-dir: '{folder}' holds a run already; choose another folder")
+    try:
+        why = occupant(folder) if args.resume is None else None
+    except OSError as error:
+        return complain("run", f"--run-dir: '{folder}' cannot be read: {error.strerror or error}")
+    if why:
+        return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
     if config.local_learner and find_spec("torch") is None:
         return complain("run", _NO_TORCH, ExitCode.PREFLIGHT)
     if args.dry_run:

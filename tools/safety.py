@@ -44,6 +44,8 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     if args.episodes < 0 or args.lockstep < 0 or args.seed < 0:
         return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
+    if not args.episodes and not args.lockstep and args.picture is None:
+        return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
     try:
         configs = [load(name, args.overrides) for name in args.config]
     except ConfigError as error:
@@ -53,6 +55,8 @@ def main(arguments: list[str]) -> int:
             return complain(
                 "safety", f"{name}: limits.predicted is not set, so the shield guarantees no velocity limit"
             )
+        if args.lockstep and args.picture is None and config.device.twin is None:
+            return complain("safety", f"{name}: the lockstep stack needs a twin (device.twin), or --lockstep 0")
     if args.picture is not None:
         try:
             draw_safe_set(configs, args.picture)

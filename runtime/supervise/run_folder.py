@@ -39,14 +39,23 @@ def fresh_folder(parent: Path, name: str) -> Path:
     return folder
 
 
+def occupant(folder: Path) -> str | None:
+    """What keeps a new run out of a folder; None where it is missing or empty, hidden files aside."""
+    if (folder / "config.yaml").exists():
+        return "holds a run already"
+    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        return "is not empty, and not of a run"
+    return None
+
+
 def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
-    """Create the folder and its first files, before anything moves; FileExistsError if it holds a run already.
+    """Create the folder and its first files, before anything moves; FileExistsError if it is occupied.
 
     Returns a function that removes everything added to the folder since, for a run that never started.
     """
     check_way(folder)
-    if (folder / "config.yaml").exists():
-        raise FileExistsError(f"{folder} holds a run already")
+    if why := occupant(folder):
+        raise FileExistsError(f"{folder} {why}")
     if folder.exists():
         check_folder(folder)
     made = [f for f in (folder, *folder.parents) if not f.exists()]

@@ -306,6 +306,11 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
         ExitCode.CONFIGURATION,
         "onrig twin: --link: no such folder '/nowhere'\n",
     ),
+    "learner with a file for its states": (
+        ["learn", "pendulum", "--connect", "ipc:///tmp/nobody", "--state", "/dev/null"],
+        ExitCode.CONFIGURATION,
+        "onrig learn: --state: '/dev/null' is no folder to write to: File exists\n",
+    ),
     "learner of no endpoint": (
         ["learn", "pendulum", "--connect", "localhost"],
         ExitCode.CONFIGURATION,

@@ -134,6 +134,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["pendulum", "--set", "limits.predicted=null"], "limits.predicted is not set"),
         (["pendulun"], "there is no 'pendulun'"),
         (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
+        (["pendulum", "--episodes", "0", "--lockstep", "0"], "tests nothing"),
         (["magman", "--picture", "/nowhere/at/all.png"], "cannot write /nowhere/at/all.png"),
     ],
 )

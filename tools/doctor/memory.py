@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -108,7 +109,7 @@ def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
         fields = line.split()
         if len(fields) < 4:
             continue
-        point = fields[1].encode().decode("unicode_escape")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
         if (path == Path(point) or Path(point) in path.parents) and len(point) >= len(found[0]):
             found = (point, fields[2], "ro" in fields[3].split(","))
     return found

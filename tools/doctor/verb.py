@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
         from onrig.tools.load import explain, load_for_rig
 
         try:
-            config = load_for_rig(args.config, args.overrides)
+            config = load_for_rig(args.config, args.overrides, port=args.device)
         except ConfigError as error:
             return explain(error)
         needs = needs_of(config, args.config, args.run_dir, args.device)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.on_policy_settings import OnPolicyConfig
-from onrig.learner.trials.step_run import REPLAYED, StepRun
+from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -111,7 +111,7 @@ class CellTrials(NamedTuple):
     replayed: NDArray[np.float64] | None
     """(T, k, E); None where it is not known of all trials."""
     shield: NDArray[np.float64] | None
-    """(T, k, E); None where it is not known of all trials."""
+    """(T, k, E), NaN for trials of versions that did not count; None where none did."""
 
 
 def read_spec(folder: Path) -> Spec:
@@ -151,13 +151,15 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
         known = [values for trial in whole.values() if (values := getattr(trial, name)) is not None]
         return np.array(known) if known and len(known) == len(whole) else None
 
+    unknown = np.full((len(SHIELD), cell.points), np.nan)
+    counts = [unknown if trial.shield is None else trial.shield for trial in whole.values()]
     return CellTrials(
         np.array(list(whole), dtype=np.int64),
         np.array([trial.train for trial in whole.values()], dtype=np.float64).reshape(shape),
         np.array([trial.evaluation for trial in whole.values()], dtype=np.float64).reshape(shape),
         of_all("batch_noise"),
         of_all("replayed"),
-        of_all("shield"),
+        np.array(counts) if any(np.isfinite(count).any() for count in counts) else None,
     )
 
 

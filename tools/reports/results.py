@@ -63,7 +63,7 @@ class Experiment(NamedTuple):
     cells: int
     """In the grid, with or without finished trials."""
     trials: int
-    """Finished, spoilt ones included."""
+    """Finished, spoilt ones included; of a cell at most as many as the spec asks for."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
 
@@ -84,7 +84,7 @@ def read_experiment(folder: Path) -> Experiment:
     results = []
     for cell, setting in zip(cells, settings(cells), strict=True):
         trials = read_trials(folder, cell)
-        done += len(trials.seeds)
+        done += min(len(trials.seeds), spec.trials)
         if len(trials.seeds):
             result = measured(cell, setting, trials)
             if len(result.seeds):

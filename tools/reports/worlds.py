@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from onrig.learner.trials.measures import final_mean, interquartile_mean, mean_bounds, paired, paired_difference
 from onrig.learner.trials.step_run import ORIGINS, READINGS, SHIELD
+from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.replay.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
@@ -35,7 +36,7 @@ _SCORES: Final = (
 )
 _SHIELDED: Final = (
     "Per 1000 steps of training: those in which the shield changed the action, and entries into its fallback; over the "
-    "whole trial, and in the last tenth of it. 95 % bootstrap bounds."
+    "whole trial, and in the last tenth of it. 95 % bootstrap bounds. Trials of versions without counts are left out."
 )
 _OF_STRATEGY: Final = [
     ["strategy"],
@@ -51,10 +52,10 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     if not usable:
         return None
     warnings = []
-    done, asked = sum(result.finished for result in results), len(cells) * spec.trials
+    done, asked = sum(min(result.finished, spec.trials) for result in results), len(cells) * spec.trials
     if done < asked:
         warnings.append(f"Unfinished: {done} of {asked} trials; the results below are from these.")
-    spoilt = done - sum(len(result.seeds) for result in results)
+    spoilt = sum(result.finished - len(result.seeds) for result in results)
     if spoilt:
         warnings.append(f"{spoilt} trials are left out because their networks diverged.")
     fewest = min(len(result.seeds) for result in usable)
@@ -81,7 +82,11 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     if shielded.rows:
         sheets.insert(-1, shielded)
     worlds = by_world(usable)
-    found = [scored_world(world, in_words(r, worlds[world]), r) for world in worlds for r in worlds[world]]
+    try:
+        found = [scored_world(world, in_words(r, worlds[world]), r) for world in worlds for r in worlds[world]]
+    except NoSuchTask as error:
+        found = []
+        warnings.append(f"No scores: {error}.")
     if scored := [one for one in found if one is not None]:
         sheets.insert(0, scores_sheet(scored, read_costs(folder)))
     lead = (
@@ -152,13 +157,14 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
         for result in members:
             if result.shield is None or not result.cell.config.options.get("shield"):
                 continue
-            per_1000 = result.shield * 1000.0 / result.cell.config.evaluation.every
+            counted = np.isfinite(result.shield).all(axis=(1, 2))
+            per_1000 = result.shield[counted] * 1000.0 / result.cell.config.evaluation.every
             shown = [
                 bounded(mean_bounds(of(counts)), 1)
                 for counts in per_1000.swapaxes(0, 1)
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
-            rows.append((world, in_words(result, members), str(len(result.seeds)), *shown))
+            rows.append((world, in_words(result, members), str(np.count_nonzero(counted)), *shown))
     heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
     return Sheet("Shield", 2, heads, tuple(rows), (_SHIELDED,))
 

@@ -125,7 +125,7 @@ def main(arguments: list[str], prog: str = "onrig service", machine: Machine | N
     """Show, and write if asked to; returns the exit code."""
     args = parser(prog).parse_args(arguments)
     try:
-        config = load_for_rig(args.config, args.overrides)
+        config = load_for_rig(args.config, args.overrides, port=args.device)
     except ConfigError as error:
         return explain(error)
     if args.user and "SUDO_USER" in os.environ:

@@ -55,6 +55,13 @@ def main(arguments: list[str]) -> int:
         keys = None if args.keys is None else load_learner_keys(args.keys)
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
+    if args.state is not None:
+        try:
+            args.state.mkdir(parents=True, exist_ok=True)
+            if not os.access(args.state, os.W_OK | os.X_OK):
+                raise PermissionError(13, "not writable")
+        except OSError as error:
+            return complain("learn", f"--state: '{args.state}' is no folder to write to: {error.strerror or error}")
     from onrig.learner.attachment import Connection
     from onrig.learner.main import learn  # torch takes a second to import: only after all checks
 

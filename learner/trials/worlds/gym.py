@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import gymnasium
 import numpy as np
@@ -54,8 +54,12 @@ def spaces_of(task: str, env: Env) -> Spaces:
     n = seen.shape[0]
     if isinstance(acted, Discrete):
         return Spaces(n, 1, int(acted.n), horizon)
-    if not isinstance(acted, Box) or len(acted.shape) != 1 or not acted.is_bounded():
-        raise NoSuchTask(f"'{task}' acts by {acted}: expected a bounded box of one dimension, or one discrete choice")
+    if not isinstance(acted, Box) or len(acted.shape) != 1 or not acted.is_bounded() or acted.dtype.kind != "f":
+        raise NoSuchTask(
+            f"'{task}' acts by {acted}: expected a bounded box of one dimension, of floats, or one discrete choice"
+        )
+    if not n or not acted.shape[0]:
+        raise NoSuchTask(f"'{task}' has {n} observations and {acted.shape[0]} actions: expected one at least of each")
     return Spaces(n, acted.shape[0], None, horizon)
 
 
@@ -81,6 +85,7 @@ class GymWorld:
         self._shape: Final = shape
         self._observation: Final = np.zeros((len(self._envs), self.spaces.n), np.float32)
         box = self._envs[0].action_space
+        self._first = int(box.start) if isinstance(box, Discrete) else 0
         if isinstance(box, Box):
             low, high = box.low.astype(np.float64), box.high.astype(np.float64)
             self._actions = Normalisation(0.5 * (low + high), 0.5 * (high - low))
@@ -118,8 +123,8 @@ class GymWorld:
     def _native(self, action: NDArray[np.float64]) -> Sequence[Any]:
         """Actions as the task takes them: choices by number, or values within its box."""
         if self.spaces.levels is not None:
-            choices: list[int] = np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int).tolist()
-            return choices
+            choices = self._first + np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int)
+            return cast("list[int]", choices.tolist())
         return list(self._actions.si(action).astype(self._dtype))
 
 

@@ -27,7 +27,7 @@ def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) 
                 shield=options.shield,
                 end_outside=options.end_outside,
             )
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             raise NoSuchTask(f"'{run.task}': {error}") from None
     try:
         from onrig.learner.trials.worlds.gym import GymWorld

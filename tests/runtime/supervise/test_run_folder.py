@@ -62,10 +62,19 @@ def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tm
     (tmp_path / "new" / "run" / "policies").mkdir()
     take_back()
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".notes").write_text("mine")
     take_back = write_run_folder(tmp_path, PENDULUM)
     take_back()
-    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    assert [p.name for p in tmp_path.iterdir()] == [".notes"]
+
+
+@pytest.mark.parametrize("name", ["meta.json", "episodes.csv", "policies/7.onnx", "notes.txt"])
+def test_a_folder_with_something_of_others_takes_no_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match="not empty"):
+        write_run_folder(tmp_path, PENDULUM)
+    assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]
 
 
 WHOLE: dict[str, Any] = {"complete": True, "rows": {"expected": 3, "present": 3}}

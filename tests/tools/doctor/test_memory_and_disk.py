@@ -17,6 +17,7 @@ MOUNTS = "\n".join(
         "tmpfs /tmp tmpfs rw,nosuid 0 0",
         "/dev/sda1 /mnt/my\\040disk vfat ro,relatime 0 0",
         "nas:/x /home/pi nfs4 rw 0 0",
+        "nas:/y /mnt/Messö\\040x nfs4 ro 0 0",
         "broken",
     ]
 )
@@ -87,6 +88,7 @@ def test_a_disk_without_room_or_of_the_wrong_kind_is_told(facts: DiskFacts, verd
         ("/tmpfiles", ("/", "ext4", False)),
         ("/mnt/my disk/runs", ("/mnt/my disk", "vfat", True)),
         ("/home/pi/runs", ("/home/pi", "nfs4", False)),
+        ("/mnt/Messö x/runs", ("/mnt/Messö x", "nfs4", True)),
     ],
 )
 def test_the_mount_that_holds_a_path_is_found(path: str, mount: tuple[str, str, bool]) -> None:

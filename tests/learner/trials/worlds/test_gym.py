@@ -55,6 +55,11 @@ def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
         world.step(np.full((4, 1, 1), np.nan), all_)
 
 
+def test_discrete_actions_may_begin_anywhere() -> None:
+    world = GymWorld("tests/Odd-v0", [0, 0], Role.PLANT_TRAIN, options={"action": Discrete(3, start=-1)})
+    assert world._native(np.array([[-1.0], [0.0], [1.0]])) == [-1, 0, 1]
+
+
 def test_discrete_actions_are_levels() -> None:
     world = GymWorld("CartPole-v1", [0, 0], Role.PLANT_TRAIN)
     assert world.spaces == Spaces(n=4, m=1, levels=2, horizon=500)
@@ -129,6 +134,9 @@ def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Space
         ("Pendulum-v1", {"nonsense": 1}, "cannot make 'Pendulum-v1': TypeError"),
         ("tests/Odd-v0", {"observation": Discrete(3)}, "expected a box of one dimension"),
         ("tests/Odd-v0", {"action": Box(-np.inf, np.inf, (1,))}, "expected a bounded box"),
+        ("tests/Odd-v0", {"action": Box(0, 3, (1,), np.int32)}, "expected a bounded box of one dimension, of floats"),
+        ("tests/Odd-v0", {"action": Box(-1.0, 1.0, (0,))}, "2 observations and 0 actions"),
+        ("tests/Odd-v0", {"observation": Box(-1.0, 1.0, (0,))}, "0 observations and 1 actions"),
     ],
 )
 def test_what_no_world_can_be_made_of_is_refused(task: str, options: dict[str, object], said: str) -> None:
