@@ -54,10 +54,10 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
     Returns a function that removes everything added to the folder since, for a run that never started.
     """
     check_way(folder)
-    if why := occupant(folder):
-        raise FileExistsError(f"{folder} {why}")
     if folder.exists():
         check_folder(folder)
+    if why := occupant(folder):
+        raise FileExistsError(f"{folder} {why}")
     made = [f for f in (folder, *folder.parents) if not f.exists()]
     kept = {path.name for path in folder.iterdir()} if not made else set()
 

@@ -93,13 +93,16 @@ def test_a_run_writes_nothing_into_such_a_folder(runs: Path, tmp_path: Path) -> 
         hold(runs)
     assert target.read_text() == "precious"
     assert [p.name for p in runs.iterdir()] == ["stderr.log"]
+    with pytest.raises(NotOurs):
+        write_run_folder(runs, load("pendulum"))
 
 
 def test_the_command_says_so_in_one_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "events.jsonl").symlink_to(tmp_path / "elsewhere")
     assert main(["run", "pendulum", "--run-dir", str(runs), "--set", "local_learner=false"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"onrig run: --run-dir: '{runs}' cannot be written: {runs}/events.jsonl is a link")
+    assert line == f"onrig run: --run-dir: '{runs}' is not empty, and not of a run; choose another folder"
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_nor_does_a_report(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
