@@ -243,17 +243,15 @@ class Arming:
                     self.take(Event.EXPIRED)
                     raise Halted(fault)
                 self._look()
-            fault = self._gravest(fault)
+            self._gravest(fault)
             try:
                 self.take(Event.REARM)
+                return
             except RequestRefused as refusal:
                 code = self._session.fault  # not always the fault that was latched first
                 fault = device_fault(code) if code else fault
                 self.take(Event.TRIP, fault, str(refusal))
-                fault = self._gravest(fault)
-                entry = FAULTS[fault]
-            else:
-                return
+                entry = FAULTS[self._gravest(fault)]
 
     def _gravest(self, latched: FaultName) -> FaultName:
         """The latched fault, or a graver one that the device reports by now; raises Halted if nobody may release it."""

@@ -307,7 +307,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
         "onrig twin: --link: no such folder '/nowhere'\n",
     ),
     "learner with a file for its states": (
-        ["learn", "pendulum", "--connect", "ipc:///tmp/nobody", "--state", "/dev/null"],
+        ["learn", "pendulum", "--connect", "ipc://nobody", "--state", "/dev/null"],
         ExitCode.CONFIGURATION,
         "onrig learn: --state: '/dev/null' is no folder to write to: File exists\n",
     ),
