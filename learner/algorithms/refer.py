@@ -4,6 +4,9 @@ Rule 1: an experience is *far* where the importance ratio rho of its action is o
 algorithm's own loss leaves it out.  Rule 2: that gradient is mixed with the one of the KL divergence between the policy
 that acted and the present one, by a coefficient beta that holds the share of far experiences in the memory at D.  c and
 the step size are annealed.
+
+An experience whose action is not the policy's own is far as well, but no part of the share that moves beta: no beta
+brings it nearer.  With a shield that acts in more than D of the steps beta would fall to 0, and learning end.
 """
 
 from __future__ import annotations
@@ -94,9 +97,9 @@ class Refer:
     def weigh(self, slots: NDArray[np.int64], apart: Apart, deviates: NDArray[np.bool_]) -> Weights:
         """Judge replayed experiences in slots (S, B), and move beta by the far ones stored before.
 
-        ``deviates`` (S, B): the applied action is not the policy's own; the experience counts as far.
+        ``deviates`` (S, B): the applied action is not the policy's own; the experience is far, and does not move beta.
         """
-        share = self.far_share if self.settings.mixes else 0.0
+        share = self._far_of_own if self.settings.mixes else 0.0
         rho = np.where(deviates, _NOT_ITS_OWN, apart.rho.detach().numpy())
         far = self.note((np.arange(len(slots))[:, None], slots), rho, apart.kl.detach().numpy())
         near = ~far if self.settings.masks else ~deviates if self.settings.mixes else np.ones_like(far)
@@ -128,6 +131,13 @@ class Refer:
         """(S,): share of far experiences among those stored."""
         far = np.count_nonzero(self.far, axis=1)  # a slot that was never written is not far
         return np.asarray(far / np.maximum(self._notes.stored, 1))
+
+    @property
+    def _far_of_own(self) -> NDArray[np.float64]:
+        """(S,): share of far experiences among those stored whose action is the policy's own, as far as replayed."""
+        flagged = self.rho == _NOT_ITS_OWN
+        far = np.count_nonzero(self.far & ~flagged, axis=1)
+        return np.asarray(far / np.maximum(self._notes.stored - np.count_nonzero(flagged, axis=1), 1))
 
     @property
     def mean_kl(self) -> NDArray[np.float64]:

@@ -62,6 +62,23 @@ def test_an_experience_is_near_within_the_bounds_alone_and_a_flagged_one_is_far(
     assert refer.far_share[0] == 5 / CAPACITY
 
 
+def test_flagged_experiences_do_not_move_beta_however_many_they_are() -> None:
+    refer, _ = _refer(far_share=0.1)
+    _judge(refer, list(range(20)), *[1.0] * 20, deviates=True)  # 40 % of 50, as a shield may flag
+    rising = []
+    for _ in range(100):
+        _judge(refer, [30], 1.0)
+        rising.append(refer.beta[0])
+    assert np.all(np.diff(rising) > 0.0)
+    _judge(refer, [31, 32, 33], 100.0, 100.0, 100.0)  # 3 of the 30 that are the policy's own: not above D
+    high = refer.beta[0]
+    _judge(refer, [34], 100.0)
+    assert refer.beta[0] > high
+    high = refer.beta[0]
+    _judge(refer, [30], 1.0)  # 4 of 30
+    assert refer.beta[0] < high
+
+
 @pytest.mark.parametrize(
     ("rules", "near", "beta"), [("both", 0.0, 0.0), (1, 0.0, 1.0), (2, 1.0, 0.0), ("none", 1.0, 1.0)]
 )
