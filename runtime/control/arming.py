@@ -37,12 +37,6 @@ _LONGEST_LOOK_S: Final = 0.005
 """In lockstep the learner works meanwhile, and may have only this core."""
 _FRAME_S: Final = 1.0
 """Minimum wait for the frame that says why the device refuses to arm."""
-_SHOWN_PERIODS: Final = 3
-"""Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
-_SHOWN_S: Final = 0.3
-_LEASE_S: Final = 0.8
-"""How long to listen for the end of the lease after an unanswered DISARM; together with that request's timeout of one
-second, less than the supervisor's grace period for an immediate stop."""
 _GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
 
 
@@ -141,23 +135,10 @@ class Arming:
             if self._answers:  # otherwise another request would only time out again
                 self._disarm()
         with contextlib.suppress(Exception):
-            self._await_confirmation(before)
+            if self._lockstep and self._answers:
+                self._session.reset(0)  # in virtual time a disarmed device sends no frame unless asked
+            self.confirmation.wait(before, disarmed=self._answers)
         self.reports.send()
-
-    def _await_confirmation(self, before: int | None) -> None:
-        """Read until a frame newer than ``before`` shows the outputs safe, or none can come any more."""
-        session, confirmation = self._session, self.confirmation
-        state = session.wait_state(0)  # arrived during the request; may report that the lease expired
-        if state is not None:
-            confirmation.take(state)
-        if self._lockstep and self._answers:
-            session.reset(0)  # in virtual time a disarmed device sends no frame unless asked
-        wait_s = max(_SHOWN_S if self._answers else _LEASE_S, _SHOWN_PERIODS * self._config.wall_period_ns * 1e-9)
-        limit_ns = time.monotonic_ns() + round(wait_s * 1e9)
-        while not confirmation.given_after(before) and time.monotonic_ns() < limit_ns:
-            state = session.wait_state(limit_ns)
-            if state is not None:
-                confirmation.take(state)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 

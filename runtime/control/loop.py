@@ -58,7 +58,7 @@ class ControlLoop:
         kept_state: Latest | None = None,
         back: Reconnection | None = None,
     ) -> None:
-        self._kept_state, self._device_us = kept_state, 0
+        self._kept_state, self._device_us, self._position = kept_state, 0, (0, False)
         self._config, self._session, self._ring, self._board, self._switch = config, session, ring, board, switch
         self._requests, self._layout = requests, record_layout(config)
         self._lockstep = hello.time_scale == 0.0
@@ -100,7 +100,6 @@ class ControlLoop:
                 self._await_barrier(episode - 1)
                 self._board[Word.EPISODE] = episode
                 self._run_episode(episode, Kind.TRAIN)
-                self._keep(episode, evaluated=False)
                 self._board[Word.CLOSED] = episode
                 self._evaluate(episode)
             arming.take(Event.COMPLETED)
@@ -126,7 +125,6 @@ class ControlLoop:
         every = self._config.evaluate_every
         if every and episode % every == 0:
             self._run_episode(episode, Kind.EVAL)
-            self._keep(episode, evaluated=True)
 
     def _go_on_from(self, start: LoopState, policies: Path) -> None:
         """Restore the position of a resumed run; a new session of its operator begins."""
@@ -134,17 +132,18 @@ class ControlLoop:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
             self._backed_off = self._explorer.back_off
+        self._position = (start.episode, start.evaluated)
         self._switch.restore(start.switch, lambda policy_id: filed_session(policies, policy_id))
         self._tick.go_on_from(start.tick)
         self._frames.resumed_at_us = start.device_us
         self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode
         self._board[Word.CLOSED] = start.episode
 
-    def _keep(self, episode: int, *, evaluated: bool) -> None:
+    def _keep(self) -> None:
         """Store the loop's position, from which a run resumes after a crash."""
         if self._kept_state is not None:
             switch, explorer = self._switch.state(), self._explorer.state()
-            state = LoopState(episode, evaluated, self._tick.count, self._device_us, explorer, switch)
+            state = LoopState(*self._position, self._tick.count, self._device_us, explorer, switch)
             self._kept_state.put(encode_state(state))
 
     def _has_policy(self) -> bool:
@@ -178,7 +177,9 @@ class ControlLoop:
             self._session.reset(device_seed(self._config.seed, role, episode))
         else:
             # Its records bear the index of the training episode before them: the one to come is not under way yet.
-            self._homing.home(episode - (kind is Kind.TRAIN))
+            self._homing.home(before := episode - (kind is Kind.TRAIN))
+            while self._rest():  # the reset itself spent a budget
+                self._homing.home(before)
             signal, perturbed = self._exploration_of(episode, kind)
         self._tick.begin(episode, kind, signal, perturbed)
         self._falls_back = False
@@ -189,21 +190,19 @@ class ControlLoop:
         signal = self._explorer.begin_episode(kind, episode)
         return signal, perturbed_session(self._explorer, self._switch.active)
 
-    def _rest(self) -> None:
-        """Close the episode's exploration; pause for as long as a spent budget requires."""
-        before = self._backed_off
-        pause = self._explorer.end_episode()
-        self._backed_off = self._explorer.back_off
-        if self._backed_off != before:
-            what = "backs off" if self._backed_off < before else "comes back"
-            report("control", "event", f"exploration {what} to {self._backed_off:.3g}", tick=self._board[Word.TICK])
-        if pause is not None:
+    def _rest(self) -> bool:
+        """Pause for as long as spent budgets require; False if no pause was due."""
+        due = self._explorer.pause_due is not None
+        while (pause := self._explorer.pause_due) is not None:
             self._explorer.rest(self.arming.pause(*pause))
+        return due
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
-        """Run an episode; once more if the line closed before its first frame."""
+        """Pause if one is due, then run an episode; once more if the line closed before its first frame."""
+        if self._rest():
+            self._keep()  # the state stored before the pause says that it is due
         frames, answer = self._frames, None
         while answer is None:
             try:
@@ -226,7 +225,18 @@ class ControlLoop:
                 if answer is not None and not answer.over and self.arming.can_reconnect:
                     self._cut_off(answer.step)
                 self.arming.reconnect(error)
-        self._rest()
+        self._finish(episode, kind)
+
+    def _finish(self, episode: int, kind: Kind) -> None:
+        """Close the episode's exploration and store the loop's position."""
+        before = self._backed_off
+        self._explorer.end_episode()
+        self._backed_off = self._explorer.back_off
+        if self._backed_off != before:
+            what = "backs off" if self._backed_off < before else "comes back"
+            report("control", "event", f"exploration {what} to {self._backed_off:.3g}", tick=self._board[Word.TICK])
+        self._position = (episode, kind is Kind.EVAL)
+        self._keep()
 
     def _act(self, step: Step) -> None:
         """Ask the active policy; in real time, swap first if a prepared one is ready at this tick edge."""

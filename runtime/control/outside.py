@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Final
 
@@ -84,6 +85,14 @@ class TransitionReports:
             limit -= 1
 
 
+_SHOWN_PERIODS: Final = 3
+"""Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
+_SHOWN_S: Final = 0.3
+_LEASE_S: Final = 0.8
+"""How long to listen for the end of the lease after an unanswered DISARM; together with that request's timeout of one
+second, less than the supervisor's grace period for an immediate stop."""
+
+
 def longest_hold_ns(config: RunConfig) -> int:
     """Longest time after the receipt of a frame that its answering command can be in force, by the wall clock.
 
@@ -101,6 +110,7 @@ class Confirmation:
 
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
         self._session, self._board = session, board
+        self._periods_s = _SHOWN_PERIODS * config.wall_period_ns * 1e-9
         self._armed_at: int | None = None
         self._shown: int | None = None
         board[Word.HOLD_NS] = longest_hold_ns(config)
@@ -137,3 +147,18 @@ class Confirmation:
         if not self._board[Word.SAFE_NS] or self._shown is None:
             return False
         return frame is None or is_before(frame, self._shown)
+
+    def wait(self, before: int | None, *, disarmed: bool) -> None:
+        """Read until a frame newer than ``before`` shows the outputs safe, or none can come any more.
+
+        ``disarmed``: the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
+        """
+        session = self._session
+        limit_ns = time.monotonic_ns() + round(max(_SHOWN_S if disarmed else _LEASE_S, self._periods_s) * 1e9)
+        state = session.wait_state(0)  # arrived during the request; may report that the lease expired
+        if state is not None:
+            self.take(state)
+        while not self.given_after(before) and time.monotonic_ns() < limit_ns:
+            state = session.wait_state(limit_ns)
+            if state is not None:
+                self.take(state)

@@ -36,7 +36,8 @@ from onrig.runtime.task import episode_steps
 class Explorer:
     """Exploration of one run.
 
-    Per episode: ``begin_episode``, then per tick ``amplitude`` before and ``after`` what happened, ``end_episode``.
+    Per episode: ``begin_episode``, then per tick ``amplitude`` before and ``after`` what happened, ``end_episode``,
+    and a ``rest`` for as long as ``pause_due`` requires.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -170,11 +171,15 @@ class Explorer:
         if stale:
             self._gate()
 
-    def end_episode(self) -> Pause | None:
-        """Close the episode; return the pause that must come before the next one."""
+    def end_episode(self) -> None:
+        """Close the episode."""
         if self._back_off is not None and self._explores and not self._tripped:
             self._retreat = after_clean_episode(self._back_off, self._retreat)
         self._explores = False
+
+    @property
+    def pause_due(self) -> Pause | None:
+        """Pause that must come before the next episode."""
         pause = self._paused
         return pause if pause is not None and pause.wait_s > 0.0 else None
 

@@ -113,6 +113,7 @@ TABLE: Final[dict[State, dict[Event, Move]]] = {
         E.AT_START: Move(S.RUNNING),
         E.SHIELD_ACTS: Move(S.RESETTING),
         E.SHIELD_RELEASES: Move(S.RESETTING),
+        E.PAUSE: Move(S.PAUSED, (A.DISARM,)),  # the reset has spent a budget
         E.STOP: _LEAVE,
     },
     S.RUNNING: {

@@ -17,7 +17,6 @@ import numpy as np
 
 from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
-from onrig.runtime.explore.budgets import Pause
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.policy.contract import ModelRefused
@@ -64,7 +63,6 @@ class Recomputation:
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
         self._states: dict[int, Mapping[str, float]] = {}
         self._state_known = True
-        self._rest_due = False
         self._began = self._resumes = False
         self._next_tick = 0
         self._pending: _Pending | None = None
@@ -169,12 +167,13 @@ class Recomputation:
         """Compare the exploration's state with the recorded one, and continue from that."""
         resumed, self._resumes = self._resumes, False
         kept = self._states.pop(record.step.tick, None)
+        rested = self._explorer.pause_due is not None
         for tick in [t for t in self._states if t < record.step.tick]:
             del self._states[tick]
         if kept is None:
-            if self._rest_due:  # the length of the pause was not recorded
+            if rested:  # the length of the pause was not recorded
                 self._state_known = False
-        elif self._state_known and not self._rest_due and kept:
+        elif self._state_known and not rested and kept:
             if dict(kept) != self._explorer.state():
                 mine = self._explorer.state()
                 names = sorted(n for n in {*kept, *mine} if kept.get(n, 0.0) != mine.get(n, 0.0))
@@ -186,7 +185,6 @@ class Recomputation:
             if resumed:
                 self._explorer.begin_session()
             self._state_known = True
-        self._rest_due = False
 
     def _restore(self, state: Mapping[str, float]) -> None:
         self._explorer = Explorer(self._config)
@@ -256,8 +254,7 @@ class Recomputation:
     def _close(self) -> None:
         """The episode is over."""
         self._within = False
-        pause: Pause | None = self._explorer.end_episode()
-        self._rest_due = pause is not None
+        self._explorer.end_episode()
 
     def _compare(self, pending: _Pending) -> None:
         self._comparison.take(pending.step, pending.record, but=pending.but)

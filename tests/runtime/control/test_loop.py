@@ -68,6 +68,7 @@ class Bench:
         reset: bool = True,
         line: Callable[[Rig, VirtualClock], Transport] | None = None,
     ) -> None:
+        folder.mkdir(exist_ok=True)
         pace = "device.pace=lockstep" if lockstep else "device.pace=realtime"
         self.config = load_run("pendulum", [*SETTINGS, pace, *settings])
         rig, start = self.config.rig, self.config.task.start
@@ -117,6 +118,7 @@ class Bench:
         )
         monkeypatch.setattr("onrig.runtime.control.frames.time", virtual)
         monkeypatch.setattr("onrig.runtime.control.arming.time", virtual)
+        monkeypatch.setattr("onrig.runtime.control.outside.time", virtual)
 
     def records(self) -> list[dict[str, float]]:
         taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])
@@ -338,7 +340,7 @@ def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced: 
 
 
 def test_a_dead_line_confirms_nothing(paced: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arming, "_LEASE_S", 0.0)
+    monkeypatch.setattr(outside, "_LEASE_S", 0.0)
 
     def dead(body: bytes, offset_us: int = 0) -> list[bytes]:
         return []
@@ -443,6 +445,51 @@ def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
     bench.loop.arming.machine.state = State.READY
     assert bench.loop.arming.pause("hour's budget", "", 1800.0) == 1800.0
     assert bench.loop.arming.state is State.READY
+
+
+def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
+    first = Bench(tmp_path / "first", monkeypatch, hour, lockstep=False)
+    kept_state = first.loop._kept_state = loop_state_in(first.segment)
+    first.wait_virtually(monkeypatch)
+    first.when_asked = lambda: first.board.__setitem__(Word.STOP, 1)
+    with pytest.raises(Stopped):
+        first.loop.run()
+    assert first.moves == ["connected:ready", *EPISODE * 2, "pause:paused", "stop:disconnected"]
+    stopped = decode_state(kept_state.take())
+    assert stopped.episode == 2
+
+    second = Bench(tmp_path / "second", monkeypatch, hour, lockstep=False)
+    kept_state = second.loop._kept_state = loop_state_in(second.segment)
+    second.wait_virtually(monkeypatch)
+    states: list[LoopState] = []
+    second.ring.at_push = lambda n: states.append(decode_state(kept_state.take()))
+    second.loop.run(stopped)
+    assert second.moves[:4] == ["connected:ready", "pause:paused", "resume:ready", "episode:resetting"]
+    assert second.said[0][1].startswith("paused for 36")
+    assert (states[0].episode, states[0].tick) == (stopped.episode, stopped.tick)
+    assert states[0].explorer.get("budget.hour.driven_s") == 0.0
+
+
+def test_a_run_s_last_episode_is_followed_by_no_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
+    bench = Bench(tmp_path, monkeypatch, "episodes=2", hour)
+    bench.loop.run()
+    assert len(bench.records()) < 2 * (STEPS + 1), "the budget ended the last episode"
+    assert bench.moves == ["connected:ready", *EPISODE * 2, "completed:disconnected"]
+
+
+def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
+    bench = Bench(tmp_path, monkeypatch, hour, "episodes=1", lockstep=False, reset=False)
+    bench.wait_virtually(monkeypatch)
+    bench.loop.run()
+    paused = ["episode:resetting", "pause:paused", "resume:ready"]
+    assert bench.moves == ["connected:ready", *paused, *EPISODE, "completed:disconnected"]
+    kinds = [int(r["kind"]) for r in bench.records()]
+    assert kinds.count(Kind.TRAIN) == STEPS + 1
 
 
 def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(

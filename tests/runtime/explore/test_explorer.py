@@ -70,10 +70,10 @@ def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, 
             if e.pause is not None:
                 assert amplitude == 0.0
             go(e, tripped=tripped, intervened=intervened, volts=volts)
-        pause = e.end_episode()
-        if pause is not None:
-            e.rest(pause.wait_s)
-            assert e.end_episode() is None
+        e.end_episode()
+        if e.pause_due is not None:
+            e.rest(e.pause_due.wait_s)
+            assert e.pause_due is None
 
 
 @settings(max_examples=60)
@@ -92,7 +92,9 @@ def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
                 for e in explorers:
                     go(e, tripped=tripped, intervened=intervened, volts=volts)
                 assert len({e.pause for e in explorers}) == 1
-            assert len({e.end_episode() for e in explorers}) == 1
+            for e in explorers:
+                e.end_episode()
+            assert len({e.pause_due for e in explorers}) == 1
 
     run([first], before, 1)
     state = first.state()
@@ -179,7 +181,8 @@ def test_an_hour_s_driving_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> 
         go(e)
     assert e.pause is None
     go(e)
-    pause = e.end_episode()
+    e.end_episode()
+    pause = e.pause_due
     assert pause is not None
     assert "hour.driven_s" in pause.cause
     assert 3600 <= pause.wait_s <= 3660
@@ -203,7 +206,8 @@ def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before
     pause = e.pause
     assert pause is not None
     assert pause.wait_s == 0.0
-    assert e.end_episode() is None
+    e.end_episode()
+    assert e.pause_due is None
     e.begin_episode(Kind.TRAIN, 2)
     assert e.pause is None
 
@@ -212,7 +216,8 @@ def test_a_person_who_ends_an_endless_pause_grants_a_new_session() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(session=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)
     go(e, tripped=True)
-    pause = e.end_episode()
+    e.end_episode()
+    pause = e.pause_due
     assert pause is not None
     assert math.isinf(pause.wait_s)
     e.rest(12.0)

@@ -19,7 +19,7 @@ EXPECTED = {
     "trip:fault",
     "ready": "episode:resetting pause:paused stop:disconnected stop_now:disconnected completed:disconnected "
     "trip:fault link_lost:disconnected unplugged:disconnected",
-    "resetting": "at_start:running shield_acts:resetting shield_releases:resetting stop:disconnected "
+    "resetting": "at_start:running shield_acts:resetting shield_releases:resetting pause:paused stop:disconnected "
     "stop_now:disconnected trip:fault link_lost:disconnected unplugged:disconnected",
     "running": "shield_acts:fallback episode_over:ready stop:fading stop_now:disconnected trip:fault "
     "link_lost:disconnected unplugged:disconnected",
