@@ -13,8 +13,9 @@ import msgspec
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
+from onrig.learner.trials.worlds.plants import PlantOptions, run_of
 from onrig.runtime.config.conversion import convert_by_section
-from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at
+from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at, shipped
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -158,8 +159,9 @@ def _block_cells(
         common: Label = {"config": path.stem}
         resolve = partial(_around_run, str(path), base, file.spec, engine_problems)
     else:
-        common = {"world": block.world.removeprefix(GYM).removeprefix(PLANT)}
-        resolve = partial(_in_world, block.world, (*at, "world"), file.spec, in_world)
+        world, name = _world_of(file, block.world, (*at, "world"))
+        common = {"world": name}
+        resolve = partial(_in_world, world, (*at, "world"), file.spec, in_world)
     if block.called is not None:
         common[CALLED] = block.called
     fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
@@ -177,8 +179,7 @@ def _block_cells(
         told = here if block.called is None else dict(combination)
         label = common | {name: _as_label(value) for name, (value, _) in told.items()}
         if config is not None and not troubles:
-            id = cell_id(config)
-            yield Cell(id, label, config) if isinstance(config, RunConfig) else WorldCell(id, label, config)
+            yield _cell(label, config)
             continue
         for trouble in troubles:
             if trouble.message not in problems:
@@ -199,6 +200,27 @@ def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig
     except ConfigError as error:
         told = "; ".join(str(problem) for problem in error.problems)
         raise ConfigError([_at(file, (*at, "config"), told)]) from None
+
+
+def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
+    """A block's world, by an absolute path where it is a run's file, and the name of its task."""
+    task = world.removeprefix(GYM).removeprefix(PLANT)
+    if not world.startswith(PLANT) or not task or task in shipped():
+        return world, task
+    try:
+        path = find(task, beside=file.path.parent)
+    except FileNotFoundError as error:
+        raise ConfigError([_at(file, at, f"{error} at world")]) from None
+    return f"{PLANT}{path.resolve()}", path.stem
+
+
+def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
+    if isinstance(config, RunConfig):
+        return Cell(cell_id(config), label, config)
+    plant = None
+    if config.world.startswith(PLANT):
+        plant = run_of(config.task, msgspec.convert(config.options, PlantOptions))
+    return WorldCell(cell_id(config, plant), label, config)
 
 
 def _in_world(

@@ -14,7 +14,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.step_run import Evaluation, StepRun
+from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
@@ -32,7 +32,8 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: str | None = None
     """Name of a shipped run, or a path (from the spec's folder on)."""
     world: str | None = None
-    """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``."""
+    """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``; ``plant:`` and a path starts
+    from the spec's folder, too."""
     called: str | None = None
     """What tables and figures call its cells, in place of what ``set`` has."""
     set: dict[str, object] = {}
@@ -193,13 +194,18 @@ def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None) 
     yield from (Setting(path, value, at) for path in paths_of(name))
 
 
-def cell_id(config: RunConfig | StepRun) -> str:
+def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     """Digest of a resolved configuration, the seed left out: 12 hexadecimal digits.
 
+    ``plant``: the run that a world is made of, which counts by what a world takes of it, and not by its name.
     Values that are the defaults do not count, so that an experiment can be resumed when a later version knows of more;
     `same` tells where a default has come to mean something else.
     """
-    return hashlib.sha256(msgspec.json.encode(_told(config), order="sorted")).hexdigest()[:12]
+    told = [_without_defaults(part) for part in _parts(config)]
+    if plant is not None:
+        taken = (plant.rig, plant.task, plant.limits, _parts(plant)[-1], plant.rate_hz)
+        told += [_without_defaults(part) for part in taken]
+    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:12]
 
 
 def same(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
@@ -209,15 +215,11 @@ def same(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
 
 def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
     if isinstance(config, StepRun):
-        return (config,)
+        return (msgspec.structs.replace(config, world=PLANT) if config.world.startswith(PLANT) else config,)
     twin, learner = config.device.twin, msgspec.convert(config.learner, LearnerSettings)
     device = msgspec.structs.replace(config.device, twin=None)
     bare = msgspec.structs.replace(config, seed=0, learner={}, device=device)
     return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
-
-
-def _told(config: RunConfig | StepRun) -> list[object]:
-    return [_without_defaults(part) for part in _parts(config)]
 
 
 def _without_defaults(value: object) -> object:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
@@ -16,7 +17,7 @@ from onrig.tools.experiments.cost import kind_of
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of, trials_of
 from onrig.tools.experiments.runner import Tally
-from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.spec import load_spec, same
 from onrig.tools.experiments.store import (
     Trial,
     WorldCell,
@@ -144,6 +145,33 @@ def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path)
     (spelled, *_) = _cells(written(tmp_path, SMALL.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1")))
     assert first.id == spelled.id
     assert isinstance(first.config, StepRun)
+
+
+def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(tmp_path: Path) -> None:
+    spec = written(
+        tmp_path,
+        """
+        name: small
+        title: A plant of one's own
+        trials: 3
+        steps: 1000
+        blocks: [{world: "plant:./mine.yaml", set: {algorithm: td3, learner.td3.batch: 16, random_steps: 100}}]
+        """,
+    )
+    with pytest.raises(ConfigError, match="there is no file"):
+        _cells(spec)
+    shipped = find("pendulum").read_text(encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(shipped, encoding="utf-8")
+    (cell,) = _cells(spec)
+    assert cell.label["world"] == "mine"
+    named = tmp_path / "named"
+    named.mkdir()
+    (namesake,) = _cells(written(named, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
+    assert namesake.id == cell.id
+    assert same(namesake.config, cell.config)
+    (tmp_path / "mine.yaml").write_text(shipped.replace("rate_hz: 50", "rate_hz: 40"), encoding="utf-8")
+    (changed,) = _cells(spec)
+    assert changed.id != cell.id
 
 
 @pytest.mark.parametrize(
