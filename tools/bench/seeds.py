@@ -67,6 +67,11 @@ def parser() -> VerbParser:
     p.add_argument("--out", type=Path, default=Path("runs/seeds.csv"), metavar="FILE", help="default: %(default)s")
     p.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     p.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side (default: %(default)s)")
+    p.add_argument(
+        "--against",
+        metavar="RUN",
+        help="another run of FILE, as one word ('CONFIG --set a.b=c'): also the differences from its seeds",
+    )
     p.add_argument("--dry-run", action="store_true", help="say how much is left to do, run nothing")
     return p
 
@@ -87,8 +92,15 @@ def main(arguments: list[str]) -> int:
     if not 0 < config.evaluate_every <= config.episodes:
         said = f"evaluate_every is {config.evaluate_every}, episodes {config.episodes}"
         return complain(_VERB, f"{said}: without noise-free evaluations there is nothing to compare")
+    try:
+        against = shlex.split(args.against or "")
+    except ValueError as error:
+        return complain(_VERB, f"--against: {error}: '{args.against}'")
     words = [args.config, *(word for setting in args.overrides for word in ("--set", setting))]
     try:
+        others = rows_of(against, args.out)
+        if against and not others:
+            return complain(_VERB, f"--against: '{args.out}' has no seeds of '{args.against}'")
         there = {row.seed for row in rows_of(words, args.out)}
         todo = [seed for seed in range(args.seeds) if seed not in there]
         print(f"{args.out}: {len(todo)} of {args.seeds} seeds to run, {config.episodes} episodes each", flush=True)
@@ -98,7 +110,10 @@ def main(arguments: list[str]) -> int:
         _run_all(words, todo, args.out, args.at_once)
         rows = [row for row in rows_of(words, args.out) if row.seed < args.seeds]
         finals = percentiles(f"{shlex.join(words)}, final", "onrig", "normalised", [row.final for row in rows])
-        conclude(Report(describe_machine(), 0.0, [finals], []), [told(rows)], args.json)
+        sections = [told(rows)]
+        if others:
+            sections.append(told_paired(rows, others, args.against))
+        conclude(Report(describe_machine(), 0.0, [finals], []), sections, args.json)
     except _Failed as error:
         return complain(_VERB, str(error), error.code)
     except OSError as error:
@@ -187,6 +202,27 @@ def told(rows: Sequence[Seed]) -> str:
         f"episode at which {LAST} evaluations in a row averaged that."
     )
     return f"{aligned(table)}\n\n{note}"
+
+
+def told_paired(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str:
+    """Differences from the same seeds of another run, which is called ``name``."""
+    of_seed = {row.seed: row for row in others}
+    pairs = [(row, of_seed[row.seed]) for row in rows if row.seed in of_seed]
+    if not pairs:
+        return f"No seed of '{name}' is among these."
+    final = mean_bounds(np.array([row.final - other.final for row, other in pairs]))
+    said = (
+        f"Minus '{name}', {len(pairs)} pairs of seeds, means with 95 % bounds: final {final.value:+.3f} "
+        f"[{final.low:+.3f}, {final.high:+.3f}]"
+    )
+    times = [(a.reached, b.reached) for a, b in pairs]
+    later = np.array([a - b for a, b in times if a is not None and b is not None])
+    if len(later):
+        mean = mean_bounds(later.astype(np.float64))
+        said += f", episodes until {GOAL} was reached {mean.value:+.0f} [{mean.low:+.0f}, {mean.high:+.0f}]"
+    if len(later) < len(pairs):
+        said += f" (in the {len(later)} pairs in which both reached it)"
+    return f"{said}."
 
 
 def _when(row: Seed) -> str:

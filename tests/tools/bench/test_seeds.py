@@ -69,6 +69,26 @@ def test_a_comparison_that_failed_goes_on_with_the_seeds_that_are_missing(
     assert msgspec.json.decode(json.read_bytes())["rows"][0]["p50"] == 0.8
 
 
+def test_the_same_seeds_of_another_run_are_compared_in_pairs(
+    runs: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "seeds.csv"
+    other = "pendulum --set recipe=pendulum-ppo"
+    arguments = [*RUN, "--out", str(out), "--seeds", "3"]
+    assert seeds.main([*arguments, "--against", other]) == ExitCode.CONFIGURATION
+    assert f"has no seeds of '{other}'" in capsys.readouterr().err
+    out.write_text(
+        "run,seed,episodes,final,reached,wall_s\n"
+        f"{other},0,200,0.7,190,\n{other},1,200,0.7,180,\n{other},2,200,0.7,170,\n{other},7,200,0.1,,\n"
+    )
+    runs.append(["seed=1"])  # so that this one does not fail
+    assert seeds.main([*arguments, "--against", other]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert f"Minus '{other}', 3 pairs of seeds, means with 95 % bounds: final +0.100 [" in said
+    assert "episodes until 0.8 was reached -40 [" in said
+    assert "(in the 2 pairs in which both reached it)" in said
+
+
 def _seed_of(command: list[str]) -> str:
     return next(word.removeprefix("seed=") for word in command if word.startswith("seed="))
 
@@ -98,6 +118,7 @@ def test_final_and_reached_are_means_of_twenty_evaluations(
         ([*RUN, "--set", "evaluate_every=0"], "evaluate_every is 0"),
         ([*RUN, "--set", "episodes=4"], "evaluate_every is 5, episodes 4"),
         (["pendulun"], "did you mean 'pendulum'?"),
+        ([*RUN, "--against", "it's"], "--against: No closing quotation"),
         ([*RUN, "--json", "nowhere/x.json"], "--json: there is no folder 'nowhere'"),
     ],
 )
