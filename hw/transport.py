@@ -239,7 +239,7 @@ def _why_not_open(path: str, baud_rate: int, error: Exception) -> str:
         if code is None and isinstance(raised, termios.error):
             code = raised.args[0]
     if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
-        return f"{path}: there is no such port; plug the device in, or name another one with --device"
+        return f"{path}: there is no such port; plug the device in, or name another one"
     if code in (errno.EACCES, errno.EPERM):
         return f"{path}: no permission to open the port; add yourself to its group (often 'dialout') and log in again"
     if code in (errno.EBUSY, errno.EAGAIN):
@@ -249,5 +249,5 @@ def _why_not_open(path: str, baud_rate: int, error: Exception) -> str:
     if isinstance(error, ValueError):
         return f"{path}: cannot run at {baud_rate} baud ({error}); choose another baud rate"
     if code in (errno.ENOTTY, errno.EISDIR) or not code:
-        return f"{path}: this is not a serial port; name another one with --device"
+        return f"{path}: this is not a serial port; name another one"
     return f"{path}: cannot be opened ({os.strerror(code)})"

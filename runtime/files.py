@@ -29,7 +29,10 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     if status is not None and not stat.S_ISREG(status.st_mode):
         path.write_bytes(data)
         return
-    fd, beside = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
+    try:
+        fd, beside = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with open(fd, "wb") as file:
             file.write(data)

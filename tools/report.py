@@ -49,8 +49,11 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig report", description=__doc__)
     p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run or of an experiment")
-    p.add_argument("--out", type=Path, metavar="FILE", help="write the run's page to FILE (default: DIR/report.html)")
-    p.add_argument(
+    written = p.add_mutually_exclusive_group()
+    written.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the run's page to FILE (default: DIR/report.html)"
+    )
+    written.add_argument(
         "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files to DIR instead of the page"
     )
     p.add_argument(

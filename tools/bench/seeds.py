@@ -26,6 +26,7 @@ from onrig.runtime.run_state.episodes import read_rows as read_episodes
 from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, missing_folder, parser_of, percentiles
 from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
+from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
 from onrig.tools.terminal import VerbParser, complain
 
@@ -34,7 +35,7 @@ GOAL: Final = 0.8
 """Normalised performance of a task that is learned, as in the rise time of de Bruin et al. 2018 (§5.1)."""
 LAST: Final = 20
 """Evaluations whose mean is the final performance."""
-COLUMNS: Final = ("run", "seed", "episodes", "final", "reached", "wall_s")
+COLUMNS: Final = ("run", "seed", "episodes", "final", "reached", "wall_s", "cell")
 
 
 class Seed(NamedTuple):
@@ -49,6 +50,8 @@ class Seed(NamedTuple):
     reached: int | None
     """First training episode whose last ``LAST`` evaluations averaged ``GOAL``; None: never, or not known."""
     wall_s: float | None
+    cell: str
+    """Digest of its configuration (``cell_id``); empty if not known."""
 
 
 class _Failed(Exception):
@@ -101,13 +104,18 @@ def main(arguments: list[str]) -> int:
         others = rows_of(against, args.out)
         if against and not others:
             return complain(_VERB, f"--against: '{args.out}' has no seeds of '{args.against}'")
-        there = {row.seed for row in rows_of(words, args.out)}
+        finished = rows_of(words, args.out)
+        cell = cell_id(config)
+        if any(row.cell not in ("", cell) for row in finished):
+            said = f"'{args.out}' has seeds of this run from before its settings changed"
+            return complain(_VERB, f"{said}: give another --out, or delete their rows")
+        there = {row.seed for row in finished}
         todo = [seed for seed in range(args.seeds) if seed not in there]
         print(f"{args.out}: {len(todo)} of {args.seeds} seeds to run, {config.episodes} episodes each", flush=True)
         if args.dry_run:
             return ExitCode.OK
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        _run_all(words, todo, args.out, args.at_once)
+        _run_all(words, cell, todo, args.out, args.at_once)
         rows = [row for row in rows_of(words, args.out) if row.seed < args.seeds]
         finals = percentiles(f"{shlex.join(words)}, final", "onrig", "normalised", [row.final for row in rows])
         sections = [told(rows)]
@@ -123,11 +131,11 @@ def main(arguments: list[str]) -> int:
     return ExitCode.OK
 
 
-def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int) -> None:
+def _run_all(words: Sequence[str], cell: str, seeds: Sequence[int], out: Path, at_once: int) -> None:
     """Run these seeds and file each; if one fails, those that have begun end as well, and its error is raised."""
 
     def run(seed: int) -> None:
-        row = measured(words, seed)
+        row = measured(words, cell, seed)
         append_rows(out, COLUMNS, [["" if value is None else value for value in row]])
         print(f"seed {row.seed}: {row.final:.3f}, {_when(row)}, {duration(row.wall_s or 0.0)}", flush=True)
 
@@ -140,7 +148,7 @@ def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int
             raise
 
 
-def measured(words: Sequence[str], seed: int) -> Seed:
+def measured(words: Sequence[str], cell: str, seed: int) -> Seed:
     """Run one seed in a folder that is deleted afterwards; raises _Failed."""
     start_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="onrig-seed-") as folder:
@@ -163,7 +171,7 @@ def measured(words: Sequence[str], seed: int) -> Seed:
     evaluations = [(row.episode, row.normalized) for row in rows if row.kind == "eval"]
     final, reached = judged(evaluations)
     wall_s = round(time.monotonic() - start_s, 1)
-    return Seed(shlex.join(words), seed, rows[-1].episode, round(final, 4), reached, wall_s)
+    return Seed(shlex.join(words), seed, rows[-1].episode, round(final, 4), reached, wall_s, cell)
 
 
 def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]:
@@ -178,9 +186,9 @@ def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
     """Read the finished seeds of a run; none where there is no file.  Raises OSError, _Failed for other files."""
 
     def parse(row: Sequence[str]) -> Seed:
-        run, seed, episodes, final, reached, wall_s = row
+        run, seed, episodes, final, reached, wall_s, cell = row
         at = int(reached) if reached else None
-        return Seed(run, int(seed), int(episodes), float(final), at, float(wall_s) if wall_s else None)
+        return Seed(run, int(seed), int(episodes), float(final), at, float(wall_s) if wall_s else None, cell)
 
     try:
         return [row for row in read_rows(path, COLUMNS, parse) if row.run == shlex.join(words)]

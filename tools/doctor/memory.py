@@ -100,6 +100,8 @@ class DiskFacts(NamedTuple):
     writable: bool
     free_bytes: int
     size_bytes: int
+    obstacle: Path | None = None
+    """File where the folder, or one above it, would have to be."""
 
 
 def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
@@ -124,7 +126,8 @@ def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
     status = os.statvfs(there)
     mount, kind, read_only = mount_of(machine.text("proc/mounts") or "", there.resolve())
     free, size = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
-    return DiskFacts(folder, mount, kind, read_only, os.access(there, os.W_OK), free, size)
+    obstacle = None if there.is_dir() else there
+    return DiskFacts(folder, mount, kind, read_only, os.access(there, os.W_OK), free, size, obstacle)
 
 
 def judge_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
@@ -134,7 +137,9 @@ def judge_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
     room = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
     elsewhere = "run elsewhere: onrig run ... --run-dir DIR"
     estimate = f"a run may take {_gb(want)}" if needs.disk_bytes else "enough for a long run is more"
-    if facts.read_only:
+    if facts.obstacle is not None:
+        yield failed("disk", f"{facts.folder} cannot be a folder: {facts.obstacle} is a file", elsewhere)
+    elif facts.read_only:
         yield failed("disk", f"{where} is read-only", f"sudo mount -o remount,rw {facts.mount}")
     elif not facts.writable:
         yield failed("disk", f"{where} is not writable for you", elsewhere)

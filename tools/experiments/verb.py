@@ -30,6 +30,8 @@ from onrig.tools.terminal import StreamLost, VerbParser, complain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
+_HOW = ("workers", "cluster", "trials", "chunk")
+"""Options that say how trials run, and how many."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,9 +46,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--only", action="append", default=[], metavar="AXIS=VALUE", help="only the cells with this value (repeatable)"
     )
-    p.add_argument(
-        "--chunk", type=int, default=AT_ONCE, metavar="N", help="trials trained together (default: %(default)s)"
-    )
+    p.add_argument("--chunk", type=int, metavar="N", help=f"trials trained together (default: {AT_ONCE})")
     p.add_argument(
         "--costs",
         action="store_true",
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
     try:
         check_folder(folder, cells, resume=args.resume or (args.costs and folder.exists()))
         if args.dry_run:
-            return _list(file, wanted, seeds, folder, args.chunk)
+            return _list(file, wanted, seeds, folder, args.chunk or AT_ONCE)
         with opened(folder, file.path, cells):
             return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds)
     except Unsuitable as error:
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
 
 def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds: range) -> int:
     """Run the missing trials in an open folder."""
-    part = [] if args.trials is None else ["--trials", str(args.trials)]
+    part = [word for name in _HOW for word in _given(args, name)]
     for choice in args.only:
         part += ["--only", choice]
     command = shlex.join(["onrig", "experiment", args.spec, "--out", str(folder), *part, "--resume"])
@@ -118,7 +118,7 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     try:
         workers = _workers(args)
         display = display_here()
-        outcome = run_units(folder, split(todo, workers.slots, args.chunk), there, workers, display)
+        outcome = run_units(folder, split(todo, workers.slots, args.chunk or AT_ONCE), there, workers, display)
     except NoWorkers as error:
         return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if args.cluster else ExitCode.INTERNAL)
     except OSError as error:
@@ -193,7 +193,15 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
     return ExitCode.OK
 
 
+def _given(args: argparse.Namespace, name: str) -> list[str]:
+    """An option as its words; empty if it was not given."""
+    value = getattr(args, name)
+    return [] if value is None else [f"--{name}", str(value)]
+
+
 def _argument_problem(args: argparse.Namespace) -> str | None:
+    if args.costs and (words := [word for name in _HOW for word in _given(args, name)]):
+        return f"--costs measures one trial of each cell, here: leave out {shlex.join(words)}"
     for name in ("workers", "trials", "chunk"):
         value = getattr(args, name)
         if value is not None and not 1 <= value <= MAX_TRIALS:

@@ -42,14 +42,14 @@ def parser() -> argparse.ArgumentParser:
     p = VerbParser(prog="onrig identify", description=__doc__)
     p.add_argument("source", metavar="CONFIG|RUN", help="path or shipped name of a configuration, or a run's folder")
     p.add_argument("--device", metavar="PORT", help="excite the device behind this port instead of a twin")
-    p.add_argument("--effort", type=float, default=1.0, metavar="SHARE", help="of each actuator's range (default: 1)")
+    p.add_argument("--effort", type=float, metavar="SHARE", help="of each actuator's range (default: 1)")
     p.add_argument("--yes", action="store_true", help="do not ask before driving a device")
     p.add_argument(
         "--out", type=Path, metavar="DIR", help="folder of the result (default: identified-NAME, or the run's)"
     )
     p.add_argument("--study", type=int, metavar="N", help="identify N random twins and report coverage")
     p.add_argument("--policies", action="store_true", help="also compare policies trained on the study's twins")
-    p.add_argument("--seed", type=int, default=0, help="of the twin's noise, or of the study")
+    p.add_argument("--seed", type=int, help="of the twin's noise, or of the study (default: 0)")
     p.add_overrides()
     return p
 
@@ -59,16 +59,20 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     if find_spec("scipy") is None:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
-    if not 0 < args.effort <= 1:
-        return complain("identify", f"--effort: expected more than 0 and at most 1, got {args.effort:g}")
+    if args.policies and find_spec("torch") is None:
+        return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    effort, seed = 1.0 if args.effort is None else args.effort, args.seed or 0
+    if not 0 < effort <= 1:
+        return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")
     if args.study is not None and args.study < 1:
         return complain("identify", f"--study: expected 1 or more twins, got {args.study}")
-    if not 0 <= args.seed < 1 << 63:
-        return complain("identify", f"--seed: expected 0 or more, below 2^63, got {args.seed}")
+    if not 0 <= seed < 1 << 63:
+        return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
     folder = Path(args.source)
-    if (folder / "config.yaml").is_file():
-        if args.device or args.study or args.overrides:
-            return complain("identify", f"'{folder}' holds a run: --device, --study and --set are for configurations")
+    of_run = (folder / "config.yaml").is_file()
+    if unused := _unused(args, of_run=of_run):
+        return complain("identify", unused)
+    if of_run:
         return _of_run(folder, args.out or folder / "identification")
     try:
         config = (
@@ -79,15 +83,29 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     if args.study is not None:
-        return _study(config, args.study, args.seed, policies=args.policies)
+        return _study(config, args.study, seed, policies=args.policies)
     try:
         plant = nominal_plant(config)
     except ValueError as error:
         return complain("identify", f"{args.source}: {error}")
     out = args.out or Path(f"identified-{config.rig.name}")
     if config.device.port is not None:
-        return _of_device(config, plant, args.effort, out, yes=args.yes)
-    return _of_twin(config, plant, args.effort, args.seed, out)
+        return _of_device(config, plant, effort, out, yes=args.yes)
+    return _of_twin(config, plant, effort, seed, out)
+
+
+def _unused(args: argparse.Namespace, *, of_run: bool) -> str | None:
+    """What is wrong with options that do not apply to the kind of source; None if all do."""
+    given = [name for name in ("device", "effort", "yes", "study", "policies", "seed") if getattr(args, name)]
+    given += ["set"] if args.overrides else []
+    if of_run:
+        what, useless = f"'{args.source}' holds a run", given
+    elif args.study is not None:
+        given += ["out"] if args.out is not None else []
+        what, useless = "--study drives nothing and writes nothing", [n for n in given if n in ("effort", "yes", "out")]
+    else:
+        what, useless = "without --study there are no twins to compare", [n for n in given if n == "policies"]
+    return f"{what}: leave out {', '.join(f'--{name}' for name in useless)}" if useless else None
 
 
 def nominal_plant(config: RunConfig) -> Plant:
@@ -291,8 +309,6 @@ def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
 
 
 def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
-    if find_spec("torch") is None:
-        return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     import torch
 
     from onrig.tools.identification.policies import compare_policies

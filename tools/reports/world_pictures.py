@@ -78,7 +78,8 @@ def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapp
             axes.fill_between(
                 result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
             )
-            axes.plot(result.steps, band.mean, color=look.colour, ls=look.line, lw=1.5)
+            dot = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
+            axes.plot(result.steps, band.mean, color=look.colour, ls=look.line, lw=1.5, marker=dot)
             if np.isfinite(band.mean[-1]):
                 ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))
         axes.set_xlim(0, max(result.steps[-1] for result in members))

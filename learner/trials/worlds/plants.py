@@ -94,6 +94,7 @@ class PlantWorld:
         """Normalised observations, the present ones first."""
         delay = instruments.plant.delay_s
         periods = np.zeros(A) if delay is msgspec.UNSET else np.broadcast_to(delay, A) / instruments.period_s
+        periods = np.minimum(periods, self.spaces.horizon)  # what takes longer reaches no plant in its episode
         whole = np.floor(periods + 1e-9)
         self._whole: Final = whole.astype(np.int64)
         """Whole periods of delay."""

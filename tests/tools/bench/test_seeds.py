@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,8 +79,8 @@ def test_the_same_seeds_of_another_run_are_compared_in_pairs(
     assert seeds.main([*arguments, "--against", other]) == ExitCode.CONFIGURATION
     assert f"has no seeds of '{other}'" in capsys.readouterr().err
     out.write_text(
-        "run,seed,episodes,final,reached,wall_s\n"
-        f"{other},0,200,0.7,190,\n{other},1,200,0.7,180,\n{other},2,200,0.7,170,\n{other},7,200,0.1,,\n"
+        f"{','.join(seeds.COLUMNS)}\n"
+        f"{other},0,200,0.7,190,,\n{other},1,200,0.7,180,,\n{other},2,200,0.7,170,,\n{other},7,200,0.1,,,\n"
     )
     runs.append(["seed=1"])  # so that this one does not fail
     assert seeds.main([*arguments, "--against", other]) == ExitCode.OK
@@ -87,6 +88,22 @@ def test_the_same_seeds_of_another_run_are_compared_in_pairs(
     assert f"Minus '{other}', 3 pairs of seeds, means with 95 % bounds: final +0.100 [" in said
     assert "episodes until 0.8 was reached -40 [" in said
     assert "(in the 2 pairs in which both reached it)" in said
+
+
+def test_seeds_of_a_run_whose_file_changed_are_not_mixed(
+    runs: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, out = tmp_path / "mine.yaml", tmp_path / "seeds.csv"
+    text = resources.files("onrig.configs").joinpath("pendulum.yaml").read_text()
+    config.write_text(text)
+    arguments = [str(config), "--set", "episodes=200", "--out", str(out), "--seeds", "1"]
+    assert seeds.main(arguments) == ExitCode.OK
+    config.write_text(f"# the same\n{text}")
+    assert seeds.main([*arguments[:-1], "2", "--dry-run"]) == ExitCode.OK
+    config.write_text(f"{text}\nevaluate_every: 10\n")
+    capsys.readouterr()
+    assert seeds.main(arguments) == ExitCode.CONFIGURATION
+    assert "has seeds of this run from before its settings changed" in capsys.readouterr().err
 
 
 def _seed_of(command: list[str]) -> str:
@@ -133,8 +150,8 @@ def test_what_cannot_be_compared_is_refused(
     ("text", "said"),
     [
         ("a,b\n", "expected a file with the columns run, seed"),
-        ("run,seed,episodes,final,reached,wall_s\nx,0,10,high,,\n", "line 2 is damaged: delete it"),
-        ("run,seed,episodes,final,reached,wall_s\nx,0\n", "line 2 is damaged: delete it"),
+        (f"{','.join(seeds.COLUMNS)}\nx,0,10,high,,,\n", "line 2 is damaged: delete it"),
+        (f"{','.join(seeds.COLUMNS)}\nx,0\n", "line 2 is damaged: delete it"),
     ],
 )
 def test_other_files_are_left_alone(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +164,7 @@ def test_other_files_are_left_alone(text: str, said: str, tmp_path: Path, capsys
 
 def test_rows_without_a_time_are_read_and_heads_written_twice_are_passed_over(tmp_path: Path) -> None:
     out, head = tmp_path / "seeds.csv", ",".join(seeds.COLUMNS)
-    out.write_text(f"{head}\n{head}\n\"pendulum --set 'a={{b: 1, c: 2}}'\",3,500,0.977,,\n")
+    out.write_text(f"{head}\n{head}\n\"pendulum --set 'a={{b: 1, c: 2}}'\",3,500,0.977,,,\n")
     assert seeds.rows_of(["pendulum", "--set", "a={b: 1, c: 2}"], out) == [
-        seeds.Seed("pendulum --set 'a={b: 1, c: 2}'", 3, 500, 0.977, None, None)
+        seeds.Seed("pendulum --set 'a={b: 1, c: 2}'", 3, 500, 0.977, None, None, "")
     ]

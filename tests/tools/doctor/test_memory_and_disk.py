@@ -102,6 +102,13 @@ def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_pa
     assert facts.free_bytes > 0
 
 
+def test_a_file_where_the_folder_would_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    needs = GENERAL._replace(folder=tmp_path / "a" / "b")
+    (check,) = memory.judge_disk(memory.read_disk(board(tmp_path, {}), needs), needs)
+    assert check.found == f"{tmp_path / 'a' / 'b'} cannot be a folder: {tmp_path / 'a'} is a file"
+
+
 @pytest.mark.parametrize("needs", [GENERAL, RIG])
 def test_every_remedy_is_one_line(needs: Needs) -> None:
     assert by_name(memory.judge_disk(DISK._replace(free_bytes=0), needs))["disk"].remedy.startswith("remove old runs")

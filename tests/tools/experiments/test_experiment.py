@@ -201,7 +201,7 @@ def test_a_full_disk_is_told_in_one_line(
     assert experiment(spec, "--out", tmp_path / "out", "--workers", 1, "--trials", 2) == 3
     assert capsys.readouterr().err == (
         f"onrig experiment: '{tmp_path}/out' cannot be written: No space left on device; "
-        f"`onrig experiment {spec} --out {tmp_path}/out --trials 2 --resume` goes on from here\n"
+        f"`onrig experiment {spec} --out {tmp_path}/out --workers 1 --trials 2 --resume` goes on from here\n"
     )
 
 

@@ -108,6 +108,12 @@ def test_a_command_reaches_the_plant_after_its_delay() -> None:
     assert seen[-1, 0, 1] * 30.0 == pytest.approx(state[1], abs=1e-4)
 
 
+def test_a_command_that_takes_longer_than_an_episode_never_arrives() -> None:
+    actions = np.random.default_rng(4).uniform(-1.0, 1.0, (12, 1, 1))
+    never = _observed(_world([0], plant=Pendulum(delay_s=1e9 * PERIOD_S)), actions)
+    assert (never == _observed(_world([0]), np.zeros((12, 1, 1)))).all()
+
+
 def test_trials_may_differ_in_their_delay() -> None:
     actions = np.random.default_rng(3).uniform(-1.0, 1.0, (12, 3, 1))
     delays = np.array([0.0, 0.005, 0.05])
