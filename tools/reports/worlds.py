@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET
 
 from onrig.learner.trials.measures import final_mean, interquartile_mean, mean_bounds, paired, paired_difference
-from onrig.learner.trials.step_run import ORIGINS, READINGS, SHIELD
+from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, SHIELD
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.replay.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
@@ -37,6 +37,10 @@ _SCORES: Final = (
 _SHIELDED: Final = (
     "Per 1000 steps of training: those in which the shield changed the action, and entries into its fallback; over the "
     "whole trial, and in the last tenth of it. 95 % bootstrap bounds. Trials of versions without counts are left out."
+)
+_DEPARTED: Final = (
+    "Over the memory: mean KL divergence of the present policy from those that acted, mean of the last tenth of the "
+    "evaluations, and share of experiences that are far from it, of the last fifth. 95 % bootstrap bounds."
 )
 _OF_STRATEGY: Final = [
     ["strategy"],
@@ -78,6 +82,9 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         sheets.insert(-1, sizes)
     if has_scores:
         sheets.insert(-1, origins_sheet(usable))
+    departed = departure_sheet(usable)
+    if departed.rows:
+        sheets.insert(-1, departed)
     shielded = shield_sheet(usable)
     if shielded.rows:
         sheets.insert(-1, shielded)
@@ -148,6 +155,21 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
     return without_empty(
         Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (note,))
     )
+
+
+def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
+    """How far the policies are from those that acted, where they are Gaussians."""
+    rows = []
+    for world, members in by_world(results).items():
+        for result in members:
+            divergence, far = (
+                final_mean(result.measure(measure), share) for measure, share in zip(DEPARTURE, (0.1, 0.2), strict=True)
+            )
+            if np.isfinite(divergence).all() and np.isfinite(far).all():
+                shown = bounded(mean_bounds(divergence), 4), bounded(mean_bounds(far), 3)
+                rows.append((world, in_words(result, members), str(len(result.seeds)), *shown))
+    heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
+    return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTED,))
 
 
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:

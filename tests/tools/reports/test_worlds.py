@@ -50,6 +50,8 @@ def folder(tmp_path: Path) -> Path:
             replayed = np.full((len(REPLAYED), 4), 2.0)
             for origin, score in SCORES.items():
                 replayed[REPLAYED.index(f"kl covariance {origin}")] = score + 0.02 * seed
+            replayed[REPLAYED.index("kl behaviour"), -1] = 0.5 + 0.1 * seed
+            replayed[REPLAYED.index("far share"), -1] = 0.1
             returns = np.array([-900.0, -500.0, -200.0, -100.0]) + k + seed
             write_trial(tmp_path, cell, seed, Trial(returns, returns, None, replayed))
     return tmp_path
@@ -60,6 +62,12 @@ def test_batches_are_compared_by_their_origin(folder: Path) -> None:
     tables = (folder / "tables.md").read_text()
     assert re.search(r"FULL\S+ \| covariance \| 0.51 \[.*\] \| 0.61 \[.*\] \| 0.71 \[.*\] \| 100 % \|", tables)
     assert re.search(r"FULL\S+ \| std \| 2.00 .* \| 0 % \|", tables)
+
+
+def test_the_distance_from_the_policies_that_acted_is_that_of_the_end(folder: Path) -> None:
+    assert main(["report", str(folder)]) == ExitCode.OK
+    tables = (folder / "tables.md").read_text()
+    assert re.search(r"FULL\S+ \| 2 \| 0.5500 \[0.5000, 0.6000\] \| 0.100 \[0.100, 0.100\] \|", tables)
 
 
 def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
