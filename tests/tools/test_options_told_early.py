@@ -28,7 +28,7 @@ def test_it_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(__file__.rpartition("/tests/")[0])
     try:
-        code = main(arguments)
+        code: str | int | None = main(arguments)
     except SystemExit as left:  # by the parser
         code = left.code
     assert code == ExitCode.CONFIGURATION
