@@ -56,13 +56,17 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
         path = _curves(folder / f"scores-{name}.png", world, members, panels)
         pictures.append(Picture(0, f"KLPER's score, {world}", caption, path))
-    departures = {measure: [r.measure(measure) for r in members] for measure in DEPARTURE}
-    if np.isfinite([values[:, -1].mean() for values in departures["kl behaviour"]]).any():
+    divergences, far = ([r.measure(measure) for r in members] for measure in DEPARTURE)
+    if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
             "Mean KL divergence of the present policy from those that acted, and share of far experiences, both over "
             "the memory, after figures 2 and 5 of Novati and Koumoutsakos 2019; bands as above."
         )
-        path = _curves(folder / f"departure-{name}.png", world, members, departures)
+        panels = {
+            "log10 of the KL divergence": [np.log10(np.where(values > 0, values, np.nan)) for values in divergences],
+            "share of far experiences": far,
+        }
+        path = _curves(folder / f"departure-{name}.png", world, members, panels)
         pictures.append(Picture(0, f"Distance from the policies that acted, {world}", caption, path))
     return pictures
 
