@@ -163,12 +163,18 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class TimingFile:
-    """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run."""
+    """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run.
+
+    A resumed run adds to what is there; stretches that ended in a crash are in no file.
+    """
 
     def __init__(self, path: Path, *, lockstep: bool) -> None:
         self._path = path
         names = ("tick", *STAGES, *(() if lockstep else ("lateness",)))
         self._bins = {name: np.zeros(COARSE_BINS, np.int64) for name in names}
+        for name, (first, counts) in _earlier(path).items():
+            if name in self._bins and first >= 0 and first + len(counts) <= COARSE_BINS:
+                self._bins[name][first : first + len(counts)] = counts
         self._waiting: list[NDArray[np.void]] = []
         self._n_waiting = 0
 
@@ -197,6 +203,15 @@ class TimingFile:
         self._count()
         document = Timing({name: _trimmed(bins) for name, bins in self._bins.items() if bins.any()})
         replace_own_file(self._path, msgspec.json.encode(document) + b"\n")
+
+
+def _earlier(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Histograms of the file as it is; empty if it is missing or damaged."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Timing).histograms
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return {name: (histogram.first, histogram.counts) for name, histogram in found.items()}
 
 
 def _trimmed(bins: NDArray[np.int64]) -> Counts:

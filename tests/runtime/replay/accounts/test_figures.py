@@ -102,6 +102,18 @@ def test_a_record_that_closes_an_episode_has_no_stages_to_count(tmp_path: Path) 
     assert sum(read(tmp_path / "timing.json").histograms["policy"].counts) == 2
 
 
+@pytest.mark.parametrize(("left", "ticks"), [(slice(None), 7), (slice(0, -9), 4)])
+def test_a_resumed_run_adds_to_what_is_there_unless_it_is_damaged(left: slice, ticks: int, tmp_path: Path) -> None:
+    path = tmp_path / "timing.json"
+    for count in (3, 4):
+        file = TimingFile(path, lockstep=True)
+        file.add(timed(count, 1000))
+        file.write()
+        if count == 3:
+            path.write_bytes(path.read_bytes()[left])
+    assert sum(read(path).histograms["tick"].counts) == ticks
+
+
 def test_a_run_without_a_tick_has_none(tmp_path: Path) -> None:
     TimingFile(tmp_path / "timing.json", lockstep=False).write()
     assert read(tmp_path / "timing.json").histograms == {}
