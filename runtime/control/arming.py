@@ -285,7 +285,7 @@ class Arming:
                 self._look()
             self.take(Event.RESUME)
         except LineClosed as error:
-            self.reconnect(error)  # a person who re-arms ends the pause as well
+            self.reconnect(error)  # a person who re-arms ends an unbounded pause as well
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 

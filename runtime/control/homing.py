@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.arming import Arming
@@ -14,10 +15,15 @@ from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.tick import Tick, precedes_arming
+from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
-from onrig.runtime.run_state.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName, Halted
+from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Board, Word
+
+_RESETS: Final = 3
+"""Resets in a row that may spend a budget before the run ends: what a pause frees holds none of them."""
 
 
 class Homing:
@@ -26,6 +32,7 @@ class Homing:
     def __init__(
         self,
         reset: EpisodeReset,
+        explorer: Explorer,
         session: DeviceSession,
         tick: Tick,
         frames: FrameSource,
@@ -34,18 +41,33 @@ class Homing:
         board: Board,
         push: Callable[[Step], None],
     ) -> None:
-        self._reset, self._session, self._tick, self._frames = reset, session, tick, frames
+        self._reset, self._explorer = reset, explorer
+        self._session, self._tick, self._frames = session, tick, frames
         self._arming, self._requests, self._board, self._push = arming, requests, board, push
 
-    def home(self, episode: int) -> None:
-        """Arm and drive until the rig is at its start; ``episode`` is the index in the records.
+    def home(self, episode: int, prepare: Callable[[], None]) -> None:
+        """Arm and drive until the rig is at its start with no budget spent; ``episode`` is the index in the records.
 
-        Recovers from faults on the way where it can; otherwise raises Halted.  Raises Stopped.
+        ``prepare`` comes before each further reset, and pauses where a budget is spent.  Recovers from faults on the
+        way where it can; otherwise, and where resets alone spend a budget again and again, raises Halted.  Raises
+        Stopped.
         """
-        self._arming.begin_episode()
-        while not self._drive(episode):
-            self._arming.recover()
+        spent = 0
+        while True:
             self._arming.begin_episode()
+            is_there = self._drive(episode)
+            if not is_there:
+                self._arming.recover()
+            pause = self._explorer.pause_due
+            if pause is not None:
+                spent += 1
+                if spent == _RESETS:
+                    detail = f"{_RESETS} resets in a row spent a budget: {pause.cause}; {pause.hint}"
+                    self._arming.take(Event.TRIP, FaultName.RESET_FAILED, detail)
+                    raise Halted(FaultName.RESET_FAILED, detail)
+            elif is_there:
+                return
+            prepare()
 
     def _drive(self, episode: int) -> bool:
         """Reset once; False if a fault was latched instead."""

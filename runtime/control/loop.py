@@ -26,7 +26,6 @@ from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
 from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
-from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
@@ -73,7 +72,9 @@ class ControlLoop:
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
             reset = EpisodeReset(config.task.reset, config.task.start, config.rig)
-            self._homing = Homing(reset, session, self._tick, self._frames, arming, requests, board, self._push)
+            self._homing = Homing(
+                reset, self._explorer, session, self._tick, self._frames, arming, requests, board, self._push
+            )
         self._falls_back = False
         expected = expects_learner(config)
         self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
@@ -165,44 +166,43 @@ class ControlLoop:
     # -- the start of an episode -----------------------------------------------------------------------------------
 
     def _begin(self, episode: int, kind: Kind) -> None:
-        """Bring the device to the start of an episode, armed."""
-        if self._learner is not None:
-            self._learner.heed()
-        self._switch.take_newest()
-        self._board[Word.POLICY] = self._switch.policy_id
+        """Bring the device to the start of an episode, armed; pause first if one is due."""
+        self._prepare(keep=True)
+        if self._homing is not None:
+            # Its records bear the index of the training episode before them: the one to come is not under way yet.
+            self._homing.home(episode - (kind is Kind.TRAIN), lambda: self._prepare(keep=not self._lockstep))
+        signal = self._explorer.begin_episode(kind, episode)
+        perturbed = perturbed_session(self._explorer, self._switch.active)
         if self._homing is None:
-            signal, perturbed = self._exploration_of(episode, kind)
             self.arming.begin_episode()
             role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
             self._session.reset(device_seed(self._config.seed, role, episode))
-        else:
-            # Its records bear the index of the training episode before them: the one to come is not under way yet.
-            self._homing.home(before := episode - (kind is Kind.TRAIN))
-            while self._rest():  # the reset itself spent a budget
-                self._homing.home(before)
-            signal, perturbed = self._exploration_of(episode, kind)
         self._tick.begin(episode, kind, signal, perturbed)
         self._falls_back = False
         self.arming.take(Event.AT_START)
 
-    def _exploration_of(self, episode: int, kind: Kind) -> tuple[list[tuple[float, ...]], PolicySession | None]:
-        """Exploration of an episode: a noise signal, or a policy with perturbed weights."""
-        signal = self._explorer.begin_episode(kind, episode)
-        return signal, perturbed_session(self._explorer, self._switch.active)
+    def _prepare(self, *, keep: bool) -> None:
+        """Pause for as long as spent budgets require; then see to learner and policy.
 
-    def _rest(self) -> bool:
-        """Pause for as long as spent budgets require; False if no pause was due."""
-        due = self._explorer.pause_due is not None
-        while (pause := self._explorer.pause_due) is not None:
-            self._explorer.rest(self.arming.pause(*pause))
-        return due
+        ``keep`` the position before a pause, so that a stop in it shortens no pause, and after it.  In lockstep a reset
+        is made again with the rest of its episode.
+        """
+        if self._explorer.pause_due is not None:
+            if keep:
+                self._keep()
+            while (pause := self._explorer.pause_due) is not None:
+                self._explorer.rest(self.arming.pause(*pause))
+            if keep:
+                self._keep()
+        if self._learner is not None:
+            self._learner.heed()
+        self._switch.take_newest()
+        self._board[Word.POLICY] = self._switch.policy_id
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
-        """Pause if one is due, then run an episode; once more if the line closed before its first frame."""
-        if self._rest():
-            self._keep()  # the state stored before the pause says that it is due
+        """Run an episode; once more if the line closed before its first frame."""
         frames, answer = self._frames, None
         while answer is None:
             try:

@@ -104,18 +104,13 @@ def main(arguments: list[str]) -> int:
         others = rows_of(against, args.out)
         if against and not others:
             return complain(_VERB, f"--against: '{args.out}' has no seeds of '{args.against}'")
-        finished = rows_of(words, args.out)
-        cell = cell_id(config)
-        if any(row.cell not in ("", cell) for row in finished):
-            said = f"'{args.out}' has seeds of this run from before its settings changed"
-            return complain(_VERB, f"{said}: give another --out, or delete their rows")
-        there = {row.seed for row in finished}
+        there = {row.seed for row in rows_of(words, args.out)}
         todo = [seed for seed in range(args.seeds) if seed not in there]
         print(f"{args.out}: {len(todo)} of {args.seeds} seeds to run, {config.episodes} episodes each", flush=True)
         if args.dry_run:
             return ExitCode.OK
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        _run_all(words, cell, todo, args.out, args.at_once)
+        _run_all(words, todo, args.out, args.at_once)
         rows = [row for row in rows_of(words, args.out) if row.seed < args.seeds]
         finals = percentiles(f"{shlex.join(words)}, final", "onrig", "normalised", [row.final for row in rows])
         sections = [told(rows)]
@@ -131,11 +126,11 @@ def main(arguments: list[str]) -> int:
     return ExitCode.OK
 
 
-def _run_all(words: Sequence[str], cell: str, seeds: Sequence[int], out: Path, at_once: int) -> None:
+def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int) -> None:
     """Run these seeds and file each; if one fails, those that have begun end as well, and its error is raised."""
 
     def run(seed: int) -> None:
-        row = measured(words, cell, seed)
+        row = measured(words, seed)
         append_rows(out, COLUMNS, [["" if value is None else value for value in row]])
         print(f"seed {row.seed}: {row.final:.3f}, {_when(row)}, {duration(row.wall_s or 0.0)}", flush=True)
 
@@ -148,9 +143,9 @@ def _run_all(words: Sequence[str], cell: str, seeds: Sequence[int], out: Path, a
             raise
 
 
-def measured(words: Sequence[str], cell: str, seed: int) -> Seed:
+def measured(words: Sequence[str], seed: int) -> Seed:
     """Run one seed in a folder that is deleted afterwards; raises _Failed."""
-    start_s = time.monotonic()
+    start_s, cell = time.monotonic(), _cell_of(words)
     with tempfile.TemporaryDirectory(prefix="onrig-seed-") as folder:
         run_dir = Path(folder) / "run"
         command = [sys.executable, "-m", "onrig.tools.cli", "run", *words, "--set", f"seed={seed}"]
@@ -168,6 +163,8 @@ def measured(words: Sequence[str], cell: str, seed: int) -> Seed:
             code = done.returncode if done.returncode > 0 else ExitCode.INTERNAL
             raise _Failed(f"seed {seed} ended with exit code {done.returncode}: {said[-1]}", code)
         rows = read_episodes(run_dir / "episodes.csv").rows
+    if _cell_of(words) != cell:
+        raise _Failed(f"the settings changed while seed {seed} ran: run it again", ExitCode.CONFIGURATION)
     evaluations = [(row.episode, row.normalized) for row in rows if row.kind == "eval"]
     final, reached = judged(evaluations)
     wall_s = round(time.monotonic() - start_s, 1)
@@ -183,7 +180,10 @@ def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]
 
 
 def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
-    """Read the finished seeds of a run; none where there is no file.  Raises OSError, _Failed for other files."""
+    """Read the finished seeds of a run; none where there is no file.
+
+    Raises OSError, and _Failed for other files and for seeds of the run with other settings.
+    """
 
     def parse(row: Sequence[str]) -> Seed:
         run, seed, episodes, final, reached, wall_s, cell = row
@@ -191,9 +191,22 @@ def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
         return Seed(run, int(seed), int(episodes), float(final), at, float(wall_s) if wall_s else None, cell)
 
     try:
-        return [row for row in read_rows(path, COLUMNS, parse) if row.run == shlex.join(words)]
+        rows = [row for row in read_rows(path, COLUMNS, parse) if row.run == shlex.join(words)]
     except ValueError as error:
         raise _Failed(f"'{path}' cannot be read: {error}", ExitCode.CONFIGURATION) from None
+    known = {row.cell for row in rows} - {""}
+    if known and known != {_cell_of(words)}:
+        said = f"'{path}' has seeds of '{shlex.join(words)}' from before its settings changed"
+        raise _Failed(f"{said}: give another --out, or delete their rows", ExitCode.CONFIGURATION)
+    return rows
+
+
+def _cell_of(words: Sequence[str]) -> str:
+    """Digest of the configuration of a run; raises _Failed where it cannot be loaded."""
+    try:
+        return cell_id(load_for_rig(words[0], list(words[2::2])))
+    except ConfigError as error:
+        raise _Failed(str(error.problems[0]), ExitCode.CONFIGURATION) from None
 
 
 def told(rows: Sequence[Seed]) -> str:
@@ -225,12 +238,14 @@ def told_paired(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str:
     )
     times = [(a.reached, b.reached) for a, b in pairs]
     later = np.array([a - b for a, b in times if a is not None and b is not None])
-    if len(later):
-        mean = mean_bounds(later.astype(np.float64))
-        said += f", episodes until {GOAL} was reached {mean.value:+.0f} [{mean.low:+.0f}, {mean.high:+.0f}]"
-    if len(later) < len(pairs):
-        said += f" (in the {len(later)} pairs in which both reached it)"
-    return f"{said}."
+    if not len(later):
+        return f"{said}; in no pair are both known to have reached {GOAL}."
+    mean = mean_bounds(later.astype(np.float64))
+    said += f", episodes until {GOAL} was reached {mean.value:+.0f} [{mean.low:+.0f}, {mean.high:+.0f}]"
+    some = (
+        "" if len(later) == len(pairs) else f" (in the {len(later)} pairs in which both are known to have reached it)"
+    )
+    return f"{said}{some}."
 
 
 def _when(row: Seed) -> str:

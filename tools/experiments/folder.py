@@ -23,6 +23,7 @@ from onrig.tools.experiments.store import (
     SPEC,
     TRIALS,
     AnyCell,
+    WorldCell,
     read_cells,
     sweep,
     write_cells,
@@ -104,8 +105,13 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
                 f"'{folder}' holds trials of a cell {unknown[0]} that is not in this spec; {remedy}"
             ) from None
         return
+    named = {shown(cell): cell for cell in cells.values()}
     for cell in before:
         if cell.id not in cells:
+            now = named.get(shown(cell))
+            if isinstance(now, WorldCell) and isinstance(cell, WorldCell) and same(now.config, cell.config):
+                what = f"'{folder}' was begun with other settings in the run behind '{now.config.world}'"
+                raise Unsuitable(f"{what}; restore it, or choose another folder")
             raise Unsuitable(f"'{folder}' holds a cell that is not in this spec ({shown(cell)}); {remedy}")
         if not same(cell.config, cells[cell.id].config):
             what = f"'{folder}' was made by a version of Onrig with other defaults for {shown(cell)}"

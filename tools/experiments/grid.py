@@ -13,7 +13,7 @@ import msgspec
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
-from onrig.learner.trials.worlds.plants import PlantOptions, run_of
+from onrig.learner.trials.worlds.making import run_behind
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at, shipped
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
@@ -211,16 +211,13 @@ def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
         path = find(task, beside=file.path.parent)
     except FileNotFoundError as error:
         raise ConfigError([_at(file, at, f"{error} at world")]) from None
-    return f"{PLANT}{path.resolve()}", path.stem
+    return f"{PLANT}{path.resolve()}", task
 
 
 def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
     if isinstance(config, RunConfig):
         return Cell(cell_id(config), label, config)
-    plant = None
-    if config.world.startswith(PLANT):
-        plant = run_of(config.task, msgspec.convert(config.options, PlantOptions))
-    return WorldCell(cell_id(config, plant), label, config)
+    return WorldCell(cell_id(config, run_behind(config)), label, config)
 
 
 def _in_world(

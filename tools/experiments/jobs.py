@@ -18,6 +18,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell, Trial
 
 ENGINE: Final = "onrig.learner.trials.engine"
@@ -79,8 +80,9 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
-    """A unit in a world."""
+    """A unit in a world; ``cell`` is the cell's digest, which the run behind a plant's world has a part in."""
 
+    cell: str
     config: StepRun
     seeds: tuple[int, ...]
 
@@ -126,7 +128,7 @@ Reply = Ready | Progress | Finished | Failed
 def job_of(unit: Unit) -> AnyJob:
     """What a worker has to know of a unit."""
     cell = unit.cell
-    return Job(cell.config, unit.seeds) if isinstance(cell, Cell) else WorldJob(cell.config, unit.seeds)
+    return Job(cell.config, unit.seeds) if isinstance(cell, Cell) else WorldJob(cell.id, cell.config, unit.seeds)
 
 
 def engine_named(module: str) -> Engine:
@@ -141,7 +143,10 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finish
         settings = msgspec.convert(job.config.learner, LearnerSettings)
         return _scored(engine(job.config, settings, job.seeds).episode, job.config.episodes, len(job.seeds), on_episode)
     from onrig.learner.trials.batches import world_trials
+    from onrig.learner.trials.worlds.making import run_behind
 
+    if cell_id(job.config, run_behind(job.config)) != job.cell:
+        raise ValueError(f"'{job.config.world}' is not the run that it was when the experiment began")
     trials = world_trials(job.config, job.seeds)
     try:
         return _scored(trials.advance, job.config.points, len(job.seeds), on_episode)

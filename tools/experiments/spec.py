@@ -199,7 +199,7 @@ def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
 
     ``plant``: the run that a world is made of, which counts by what a world takes of it, and not by its name.
     Values that are the defaults do not count, so that an experiment can be resumed when a later version knows of more;
-    `same` tells where a default has come to mean something else.
+    `same` tells where a default has come to mean something else, but not one of the run behind a world.
     """
     told = [_without_defaults(part) for part in _parts(config)]
     if plant is not None:

@@ -96,16 +96,21 @@ def main(arguments: list[str]) -> int:
 
 def _unused(args: argparse.Namespace, *, of_run: bool) -> str | None:
     """What is wrong with options that do not apply to the kind of source; None if all do."""
-    given = [name for name in ("device", "effort", "yes", "study", "policies", "seed") if getattr(args, name)]
-    given += ["set"] if args.overrides else []
     if of_run:
-        what, useless = f"'{args.source}' holds a run", given
+        what, of = f"'{args.source}' holds a run", {"device", "effort", "yes", "study", "policies", "seed", "overrides"}
     elif args.study is not None:
-        given += ["out"] if args.out is not None else []
-        what, useless = "--study drives nothing and writes nothing", [n for n in given if n in ("effort", "yes", "out")]
+        what, of = "a study drives no device and writes no file", {"device", "effort", "yes", "out"}
+    elif args.device is not None:
+        what, of = "a device has its own noise, and only a study compares policies", {"seed", "policies"}
     else:
-        what, useless = "without --study there are no twins to compare", [n for n in given if n == "policies"]
-    return f"{what}: leave out {', '.join(f'--{name}' for name in useless)}" if useless else None
+        what, of = "only a study compares policies", {"policies"}
+    given = [
+        name
+        for name, value in vars(args).items()
+        if name in of and not (value is None or value is False or value == [])
+    ]
+    words = ", ".join("--set" if name == "overrides" else f"--{name}" for name in given)
+    return f"{what}: leave out {words}" if given else None
 
 
 def nominal_plant(config: RunConfig) -> Plant:

@@ -40,7 +40,8 @@ _SHIELDED: Final = (
 )
 _DEPARTED: Final = (
     "Over the memory: mean KL divergence of the present policy from those that acted, mean of the last tenth of the "
-    "evaluations, and share of experiences that are far from it, of the last fifth. 95 % bootstrap bounds."
+    "evaluations, and share of experiences that are far from it, of the last fifth. 95 % bootstrap bounds. Trials in "
+    "which they are not finite are left out."
 )
 _OF_STRATEGY: Final = [
     ["strategy"],
@@ -165,9 +166,10 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
             divergence, far = (
                 final_mean(result.measure(measure), share) for measure, share in zip(DEPARTURE, (0.1, 0.2), strict=True)
             )
-            if np.isfinite(divergence).all() and np.isfinite(far).all():
-                shown = bounded(mean_bounds(divergence), 4), bounded(mean_bounds(far), 3)
-                rows.append((world, in_words(result, members), str(len(result.seeds)), *shown))
+            known = np.isfinite(divergence) & np.isfinite(far)
+            if known.any():
+                shown = bounded(mean_bounds(divergence[known]), 4), bounded(mean_bounds(far[known]), 3)
+                rows.append((world, in_words(result, members), str(np.count_nonzero(known)), *shown))
     heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
     return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTED,))
 

@@ -11,6 +11,7 @@ from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask, Spaces, World
 from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
 from onrig.runtime.random_streams import Role
+from onrig.runtime.run_config import RunConfig
 
 
 def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) -> World:
@@ -34,6 +35,11 @@ def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) 
     except ModuleNotFoundError as error:
         raise NoSuchTask(f"{error.name} is not installed: pip install 'onrig[learner]'") from None
     return GymWorld(run.task, seeds, role, actors=actors, horizon=run.horizon, options=run.options)
+
+
+def run_behind(run: StepRun) -> RunConfig | None:
+    """The run that a world is made of, as it is now; None for other tasks.  Raises NoSuchTask."""
+    return run_of(run.task, _plant_options(run.options)) if run.world.startswith(PLANT) else None
 
 
 def spaces_of_world(run: StepRun) -> Spaces:

@@ -165,7 +165,8 @@ class Counts(msgspec.Struct, frozen=True):
 class TimingFile:
     """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run.
 
-    A resumed run adds to what is there; stretches that ended in a crash are in no file.
+    A resumed run adds to what is there, in lockstep also the ticks that it repeats; stretches that ended in a crash
+    are in no file.
     """
 
     def __init__(self, path: Path, *, lockstep: bool) -> None:

@@ -492,6 +492,56 @@ def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
     assert kinds.count(Kind.TRAIN) == STEPS + 1
 
 
+def test_a_stop_in_the_pause_after_a_reset_does_not_forget_what_the_reset_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
+    first = Bench(tmp_path / "first", monkeypatch, hour, lockstep=False, reset=False)
+    kept_state = first.loop._kept_state = loop_state_in(first.segment)
+    first.wait_virtually(monkeypatch)
+    first.when_asked = lambda: first.board.__setitem__(Word.STOP, 1)
+    with pytest.raises(Stopped):
+        first.loop.run()
+    assert first.moves == ["connected:ready", "episode:resetting", "pause:paused", "stop:disconnected"]
+    stopped = decode_state(kept_state.take())
+    assert (stopped.episode, stopped.tick) == (0, first.ring.pushed)
+    assert stopped.explorer["budget.hour.driven_s"] >= 1.7
+
+    second = Bench(tmp_path / "second", monkeypatch, hour, lockstep=False, reset=False)
+    second.wait_virtually(monkeypatch)
+    second.when_asked = lambda: second.board.__setitem__(Word.STOP, 1)
+    with pytest.raises(Stopped):
+        second.loop.run(stopped)
+    assert second.moves == ["connected:ready", "pause:paused", "stop:disconnected"]
+
+
+def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 0.9}}}"
+    bench = Bench(tmp_path, monkeypatch, hour, "task.reset.hold_s=1.0", lockstep=False, reset=False)
+    bench.wait_virtually(monkeypatch)
+    with pytest.raises(Halted, match=r"3 resets in a row spent a budget: .* used at exploration.budgets.hour.driven_s"):
+        bench.loop.run()
+    paused = ["episode:resetting", "pause:paused", "resume:ready"]
+    assert bench.moves == ["connected:ready", *paused * 2, "episode:resetting", "trip:fault"]
+    assert not bench.device.armed
+    assert {int(r["kind"]) for r in bench.records()} == {Kind.RESET}
+
+
+def test_a_reset_that_a_fault_ends_on_a_spent_budget_is_made_again_after_the_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 1.2}}}"
+    bench = Bench(tmp_path, monkeypatch, hour, "episodes=1", lockstep=False, reset=False)
+    bench.wait_virtually(monkeypatch)
+    bench.ring.at_push = lambda n: bench.device.link_lost() if n == 70 else None
+    bench.loop.run()
+    moves = ["episode:resetting", "trip:fault", "rearm:ready", "pause:paused", "resume:ready", "episode:resetting"]
+    assert bench.moves[: 1 + len(moves)] == ["connected:ready", *moves]
+    assert bench.moves[-1] == "completed:disconnected"
+
+
 def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ def test_the_same_seeds_of_another_run_are_compared_in_pairs(
     said = capsys.readouterr().out
     assert f"Minus '{other}', 3 pairs of seeds, means with 95 % bounds: final +0.100 [" in said
     assert "episodes until 0.8 was reached -40 [" in said
-    assert "(in the 2 pairs in which both reached it)" in said
+    assert "(in the 2 pairs in which both are known to have reached it)" in said
 
 
 def test_seeds_of_a_run_whose_file_changed_are_not_mixed(
@@ -103,7 +103,17 @@ def test_seeds_of_a_run_whose_file_changed_are_not_mixed(
     config.write_text(f"{text}\nevaluate_every: 10\n")
     capsys.readouterr()
     assert seeds.main(arguments) == ExitCode.CONFIGURATION
-    assert "has seeds of this run from before its settings changed" in capsys.readouterr().err
+    assert f"has seeds of '{config} --set episodes=200' from before its settings changed" in capsys.readouterr().err
+
+
+def test_a_seed_whose_settings_change_while_it_runs_is_not_filed(
+    runs: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, cells = tmp_path / "seeds.csv", iter("ab")
+    monkeypatch.setattr(seeds, "cell_id", lambda config: next(cells))
+    assert seeds.main([*RUN, "--out", str(out), "--seeds", "1"]) == ExitCode.CONFIGURATION
+    assert "the settings changed while seed 0 ran" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def _seed_of(command: list[str]) -> str:

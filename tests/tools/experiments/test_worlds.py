@@ -14,8 +14,9 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.experiments.cost import kind_of
+from onrig.tools.experiments.folder import Unsuitable, check_folder
 from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of, trials_of
+from onrig.tools.experiments.jobs import ENGINE, Unit, do, engine_named, job_of, trials_of
 from onrig.tools.experiments.runner import Tally
 from onrig.tools.experiments.spec import load_spec, same
 from onrig.tools.experiments.store import (
@@ -163,7 +164,7 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     shipped = find("pendulum").read_text(encoding="utf-8")
     (tmp_path / "mine.yaml").write_text(shipped, encoding="utf-8")
     (cell,) = _cells(spec)
-    assert cell.label["world"] == "mine"
+    assert cell.label["world"] == "./mine.yaml"
     named = tmp_path / "named"
     named.mkdir()
     (namesake,) = _cells(written(named, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
@@ -172,6 +173,14 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     (tmp_path / "mine.yaml").write_text(shipped.replace("rate_hz: 50", "rate_hz: 40"), encoding="utf-8")
     (changed,) = _cells(spec)
     assert changed.id != cell.id
+    with pytest.raises(ValueError, match="is not the run that it was when the experiment began"):
+        do(job_of(Unit(cell, (0,))), engine_named(ENGINE), lambda episodes: None)
+    (tmp_path / "out").mkdir()
+    write_cells(tmp_path / "out", [cell])
+    with pytest.raises(
+        Unsuitable, match=r"begun with other settings in the run behind 'plant:.*mine.yaml'; restore it"
+    ):
+        check_folder(tmp_path / "out", [changed], resume=True)
 
 
 @pytest.mark.parametrize(

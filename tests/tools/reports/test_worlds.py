@@ -64,7 +64,10 @@ def test_batches_are_compared_by_their_origin(folder: Path) -> None:
     assert re.search(r"FULL\S+ \| std \| 2.00 .* \| 0 % \|", tables)
 
 
-def test_the_distance_from_the_policies_that_acted_is_that_of_the_end(folder: Path) -> None:
+def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_is_finite(folder: Path) -> None:
+    cell = cells_of(load_spec(folder / "spec.yaml"), lambda config, settings: [])[0]
+    replayed = np.full((len(REPLAYED), 4), np.nan)
+    write_trial(folder, cell, 2, Trial(np.zeros(4), np.zeros(4), None, replayed))
     assert main(["report", str(folder)]) == ExitCode.OK
     tables = (folder / "tables.md").read_text()
     assert re.search(r"FULL\S+ \| 2 \| 0.5500 \[0.5000, 0.6000\] \| 0.100 \[0.100, 0.100\] \|", tables)
