@@ -204,7 +204,7 @@ def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
 def test_another_character_device_is_no_port(tmp_path: Path) -> None:
     failed = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
     assert failed.code == ExitCode.HARDWARE
-    assert failed.line == "control: /dev/null: this is not a serial port; name another one with --device"
+    assert failed.line == "control: /dev/null: this is not a serial port; name another one"
 
 
 def on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> Failed:
