@@ -216,11 +216,12 @@ def told(rows: Sequence[Seed]) -> str:
     table += [[str(row.seed), str(row.episodes), f"{row.final:.3f}", _when(row)] for row in ordered]
     finals = np.array([row.final for row in rows])
     mean = mean_bounds(finals)
+    bounds = f" [{mean.low:.3f}, {mean.high:.3f}]" if len(rows) > 1 else ""
     enough = int((finals >= GOAL).sum())
     note = (
-        f"Final: mean of the last {LAST} noise-free evaluations, normalised; of all seeds {mean.value:.3f} "
-        f"[{mean.low:.3f}, {mean.high:.3f}], {enough} of {len(rows)} at least {GOAL}. Reached: the first training "
-        f"episode at which {LAST} evaluations in a row averaged that."
+        f"Final: mean of the last {LAST} noise-free evaluations, normalised; of all seeds {mean.value:.3f}{bounds}, "
+        f"{enough} of {len(rows)} at least {GOAL}. Reached: the first training episode at which {LAST} evaluations in "
+        "a row averaged that."
     )
     return f"{aligned(table)}\n\n{note}"
 
