@@ -96,21 +96,19 @@ def main(arguments: list[str]) -> int:
 
 def _unused(args: argparse.Namespace, *, of_run: bool) -> str | None:
     """What is wrong with options that do not apply to the kind of source; None if all do."""
+    useless: tuple[str, ...]
     if of_run:
-        what, of = f"'{args.source}' holds a run", {"device", "effort", "yes", "study", "policies", "seed", "overrides"}
+        what = f"'{args.source}' holds a run"
+        useless = ("device", "effort", "yes", "study", "policies", "seed", "overrides")
     elif args.study is not None:
-        what, of = "a study drives no device and writes no file", {"device", "effort", "yes", "out"}
+        what, useless = "a study drives no device and writes no file", ("device", "effort", "yes", "out")
     elif args.device is not None:
-        what, of = "a device has its own noise, and only a study compares policies", {"seed", "policies"}
+        what, useless = "a device has its own noise, and only a study compares policies", ("seed", "policies")
     else:
-        what, of = "only a study compares policies", {"policies"}
-    given = [
-        name
-        for name, value in vars(args).items()
-        if name in of and not (value is None or value is False or value == [])
-    ]
-    words = ", ".join("--set" if name == "overrides" else f"--{name}" for name in given)
-    return f"{what}: leave out {words}" if given else None
+        what, useless = "only a study compares policies", ("policies",)
+    default = parser().get_default
+    given = ["set" if name == "overrides" else name for name in useless if getattr(args, name) != default(name)]
+    return f"{what}: leave out {', '.join(f'--{name}' for name in given)}" if given else None
 
 
 def nominal_plant(config: RunConfig) -> Plant:
