@@ -20,9 +20,13 @@ def log_density(action: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> 
     return (-0.5 * ((action - mean) / std).square() - std.log() - _HALF_LOG_2PI).sum(-1)
 
 
-def importance_ratio(log_pi: torch.Tensor, log_mu: torch.Tensor) -> torch.Tensor:
-    """rho = pi(a|s) / mu(a|s), within e^-7 and e^7."""
-    return (log_pi - log_mu).clamp(-_LOG_RATIO, _LOG_RATIO).exp()
+def importance_ratio(log_pi: torch.Tensor, log_mu: torch.Tensor, greatest: float = math.inf) -> torch.Tensor:
+    """rho = pi(a|s) / mu(a|s), within e^-7 and e^7, at most ``greatest``.
+
+    Its gradient is rho grad ln pi of the bounded rho: a bound limits the step and does not mask the experience.
+    """
+    rho = (log_pi - log_mu).detach().clamp(-_LOG_RATIO, _LOG_RATIO).exp().clamp(max=greatest)
+    return rho * (1.0 + (log_pi - log_pi.detach()))
 
 
 def kl_divergence(mean_p: torch.Tensor, std_p: torch.Tensor, mean_q: torch.Tensor, std_q: torch.Tensor) -> torch.Tensor:

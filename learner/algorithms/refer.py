@@ -11,6 +11,7 @@ brings it nearer.  With a shield that acts in more than D of the steps beta woul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -88,9 +89,8 @@ class Refer:
         present: tuple[torch.Tensor, torch.Tensor],
     ) -> Apart:
         """Compare the policy that ``acted`` with the ``present`` one, mean and std (S, B, m) each."""
-        rho = importance_ratio(log_density(drawn, *present), log_density(drawn, *acted))
-        if not self.settings.masks:
-            rho = rho.clamp(max=_GREATEST)
+        greatest = math.inf if self.settings.masks else _GREATEST
+        rho = importance_ratio(log_density(drawn, *present), log_density(drawn, *acted), greatest)
         first, second = (acted, present) if self.settings.kl == "mu_pi" else (present, acted)
         return Apart(rho, kl_divergence(*first, *second))
 

@@ -48,3 +48,11 @@ def test_ratios_are_one_on_the_policys_own_data_and_bounded() -> None:
     assert importance_ratio(same, same).tolist() == [1.0] * 5
     far = importance_ratio(_of(1e4, -1e4), _of(0.0, 0.0))
     assert far.tolist() == pytest.approx([math.exp(7), math.exp(-7)])
+
+
+@pytest.mark.parametrize("ln_rho", [-1e4, -0.3, 0.0, 2.0, 1e4])
+def test_the_gradient_of_a_ratio_is_the_bounded_ratio_times_that_of_the_density(ln_rho: float) -> None:
+    log_pi = _of(ln_rho).requires_grad_()
+    rho = importance_ratio(log_pi, _of(0.0), greatest=5.0)
+    (gradient,) = torch.autograd.grad(rho.sum(), log_pi)
+    assert rho.item() == gradient.item() == pytest.approx(min(math.exp(max(-7.0, min(ln_rho, 7.0))), 5.0))
