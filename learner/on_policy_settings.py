@@ -80,7 +80,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 3e-4
     """Step size of Adam."""
     value_lr: Positive | None = None
-    """Step size of the value; None for ``lr``."""
+    """Step size of the value; null: the same as ``lr``."""
     lr_decay: NotNegative = 0.0
     """A: after k gradient steps both step sizes are divided by 1 + A k (Novati and Koumoutsakos 2019, eq. 13)."""
     clip: Positive = 0.2

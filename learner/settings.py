@@ -37,7 +37,7 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     klper: KlperSettings | UnsetType = UNSET
-    """Options of a sampling; left out, as the next ones: their defaults."""
+    """Options of the sampling KLPER."""
     prop_per: ProportionalSettings | UnsetType = UNSET
     ners: NersSettings | UnsetType = UNSET
     ero: EroSettings | UnsetType = UNSET

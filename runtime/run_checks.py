@@ -115,8 +115,14 @@ def guard_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def warnings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for what a valid configuration may not intend: missing guards, policies robbed of noise."""
+    """List (path, message) for what a valid configuration may not intend, such as missing guards."""
     yield from _guard_warnings(config)
+    if config.device.port is not None and not _is_matter(config):
+        yield (
+            ("device", "pace"),
+            "only a twin behind the port answers at this pace; hardware needs real time "
+            "(--set device.pace=realtime), at device.pace",
+        )
     exploration = config.exploration
     if isinstance(exploration, OwnNoise) and least_amplitude(exploration) < 1.0:
         message = "the policy's own noise is reduced, these actions count as not its own and it learns slowly"

@@ -29,6 +29,7 @@ from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
 _RECONNECT_S: Final = 60.0
+# Unset rather than a default: settings that came later are not written to config.yaml, by whose digest runs are named.
 MOST_EPISODES: Final = 10_000_000
 """Maximum number of episodes: a year of four-second ones."""
 
@@ -60,8 +61,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pace: Pace = "realtime"
     """Pace of the twin, local or behind the port; hardware always runs in real time."""
     reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
-    """Time for which a run in real time waits for a device on a port whose line has closed; 0: the run ends at once.
-    Default 60, which is not written to ``config.yaml`` because the names of parent runs are digests of that file."""
+    """Time for which a run in real time waits for a device on a port whose line has closed (default 60); 0: the run
+    ends at once."""
 
     @property
     def reconnect_limit_s(self) -> float:
@@ -80,12 +81,13 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Reward, start and length of episodes, or the name of a file in ``tasks/``."""
     device: Device
     rate_hz: Quantity
-    """Of sampling, 0.1 to 10 000 (checked in ``onrig.runtime.run_checks``, after the rest)."""
+    """Sampling rate, 0.1 to 10 000 Hz."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     """Training episodes of the run."""
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()
+    """Noise on the policy's action, its schedule, and what reduces it."""
     limits: Limits = Limits()
     realtime: RealTime = RealTime()
     supervision: Supervision = Supervision()
@@ -98,7 +100,7 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
     """Interval of noise-free evaluation episodes, in training episodes; 0 for none (docs/methods.md)."""
     local_learner: bool = True
-    """Start a local learner; False waits for one that connects (`onrig learn`)."""
+    """Start a local learner; ``false`` waits for one that connects (`onrig learn`)."""
     identified: str | msgspec.UnsetType = msgspec.UNSET
     """Result file of `onrig identify` that overrides the plants of twin and shield; its hash once loaded."""
     policy: str | None = None

@@ -150,7 +150,8 @@ def _values(described: types.Type) -> str:
     """Type and bounds in words."""
     match described:
         case types.Metadata():
-            return _values(described.type)
+            unit = (described.extra or {}).get("unit")
+            return f"{_values(described.type)} ({unit})" if unit else _values(described.type)
         case types.BoolType():
             return "true | false"
         case types.IntType():

@@ -103,7 +103,7 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_plain_loopback: bool = False
     """Without keys: accept unencrypted connections to a loopback address, from any user of this machine."""
     admissions_per_s: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)] | msgspec.UnsetType = msgspec.UNSET
-    """Policies judged per second of device time (unused in lockstep: one at each barrier)."""
+    """Policies judged per second of device time (default 1); unused in lockstep, where it is one at each barrier."""
 
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:

@@ -67,6 +67,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     friction_per_s: NotNegative
     """b / m."""
     c2_m2: Positive
+    """c2: width of a coil's field, squared."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
     """Largest dead band of the coils (A^2): squared currents up to it may not pull, larger ones by the excess."""
     spread: Quantity = 0.3

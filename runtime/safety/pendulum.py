@@ -49,6 +49,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     velocity: str
     """Observation whose envelope is guaranteed."""
     actuator: str
+    """Actuator that accelerates the angle."""
     gravity_per_s2: NotNegative
     """A = M g l / J."""
     damping_per_s: NotNegative

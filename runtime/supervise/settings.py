@@ -8,6 +8,7 @@ import msgspec
 
 from onrig.hw.bounds import Seconds
 
+# Unset rather than defaults: settings that came later are not written to config.yaml, by whose digest runs are named.
 _HANG_S: Final = 30.0
 _FROZEN_S: Final = 2.0
 
@@ -20,11 +21,10 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resume_timeout_s: Seconds = 600.0
     """Time after which a run ends that is paused or waits for a person to re-arm a fault."""
     hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
-    """Time without progress after which a replay process or local learner is killed and restarted; default 30, which is
-    not written to ``config.yaml`` because the names of parent runs are digests of that file."""
+    """Time without progress after which a replay process or local learner is killed and restarted (default 30)."""
     frozen_s: Seconds | msgspec.UnsetType = msgspec.UNSET
     """Time (device time) after which sensors that do not change by a count are a fault, if every actuator's output
-    varies by a quarter of its range in each half of it; 0: never, for slower rigs.  Default 2, not written either."""
+    varies by a quarter of its range in each half of it (default 2); 0: never, for slower rigs."""
 
     @property
     def hang_limit_s(self) -> float:

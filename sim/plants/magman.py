@@ -35,13 +35,18 @@ class Magman(Plant, frozen=True, tag="magman"):
     friction: Annotated[NotNegative, unit("N s/m")] = 1.613e-2
     """b."""
     c1: Annotated[Quantity, unit("N m^5/A^2")] = 5.52e-10
+    """Strength of a coil."""
     c2: Annotated[Positive, unit("m^2")] = 1.75e-4
+    """Width of a coil's field, squared."""
     first_magnet: Annotated[Quantity, unit("m")] = 0.025
     """Centre of the first coil: 0.025 j with j from 1, as printed; 0 would read "position relative to the centre of the
     first magnet" literally."""
     magnet_spacing: Annotated[Positive, unit("m")] = 0.025
+    """Distance of a coil to the next."""
     wall_low: Annotated[Quantity, unit("m")] = -0.035
+    """Position of the wall before the first coil."""
     wall_high: Annotated[Quantity, unit("m")] = 0.105
+    """Position of the wall behind the last one."""
     wall_speed: Annotated[NotNegative, unit("m/s")] = 0.01
     """Rebound speed at a wall."""
     magnets: tuple[Quantity, ...] | msgspec.UnsetType = msgspec.UNSET

@@ -35,7 +35,7 @@ class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which is at the latest at the next sample."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN
-    """As given; by default the twin's process draws another one at each start."""
+    """Boot id of the twin; 1, the default, draws a new one at each start."""
     period_min_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 100
     """Shortest sampling period that the hello offers."""
     period_max_us: Annotated[int, msgspec.Meta(ge=1, le=2**32 - 1)] = 1_000_000

@@ -54,8 +54,11 @@ def test_a_twin_may_do_without_and_is_told_of_it(device: str) -> None:
     assert "a rig on a port is refused without" in told
 
 
-def test_a_twin_behind_a_port_is_known_by_its_pace() -> None:
-    assert warned("device={port: {path: /dev/ttyS77}, pace: lockstep}", "task.reset=null") == []
+@pytest.mark.parametrize("pace", ["lockstep", "{scaled: 10}"])
+def test_a_twin_behind_a_port_is_known_by_its_pace_and_hardware_has_another(pace: str) -> None:
+    (told,) = warned(f"device={{port: {{path: /dev/ttyS77}}, pace: {pace}}}", "task.reset=null")
+    assert "hardware needs real time (--set device.pace=realtime), at device.pace" in told
+    assert warned(f"device.pace={pace}") == []
 
 
 def test_a_guarded_rig_is_told_nothing() -> None:
