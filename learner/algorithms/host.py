@@ -83,6 +83,20 @@ class MinibatchTensors(NamedTuple):
     deviates: NDArray[np.bool_]
     """(S, B)"""
 
+    @property
+    def unclipped(self) -> torch.Tensor:
+        """(S, B, m): see ``unclipped_action``."""
+        return unclipped_action(self.action, self.drawn, self.deviates)
+
+
+def unclipped_action(action: torch.Tensor, drawn: torch.Tensor, deviates: NDArray[np.bool_]) -> torch.Tensor:
+    """What an action value with an unbounded maximum is a function of: the action drawn, whose clipping is the world's.
+
+    Of the clipped one, V(s) beyond the limits would never meet a return: no experience has the action m(s).  The action
+    applied (``action``) stands in where that is not the policy's own.
+    """
+    return torch.where(torch.from_numpy(deviates)[..., None], action, drawn)
+
 
 class Host(ABC):
     """Gaussian policies of S trials under ReF-ER; a subclass has networks and losses."""

@@ -65,8 +65,8 @@ class Naf(Host):
             # The value of this is the mean; its gradient is beta times as large.
             mean = mean.detach() + beta[..., None] * (mean - mean.detach())
             beta = torch.ones_like(beta)
-        td = target - value - quadratic(drawn.action, mean, lower)
-        loss = beta * weights.near * drawn.weight * td.square() + (1.0 - weights.beta) * apart.kl
+        td = target - value - quadratic(drawn.unclipped, mean, lower)
+        loss = beta * weights.near * drawn.weight * 0.5 * td.square() + (1.0 - weights.beta) * apart.kl
         network.descend(loss.sum() / B)
         network.follow(self._naf.tau)
         return td.detach(), target

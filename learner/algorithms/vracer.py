@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches, Stored
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import Host, MinibatchTensors, common_std, initial_vectors, with_common_std
+from onrig.learner.algorithms.host import (
+    Host,
+    MinibatchTensors,
+    common_std,
+    initial_vectors,
+    unclipped_action,
+    with_common_std,
+)
 from onrig.learner.algorithms.refer import Index, Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, softsign_outputs
@@ -109,7 +116,7 @@ class Vracer(Host):
         out = self._out(self._network.online, drawn.x)
         out = _Out(out.value[:, :B], out.mean[:, :B], out.std, out.head[:, :B])
         apart, weights = self._judged(drawn, (out.mean, out.std.expand_as(out.mean)), refer)
-        advantage = self._advantage_of(drawn.action, out)
+        advantage = self._advantage_of(drawn.unclipped, out)
         q_ret = torch.from_numpy(self._q_ret[trial, slots])
         ahead = q_ret - out.value.detach()
         error = ahead - advantage.detach()
@@ -133,19 +140,21 @@ class Vracer(Host):
         fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(self._stored.notes.stored.tolist())]
         self._arrived(fresh)
         for at, which, taken in self._pieces(fresh):
+            assert taken.behaviour is not None
+            drawn, deviates = taken.behaviour.drawn, taken.behaviour.deviates
+            actions = (torch.tensor(part, dtype=torch.float32) for part in (taken.action, drawn))
             with torch.no_grad():
                 out = self._out(self._network.frozen, torch.cat(self._around(taken), dim=-2))
                 here = _Out(out.value[:, :_AT_ONCE], out.mean[:, :_AT_ONCE], out.std, out.head[:, :_AT_ONCE])
-                advantage = self._advantage_of(torch.tensor(taken.action, dtype=torch.float32), here)
+                advantage = self._advantage_of(unclipped_action(*actions, deviates), here)
             ends = np.where(taken.terminated, 0.0, out.value[:, _AT_ONCE:].numpy())
-            assert taken.behaviour is not None
             for column, values in (
                 (self._value, here.value.numpy()),
                 (self._end_value, ends),
                 (self._advantages, advantage.numpy()),
                 (self._rewards, taken.reward),
                 (self._q_ret, taken.reward * self._reward_scale + self._config.gamma * ends),
-                (refer.rho, 1.0 - taken.behaviour.deviates),
+                (refer.rho, 1.0 - deviates),
             ):
                 column[at] = values[which]
             self._known[at] = True

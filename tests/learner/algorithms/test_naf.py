@@ -8,7 +8,7 @@ import torch
 
 from onrig.learner.algorithms.heads import quadratic
 from onrig.learner.algorithms.naf import Naf
-from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.algorithms.hosts import CAPACITY, Memory, host
 
 
 def _naf(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> Naf:
@@ -19,14 +19,19 @@ def _naf(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) ->
 
 def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_have_none() -> None:
     memory = Memory(2)
+    memory.drawn *= 2.0
+    memory.deviates[:, ::3] = True
     naf = _naf(memory, gamma=0.5)
     naf.update(memory.draws(30, 8))
     batches = memory.draws(1, 8)
+    assert batches.behaviour is not None
+    judged = np.where(batches.behaviour.deviates[0][..., None], batches.action[0], batches.behaviour.drawn[0])
+    assert (np.abs(judged) > 1.0).any()
     x, x_next = (naf._inputs(states[0]) for states in (batches.observation, batches.next_observation))
     with torch.no_grad():
         value, mean, lower = (part[:, :8] for part in naf._out(naf._network.frozen, x))
         after = naf._out(naf._network.target, x_next)[0][:, :8].numpy()
-        q = (value + quadratic(torch.from_numpy(batches.action[0]), mean, lower)).numpy()
+        q = (value + quadratic(torch.from_numpy(judged), mean, lower)).numpy()
     target = batches.reward[0] + 0.5 * np.where(batches.terminated[0], 0.0, after)
     signals = naf.update(batches)
     assert signals.target is not None
@@ -65,3 +70,19 @@ def test_it_learns_the_best_action_of_a_quadratic_reward(rules: str) -> None:
     naf.update(memory.draws(300, 16))
     mean, _ = naf.distribution(memory.observation)
     assert abs(float(mean.mean()) - 0.3) < 0.08
+
+
+def test_where_the_best_action_lies_at_a_limit_the_value_is_that_of_the_limit() -> None:
+    """The mean has no bound; the world clips what is drawn around it."""
+    memory = Memory(1, terminates=False)
+    memory.observation[:] = memory.next_observation[:] = 0.5
+    memory.mean[:] = 0.0
+    memory.drawn[:] = np.random.default_rng(0).uniform(-1.0, 2.0, memory.drawn.shape)
+    memory.reward[:] = np.clip(memory.drawn, -1.0, 1.0).sum(axis=2)
+    naf = _naf(memory, {"rules": "none", "standardise": False}, lr=1e-2, batch=32, gamma=0.5, tau=0.05)
+    naf.update(memory.draws(1500, 32))
+    mean = naf.distribution(memory.observation)[0]
+    with torch.no_grad():
+        value = naf._out(naf._network.frozen, naf._inputs(memory.observation))[0][:, :CAPACITY].numpy()
+    assert (mean > 1.0).all()
+    assert abs(float(value.mean()) - 4.0) < 0.5
