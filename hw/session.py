@@ -119,8 +119,8 @@ class DeviceSession:
         """
         self._reader.reset()
         self.hello = None
-        self._intake.restart()
         hello = self._ask_for_hello(timeout_s)
+        self._intake.restart()  # frames before the hello may be of the device's life before a restart
         check_hello(hello, self._rig)
         self.hello = hello
         self.rebooted = False

@@ -142,11 +142,11 @@ class Vracer(Host):
         for at, which, taken in self._pieces(fresh):
             assert taken.behaviour is not None
             drawn, deviates = taken.behaviour.drawn, taken.behaviour.deviates
-            actions = (torch.tensor(part, dtype=torch.float32) for part in (taken.action, drawn))
+            applied, own = (torch.tensor(part, dtype=torch.float32) for part in (taken.action, drawn))
             with torch.no_grad():
                 out = self._out(self._network.frozen, torch.cat(self._around(taken), dim=-2))
                 here = _Out(out.value[:, :_AT_ONCE], out.mean[:, :_AT_ONCE], out.std, out.head[:, :_AT_ONCE])
-                advantage = self._advantage_of(unclipped_action(*actions, deviates), here)
+                advantage = self._advantage_of(unclipped_action(applied, own, deviates), here)
             ends = np.where(taken.terminated, 0.0, out.value[:, _AT_ONCE:].numpy())
             for column, values in (
                 (self._value, here.value.numpy()),

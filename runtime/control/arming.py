@@ -87,6 +87,16 @@ class Arming:
         self._session.disarm()
         self._answers = True
 
+    def is_over(self) -> bool:
+        """Whether a requested stop ends the episode now: at once, or after the fade, which starts here."""
+        if self._requests.stop >= AT_ONCE:
+            return True
+        if not self.fade.under_way:
+            self.take(Event.STOP)
+        if self.fade.over:
+            self.take(Event.FADED)
+        return self.fade.over
+
     # -- beginning and ending ----------------------------------------------------------------------------------------
 
     def begin_episode(self) -> None:

@@ -15,6 +15,7 @@ from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.control.rehearsal import Rehearsal
+from onrig.runtime.control.tick import precedes_arming
 from onrig.runtime.record import Miss, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, LinkFault
@@ -95,8 +96,24 @@ a sixth.
 """
 
 
+_UNARMED: Final = 4
+_UNARMED_NS: Final = 200_000_000
+"""Frames and time after a request to arm in which frames sampled before it may still arrive."""
+
+
 class Stopped(Exception):
     """The run was asked to end."""
+
+
+def first_frame(next_frame: Callable[[], State]) -> State:
+    """First frame of an armed device; one that is still not armed after a while is returned as it is."""
+    until_ns = time.monotonic_ns() + _UNARMED_NS
+    seen = 0
+    while precedes_arming(state := next_frame()):
+        seen += 1
+        if seen > _UNARMED and time.monotonic_ns() > until_ns:
+            break
+    return state
 
 
 class FrameSource:

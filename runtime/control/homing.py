@@ -12,9 +12,9 @@ from typing import Final
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.episode import begin_episode, by_reset
-from onrig.runtime.control.frames import FrameSource, Stopped
+from onrig.runtime.control.frames import FrameSource, Stopped, first_frame
 from onrig.runtime.control.outside import Requests
-from onrig.runtime.control.tick import Tick, precedes_arming
+from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
@@ -80,9 +80,7 @@ class Homing:
         while True:
             if self._requests.stopped:
                 raise Stopped
-            state = frames.next()
-            if step is None and precedes_arming(state):
-                continue
+            state = frames.next() if step is not None else first_frame(frames.next)
             received_ns = session.received_ns
             answer = answer_to(state)
             step = answer.step

@@ -17,15 +17,16 @@ from onrig.hw.transport import LineClosed, LinkError
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.episode import Answer, begin_episode
-from onrig.runtime.control.frames import FrameSource, Slack, Stopped
+from onrig.runtime.control.frames import FrameSource, Slack, Stopped, first_frame
 from onrig.runtime.control.homing import Homing
 from onrig.runtime.control.loop_state import LoopState, encode_state, filed_session
-from onrig.runtime.control.outside import AT_ONCE, Requests
+from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
-from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
+from onrig.runtime.control.tick import Tick, is_unfit
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
+from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
@@ -57,7 +58,8 @@ class ControlLoop:
         kept_state: Latest | None = None,
         back: Reconnection | None = None,
     ) -> None:
-        self._kept_state, self._device_us, self._position = kept_state, 0, (0, False)
+        self._kept_state, self._device_us = kept_state, 0
+        self._position: tuple[int, bool] | None = None  # until it is known
         self._config, self._session, self._ring, self._board, self._switch = config, session, ring, board, switch
         self._requests, self._layout = requests, record_layout(config)
         self._lockstep = hello.time_scale == 0.0
@@ -76,6 +78,7 @@ class ControlLoop:
                 reset, self._explorer, session, self._tick, self._frames, arming, requests, board, self._push
             )
         self._falls_back = False
+        self._perturbed: PolicySession | None = None
         expected = expects_learner(config)
         self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
 
@@ -119,6 +122,8 @@ class ControlLoop:
             raise
         finally:
             arming.make_safe()
+            if not self._lockstep:  # what an interrupted episode has used of an hour's budget; lockstep repeats it
+                self._keep()
 
     def _evaluate(self, episode: int) -> None:
         """Run the evaluation that follows a training episode, if one does."""
@@ -133,16 +138,16 @@ class ControlLoop:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
             self._backed_off = self._explorer.back_off
-        self._position = (start.episode, start.evaluated)
         self._switch.restore(start.switch, lambda policy_id: filed_session(policies, policy_id))
         self._tick.go_on_from(start.tick)
         self._frames.resumed_at_us = start.device_us
         self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode
         self._board[Word.CLOSED] = start.episode
+        self._position, self._device_us = (start.episode, start.evaluated), start.device_us
 
     def _keep(self) -> None:
         """Store the loop's position, from which a run resumes after a crash."""
-        if self._kept_state is not None:
+        if self._kept_state is not None and self._position is not None:
             switch, explorer = self._switch.state(), self._explorer.state()
             state = LoopState(*self._position, self._tick.count, self._device_us, explorer, switch)
             self._kept_state.put(encode_state(state))
@@ -167,22 +172,24 @@ class ControlLoop:
 
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed; pause first if one is due."""
-        self._prepare(keep=True)
+        signal = self._explorer.signal(kind, episode)
+        self._prepare(kind, episode, keep=True)
         if self._homing is not None:
             # Its records bear the index of the training episode before them: the one to come is not under way yet.
-            self._homing.home(episode - (kind is Kind.TRAIN), lambda: self._prepare(keep=not self._lockstep))
-        signal = self._explorer.begin_episode(kind, episode)
-        perturbed = perturbed_session(self._explorer, self._switch.active)
+            last = episode - (kind is Kind.TRAIN)
+            self._homing.home(last, lambda: self._prepare(kind, episode, keep=not self._lockstep))
+        # From here on the device is armed and waits: nothing that takes a period.
+        self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
             role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
             self._session.reset(device_seed(self._config.seed, role, episode))
-        self._tick.begin(episode, kind, signal, perturbed)
+        self._tick.begin(episode, kind, signal, self._perturbed)
         self._falls_back = False
         self.arming.take(Event.AT_START)
 
-    def _prepare(self, *, keep: bool) -> None:
-        """Pause for as long as spent budgets require; then see to learner and policy.
+    def _prepare(self, kind: Kind, episode: int, *, keep: bool) -> None:
+        """Pause for as long as spent budgets require; then see to learner and policy, and to its weights' noise.
 
         ``keep`` the position before a pause, so that a stop in it shortens no pause, and after it.  In lockstep a reset
         is made again with the rest of its episode.
@@ -198,6 +205,7 @@ class ControlLoop:
             self._learner.heed()
         self._switch.take_newest()
         self._board[Word.POLICY] = self._switch.policy_id
+        self._perturbed = perturbed_session(self._explorer, self._switch.active, kind, episode)
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
@@ -210,11 +218,9 @@ class ControlLoop:
                 frames.begin()
                 answer_to = begin_episode(self._tick, self._act, fade=self.arming.fade, clock=time.monotonic_ns)
                 while answer is None or not answer.over:
-                    if self._requests.stop and self._is_over_now():
+                    if self._requests.stop and self.arming.is_over():
                         raise Stopped
-                    state = frames.next()
-                    if answer is None and precedes_arming(state):
-                        continue
+                    state = frames.next() if answer is not None else first_frame(frames.next)
                     answer = answer_to(state)
                     if answer.over:
                         self._close(state, answer)
@@ -329,17 +335,6 @@ class ControlLoop:
         if mark:
             step.flags |= mark
             step.policy_id = self._switch.policy_id
-
-    def _is_over_now(self) -> bool:
-        """Whether a requested stop ends the episode now: at once, or after the fade, which starts here."""
-        fade = self.arming.fade
-        if self._requests.stop >= AT_ONCE:
-            return True
-        if not fade.under_way:
-            self.arming.take(Event.STOP)
-        if fade.over:
-            self.arming.take(Event.FADED)
-        return fade.over
 
     def _push(self, step: Step) -> None:
         if self._lockstep:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from typing import Final
 
-import msgspec
-
 from onrig.hw.clock import ClockSync
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import State, StateLayout, Status
@@ -59,12 +57,10 @@ class Rehearsal:
     def __init__(self, config: RunConfig, switch: PolicySwitch) -> None:
         rig = config.rig
         m = len(rig.actuators)
-        # A constant stands for the noise: at a high rate an episode's signal takes milliseconds to draw.  It is not 0,
-        # for which a stochastic policy's answer takes a shorter way.
-        one_step = msgspec.structs.replace(config.task, episode_s=config.period_us * 1e-6)
-        self._explorer = Explorer(msgspec.structs.replace(config, task=one_step))
+        self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
         self._switch = switch
+        # Not 0, for which a stochastic policy's answer takes a shorter way.
         self._noise = [(0.5,) * signal_width(config.exploration, m)] * (_FORGET_AFTER + 1)
         self._session = DeviceSession(_MadeUpDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = record_layout(config)

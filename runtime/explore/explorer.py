@@ -36,8 +36,8 @@ from onrig.runtime.task import episode_steps
 class Explorer:
     """Exploration of one run.
 
-    Per episode: ``begin_episode``, then per tick ``amplitude`` before and ``after`` what happened, ``end_episode``,
-    and a ``rest`` for as long as ``pause_due`` requires.
+    Per episode: ``signal`` and ``perturb`` while nothing moves, ``begin_episode``, then per tick ``amplitude`` before
+    and ``after`` what happened, ``end_episode``, and a ``rest`` for as long as ``pause_due`` requires.
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -77,7 +77,7 @@ class Explorer:
 
     @property
     def explores(self) -> bool:
-        """Whether the episode in progress has noise: a training episode that is not a quiet one."""
+        """Whether the episode in progress has noise."""
         return self._explores
 
     @property
@@ -90,31 +90,39 @@ class Explorer:
         """Pause due because of a spent budget; an episode in progress must end at once."""
         return self._paused
 
-    def begin_episode(self, kind: Kind, episode: int) -> list[tuple[float, ...]]:
-        """Start an episode; return its signal before the amplitude, one (m,) tuple in [-1, 1] per step, or nothing."""
+    def is_noisy(self, kind: Kind, episode: int) -> bool:
+        """Whether an episode has noise: a training episode that is not a quiet one."""
         exploration = self._exploration
+        if kind is not Kind.TRAIN or isinstance(exploration, NoExploration):
+            return False
+        return not is_quiet(exploration.quiet, episode)
+
+    def signal(self, kind: Kind, episode: int) -> list[tuple[float, ...]]:
+        """Draw an episode's signal before the amplitude, one (m,) tuple in [-1, 1] per step; empty without noise.
+
+        It takes milliseconds, so an armed device must not wait for it.
+        """
+        if not self.is_noisy(kind, episode):
+            return []
+        rng = stream(self._seed, Role.EXPLORATION, episode)
+        return unit_signal(self._exploration, rng, self._steps_per_episode, len(self._names))
+
+    def begin_episode(self, kind: Kind, episode: int) -> None:
+        """Start an episode: its account of budgets, and its place in the schedule."""
         self._episode, self._tripped, self._applied = episode, False, None
         self._ledger.begin_episode()
-        self._explores = (
-            kind is Kind.TRAIN
-            and not isinstance(exploration, NoExploration)
-            and not is_quiet(exploration.quiet, episode)
-        )
+        self._explores = self.is_noisy(kind, episode)
         self._advance()
         self._gate()
         self._paused = self._ledger.pause()
-        if not self._explores:
-            return []
-        rng = stream(self._seed, Role.EXPLORATION, episode)
-        return unit_signal(exploration, rng, self._steps_per_episode, len(self._names))
 
     def restrain(self, factor: float) -> None:
         """Scale the amplitude by ``factor`` in [0, 1] from the next episode on; 1 removes the scaling."""
         self._restraint = factor
 
-    def perturb(self, model: bytes) -> bytes:
-        """Return the ONNX model with this episode's noise on its weights; raises ModelRefused."""
-        rng = stream(self._seed, Role.EXPLORATION, self._episode)
+    def perturb(self, model: bytes, episode: int) -> bytes:
+        """Return the ONNX model with an episode's noise on its weights; raises ModelRefused."""
+        rng = stream(self._seed, Role.EXPLORATION, episode)
         centre, half_range = 0.5 * (self._low + self._high), 0.5 * (self._high - self._low)
         return perturbed_model(model, rng, self._scale.std, centre, half_range)
 
@@ -239,15 +247,17 @@ class Explorer:
 _WARM_UPS: Final = 3
 
 
-def perturbed_session(explorer: Explorer, policy: PolicySession | None) -> PolicySession | None:
-    """Return the policy with this episode's noise on its weights; None if the episode has no such noise.
+def perturbed_session(
+    explorer: Explorer, policy: PolicySession | None, kind: Kind, episode: int
+) -> PolicySession | None:
+    """Return the policy with an episode's noise on its weights; None if the episode has no such noise.
 
     If a policy cannot be perturbed, a warning is reported and the episode runs without noise.
     """
-    if policy is None or not (explorer.perturbs and explorer.explores):
+    if policy is None or not (explorer.perturbs and explorer.is_noisy(kind, episode)):
         return None
     try:
-        session = PolicySession(explorer.perturb(policy.model))
+        session = PolicySession(explorer.perturb(policy.model, episode))
     except ModelRefused as refusal:
         report("control", "warning", f"the policy cannot be perturbed: {refusal}")
         return None

@@ -57,7 +57,14 @@ class Requests:
     def show(self, board: Board) -> None:
         """Pass requests on to the loop from now on."""
         self._board = board
-        board[Word.STOP] = self.level
+        self.pass_on(0)
+
+    def pass_on(self, least: int) -> None:
+        """Show the loop the level asked for, ``least`` at any rate."""
+        if self._board is not None:
+            self._board[Word.STOP] = max(least, self.level)
+            if self._board[Word.STOP] < self.level:  # a signal asked for more between the two halves of that line
+                self._board[Word.STOP] = self.level
 
     def _heard(self, signum: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -74,8 +81,7 @@ class Requests:
         self.impatient = self.level > 0
         self.level = max(self.level, 2 if request is Request.STOP_NOW else 1)
         self.by = self.by or by
-        if board is not None:
-            board[Word.STOP] = self.level
+        self.pass_on(0)
 
     @property
     def stop(self) -> int:

@@ -35,6 +35,9 @@ from onrig.runtime.supervise.segments import create_segments, shared_bytes
 _START_TIMEOUT_S: Final = 60.0
 _AT_ONCE_S: Final = 2.0
 """Grace period of the loop for an immediate stop; then it is killed, and its device falls safe by itself."""
+_PERIODS: Final = 4
+_LAST_WORD_S: Final = 1.0
+"""Time from SIGTERM to SIGKILL for a loop that has used up its grace: it disarms at once if it still can."""
 _MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 _CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
 """Grace periods of the processes; the replay process has as long as it makes progress."""
@@ -291,7 +294,7 @@ class Supervisor:
     def _end(self) -> None:
         """End actuators, processes, files, in order; once actuators are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
-        self._board[Word.STOP] = max(1, self._requests.level)
+        self._requests.pass_on(1)
         crew = self.crew
         control, crew.control = crew.control, None
         # The loop, which wrote this word before, has ended by the time the replay process acts on it.
@@ -323,17 +326,20 @@ class Supervisor:
                 return
 
     def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
-        start = time.monotonic()
-        grace_s += self._config.supervision.fade_s if child.name == CONTROL else 0.0
+        start, least_s = time.monotonic(), min(grace_s, _AT_ONCE_S)
+        if child.name == CONTROL:  # it may wait for a frame before it fades, and for three that confirm the end
+            period_s = self._config.wall_period_ns * 1e-9
+            least_s += _PERIODS * period_s
+            grace_s += _PERIODS * period_s + self._config.supervision.fade_s * max(1.0, period_s * self._config.rate_hz)
         while not ask and child.poll() is None:
             self._hear()
             at_once = self._requests.stop > 1
             if child.name != CONTROL and self._requests.impatient:
                 break
-            if time.monotonic() - start > (min(grace_s, _AT_ONCE_S) if at_once else grace_s):
+            if time.monotonic() - start > (least_s if at_once else grace_s):
                 break
             self.crew.note(child)
             time.sleep(0.01)
-        child.end(grace_s if ask else 0.0)
+        child.end(grace_s if ask else _LAST_WORD_S if child.name == CONTROL else 0.0)
         self.crew.note(child)
         child.close()

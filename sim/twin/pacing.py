@@ -113,6 +113,7 @@ class TwinLoop:
     ) -> None:
         self._trace = trace
         self._demanded: deque[FaultOnDemand] = deque()
+        self._pressed = False
         self._device, self._line, self._stop_requested, self._now_ns = device, line, stop_requested, clock.monotonic_ns
         self._reader = FrameReader()
         plan = device.options.faults
@@ -195,7 +196,7 @@ class TwinLoop:
         if injector is not None:
             wire = injector.state_frame(wire)
             # From this sample on: the frame just taken is the last one that knows nothing of it.
-            device.press_estop(pressed=injector.active("estop"))
+            device.press_estop(pressed=self._pressed or injector.active("estop"))
             if injector.latches_unnamed:
                 device.latch_unnamed()
             if injector.active("stranger"):
@@ -217,7 +218,8 @@ class TwinLoop:
         while self._demanded:
             match self._demanded.popleft():
                 case "press" | "release" as act:
-                    device.press_estop(pressed=act == "press", offset_us=offset_us)
+                    self._pressed = act == "press"
+                    device.press_estop(pressed=self._pressed, offset_us=offset_us)
                 case "cut" | "connect" as act:
                     device.sensors_dead = act == "cut"
                 case "reboot":

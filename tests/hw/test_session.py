@@ -98,6 +98,16 @@ def test_frames_of_an_earlier_session_do_not_survive_connecting(bench: Bench) ->
 
 
 @pytest.mark.rules("H204", "H205")
+def test_a_frame_from_before_the_restart_that_opening_the_port_caused_does_not_outlast_the_hello(bench: Bench) -> None:
+    bench.device.deaf_for = 2
+    bench.device.send(state_of(1_000_000))
+    bench.session.connect()
+    bench.device.send(state_of(1))
+    state = bench.session.wait_state(bench.deadline())
+    assert state is not None
+    assert state.frame == 1
+
+
 def test_a_lost_response_is_fetched_with_the_same_id_and_the_device_acts_once(connected: Bench) -> None:
     connected.device.mute_for = 2
     connected.session.arm()

@@ -10,7 +10,8 @@ from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError
 from onrig.runtime.control.episode import begin_episode
-from onrig.runtime.control.tick import Tick, is_unfit, precedes_arming
+from onrig.runtime.control.frames import first_frame
+from onrig.runtime.control.tick import Tick, is_unfit
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.excitation import Excitation
@@ -81,11 +82,11 @@ def _excite(
     answer_to = begin_episode(tick, act, ends=over)
     steps: list[Step] = []
     while True:
-        state = _next_state(config, session)
         if began_us is None:
-            if precedes_arming(state):
-                continue
+            state = first_frame(lambda: _next_state(config, session))
             began_us = state.t_us
+        else:
+            state = _next_state(config, session)
         while index < len(ends_s) and _passed_s(state.t_us) >= ends_s[index]:
             index += 1
         answer = answer_to(state)
@@ -96,7 +97,8 @@ def _excite(
             break
         progress(_passed_s(state.t_us))
     if is_unfit(state):
-        raise DeviceFault(f"the device latched fault {state.fault} after {_passed_s(state.t_us):.1f} s")
+        what = f"latched fault {state.fault}" if state.fault else "disarmed by itself"
+        raise DeviceFault(f"the device {what} after {_passed_s(state.t_us):.1f} s")
     if tick.contradiction is not None:
         raise DeviceFault(f"its frames contradict each other: {tick.contradiction}")
     return steps

@@ -136,7 +136,8 @@ class Recomputation:
             self._within, self._lost = False, NO_STATE
             return
         explorer = self._explorer
-        signal = self._begin_exploration(record)
+        self._begin_exploration(record)
+        signal = explorer.signal(kind, record.step.episode)
         perturbed: PolicySession | None = None
         if explorer.perturbs and explorer.explores and not record.last:
             policy = self._shelf.take(record.step.policy_id)
@@ -145,23 +146,22 @@ class Recomputation:
                 self._state_known = False
                 return
             try:
-                perturbed = PolicySession(explorer.perturb(policy.model))
+                perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode))
             except ModelRefused:
                 perturbed = None  # as the loop goes on without
         tick.begin(record.step.episode, kind, signal, perturbed)
         self._answer_to = begin_episode(tick, self._act, fade=self._fade)
 
-    def _begin_exploration(self, record: Recorded) -> list[tuple[float, ...]]:
+    def _begin_exploration(self, record: Recorded) -> None:
         """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
         explorer, staleness = self._explorer, self._config.staleness
         explorer.restrain(1.0)
-        signal = explorer.begin_episode(record.step.kind, record.step.episode)
+        explorer.begin_episode(record.step.kind, record.step.episode)
         if staleness.then == "lower" and explorer.explores and not record.last:
             amplitude = np.array(explorer.amplitude(1.0), np.float32)
             if (amplitude != record.row["amplitude"]).any():
                 explorer.restrain(staleness.factor)
-                signal = explorer.begin_episode(record.step.kind, record.step.episode)
-        return signal
+                explorer.begin_episode(record.step.kind, record.step.episode)
 
     def _set_state(self, record: Recorded) -> None:
         """Compare the exploration's state with the recorded one, and continue from that."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -116,9 +117,8 @@ class Bench:
             monotonic_ns=self.clock.monotonic_ns,
             thread_time_ns=time.thread_time_ns,
         )
-        monkeypatch.setattr("onrig.runtime.control.frames.time", virtual)
-        monkeypatch.setattr("onrig.runtime.control.arming.time", virtual)
-        monkeypatch.setattr("onrig.runtime.control.outside.time", virtual)
+        for module in ("arming", "frames", "homing", "loop", "outside"):
+            monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual)
 
     def records(self) -> list[dict[str, float]]:
         taken = bytes(self.ring._records[: len(self.ring) * self.layout.size])
@@ -609,3 +609,73 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     assert last.device_us == bench.device.t_us - bench.config.period_us
     assert [seated.policy_id for seated in last.switch.seated] == [1]
     assert last.explorer["training_steps"] == 0
+
+
+@pytest.mark.parametrize("process", ["ou", "parameter"])
+def test_an_armed_device_does_not_wait_for_the_noise_of_its_episode(
+    process: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, f"exploration={{process: {process}}}", lockstep=False, reset=False)
+    armed: list[bool] = []
+
+    def told(drawing: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any) -> Any:
+            armed.append(bench.device.armed)
+            return drawing(*args)
+
+        return draw
+
+    explorer = bench.loop._explorer
+    monkeypatch.setattr(explorer, "signal", told(explorer.signal))
+    monkeypatch.setattr(explorer, "perturb", told(explorer.perturb))
+    bench.loop.run()
+    assert armed == [False] * (6 if process == "parameter" else 3)
+
+
+def test_a_device_that_acknowledges_and_stays_disarmed_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced = Bench(tmp_path, monkeypatch, "episodes=20", lockstep=False)
+    paced.wait_virtually(monkeypatch)
+    arm = paced.device._arm
+
+    def lies() -> object:
+        done = arm()
+        paced.device.armed = False
+        return done
+
+    monkeypatch.setattr(paced.device, "_arm", lies)
+    with pytest.raises(Halted) as halted:
+        paced.loop.run()
+    assert halted.value.fault is FaultName.DEVICE_DISARMED
+    assert paced.moves.count("trip:fault") == 11
+
+
+def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 100}}}"
+    bench = Bench(tmp_path, monkeypatch, hour, lockstep=False)
+    kept_state = bench.loop._kept_state = loop_state_in(bench.segment)
+    bench.wait_virtually(monkeypatch)
+    bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, 1) if n == STEPS + STEPS // 2 else None
+    with pytest.raises(Stopped):
+        bench.loop.run()
+    stopped = decode_state(kept_state.take())
+    assert stopped.episode == 1
+    assert stopped.explorer["budget.hour.driven_s"] > 1.4 * STEPS / bench.config.rate_hz
+
+
+def test_a_resumed_run_whose_pause_comes_first_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = "exploration={process: none, budgets: {hour: {driven_s: 0.8}}}"
+    first = Bench(tmp_path / "first", monkeypatch, hour, "episodes=1")
+    kept_state = first.loop._kept_state = loop_state_in(first.segment)
+    first.loop.run()
+    ended = decode_state(kept_state.take())
+    second = Bench(tmp_path / "second", monkeypatch, hour, "episodes=2")
+    kept_state = second.loop._kept_state = loop_state_in(second.segment)
+    kept: list[bytes] = []
+    monkeypatch.setattr(kept_state, "put", kept.append)
+    second.loop.run(ended)
+    assert [decode_state(state).device_us for state in kept[:2]] == [ended.device_us] * 2
+    assert ended.device_us > 0

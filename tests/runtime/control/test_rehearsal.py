@@ -16,7 +16,7 @@ from tests.runtime.samples import PENDULUM
 Signal = list[tuple[float, ...]]
 
 
-def test_no_rehearsal_draws_the_signal_of_a_whole_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rehearsal_draws_the_signal_of_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1 kHz that takes 7 ms, and so cost seven ticks every 256."""
     drawn: list[int] = []
 
@@ -29,5 +29,4 @@ def test_no_rehearsal_draws_the_signal_of_a_whole_episode(tmp_path: Path, monkey
     rehearsal = Rehearsal(PENDULUM, switch)
     for _ in range(600):
         rehearsal.run()
-    assert drawn, "the pendulum explores with a signal"
-    assert max(drawn) == 1
+    assert not drawn

@@ -51,7 +51,8 @@ def test_without_gates_signal_times_amplitude_is_the_noise_of_the_episode_bit_fo
     names = [a.name for a in config.rig.actuators]
     e = explorer(process, config)
     for episode in (1, 3, 250, 500):
-        signal = e.begin_episode(Kind.TRAIN, episode)
+        e.begin_episode(Kind.TRAIN, episode)
+        signal = e.signal(Kind.TRAIN, episode)
         noise = [tuple(a * u for a, u in zip(e.amplitude(1.0), row, strict=True)) for row in signal]
         expected = episode_noise(process, stream(config.seed, Role.EXPLORATION, episode), episode, 200, names)
         assert (noise or [(0.0,) * len(names)] * 200) == expected
@@ -86,7 +87,9 @@ def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
 
     def run(explorers: list[Explorer], episodes: list[list[tuple[float, bool, bool, float]]], start: int) -> None:
         for number, ticks in enumerate(episodes, start=start):
-            assert len({tuple(e.begin_episode(Kind.TRAIN, number)) for e in explorers}) == 1
+            for e in explorers:
+                e.begin_episode(Kind.TRAIN, number)
+            assert len({tuple(e.signal(Kind.TRAIN, number)) for e in explorers}) == 1
             for margin, tripped, intervened, volts in ticks:
                 assert len({e.amplitude(margin) for e in explorers}) == 1
                 for e in explorers:
@@ -111,7 +114,8 @@ def test_a_schedule_over_steps_advances_in_training_and_never_in_evaluation_or_q
     e = explorer(msgspec.structs.replace(process, over=over))
     seen = []
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
-        signal = e.begin_episode(kind, episode)
+        e.begin_episode(kind, episode)
+        signal = e.signal(kind, episode)
         assert bool(signal) is (episode != 2 and kind is Kind.TRAIN) is e.explores
         for _ in range(3):
             seen.append(e.amplitude(1.0)[0])

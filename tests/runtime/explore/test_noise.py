@@ -176,9 +176,9 @@ def test_the_loop_gets_a_second_session_in_training_episodes_that_are_not_quiet(
     assert e.perturbs
     got = []
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
-        assert e.begin_episode(kind, episode) == []
-        got.append(perturbed_session(e, acting))
-        assert perturbed_session(e, None) is None
+        assert e.signal(kind, episode) == []
+        got.append(perturbed_session(e, acting, kind, episode))
+        assert perturbed_session(e, None, kind, episode) is None
     assert [session is not None for session in got] == [True, False, False, True]
     assert len({session.model for session in got if session is not None}) == 2
     assert acting.model == policy().SerializeToString()
@@ -188,9 +188,8 @@ def test_a_policy_that_cannot_be_perturbed_is_told_of_and_the_episode_goes_witho
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     e = Explorer(msgspec.structs.replace(PENDULUM, exploration=ParameterNoise()))
-    e.begin_episode(Kind.TRAIN, 1)
     plain = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
-    assert perturbed_session(e, PolicySession(plain.SerializeToString())) is None
+    assert perturbed_session(e, PolicySession(plain.SerializeToString()), Kind.TRAIN, 1) is None
     assert "cannot be perturbed" in capfd.readouterr().out
 
 

@@ -69,6 +69,32 @@ def test_a_gentle_request_never_weakens_an_urgent_one(requests: Requests, board:
     assert board[Word.STOP] == 2
 
 
+def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Requests, board: Board) -> None:
+    """The handler runs between reading the level and writing it down."""
+
+    class Interrupted(Requests):
+        pending = True
+
+        @property
+        def level(self) -> int:
+            before = self._level
+            if self.pending and before == 1:
+                self.pending = False
+                self.take(Request.STOP_NOW, "SIGINT")
+            return before
+
+        @level.setter
+        def level(self, level: int) -> None:
+            self._level = level
+
+    requests.restore()
+    interrupted = Interrupted()
+    interrupted.show(board)
+    interrupted.take(Request.STOP, "key q")
+    interrupted.restore()
+    assert board[Word.STOP] == 2
+
+
 def test_another_terminal_is_heard_and_named(requests: Requests, board: Board) -> None:
     assert requests.stop == 0
     board[Word.STOP_OUTSIDE] = 1
