@@ -91,8 +91,11 @@ class Trials:
         returns = rollout.mean_reward * self._rollouts.steps
         memories.episode_closed(returns, np.ones(len(returns), np.bool_))
         memories.begin_episode(episode)
-        noise = replay(self._algorithm, memories, self.updates) if memories.ready else None
-        return Scores(rollout.mean_reward, rollout.evaluation, noise)
+        return Scores(rollout.mean_reward, rollout.evaluation, self.learn(self.updates))
+
+    def learn(self, updates: int) -> NDArray[np.float64] | None:
+        """Train on ``updates`` minibatches of every trial, once the memories hold enough; returns as ``replay``."""
+        return replay(self._algorithm, self.memories, updates) if self.memories.ready else None
 
 
 def replay(

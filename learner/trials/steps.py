@@ -104,7 +104,11 @@ class StepTrials(WorldTrials):
         learning = self.steps - run.random_steps
         if learning > 0 and learning % run.update_every == 0 and memories.ready:
             memories.begin_episode(learning - run.update_every + 1)  # of the first step that these updates are for
-            replay(self._algorithm, memories, run.updates, self._look, self._hear)
+            self.learn(run.updates)
+
+    def learn(self, updates: int) -> None:
+        """Train on ``updates`` minibatches of every trial."""
+        replay(self._algorithm, self.memories, updates, self._look, self._hear)
 
     def _episodes_closed(self, returns: NDArray[np.float64], which: Bools) -> None:
         self.memories.episode_closed(returns[:, 0], which[:, 0])

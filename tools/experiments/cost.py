@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,8 @@ PROBE_S: Final = 0.3
 _LONGEST_EPISODE: Final = 1000
 _EPISODES: Final = 4
 """Of a run's probe: its memory need not hold more."""
-_MORE_UPDATES: Final = 15
+_ROOM: Final = 50
+"""Groups of updates that are timed, at most."""
 _PARTS: Final = (16, 8, 5, 4, 2, 1)
 """Of a batch of PPO's, one of which is timed: its minibatches are alike."""
 
@@ -136,39 +138,28 @@ def _timed(do: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def _repeated(do: Callable[[], Any]) -> tuple[float, int]:
-    """Mean time of doing something for ``PROBE_S``, once at least, and how often that was."""
-    total_s, times = _timed(do), 1
-    while total_s < PROBE_S:
-        total_s += _timed(do)
-        times += 1
-    return total_s / times, times
-
-
 def _in_world(run: StepRun, at_once: int) -> Cost:
     return _of_batches(run, at_once) if run.learner.selected.batch_steps else _of_steps(run, at_once)
 
 
 def _of_steps(run: StepRun, at_once: int) -> Cost:
-    """Cost of an algorithm that replays, with the fewest updates at once.
-
-    They follow on an episode without any, because some algorithms look along those that are stored.
-    """
+    """Cost of an algorithm that replays."""
     from onrig.learner.trials.steps import StepTrials
 
-    common = math.gcd(run.updates, run.update_every)
-    every, batch = run.update_every // common, run.learner.batch
-    fill = min(max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch), run.steps - batch)
+    batch = run.learner.batch
+    fill = max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch)
     # Where experiences are dropped at random, memories take long to fill.
     selection = msgspec.structs.replace(run.selection, write_probability=1.0)
-    run = msgspec.structs.replace(run, random_steps=fill, update_every=every, selection=selection)
-    trials = StepTrials(run, range(at_once))
+    # Nothing is learned while acting, and there is room for what the probe itself adds.
+    steps = run.steps + fill + _ROOM * run.update_every
+    evaluation = msgspec.structs.replace(run.evaluation, every=steps)
+    probed = {"steps": steps, "random_steps": run.steps, "evaluation": evaluation, "selection": selection}
+    trials = StepTrials(msgspec.structs.replace(run, **probed), range(at_once))
     try:
-        acting_s = _timed(lambda: trials.train(fill)) / max(1, fill)
-        trials.train(every)
-        steps_s, times = _repeated(lambda: trials.train(every))
-        update_s = max(0.0, steps_s - acting_s * every) / run.updates
-        return Cost(acting_s, update_s, _timed(trials.evaluate), times * run.updates)
+        acting_s = _timed(lambda: trials.train(fill)) / fill
+        each = run.update_every / run.updates
+        update_s, times = _update(lambda k: trials.train(math.ceil(k * each)), trials.learn, run.updates)
+        return Cost(acting_s, update_s, _timed(trials.evaluate), times)
     finally:
         trials.close()
 
@@ -208,6 +199,22 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     )
     trials.episode()
     episode_s = _timed(trials.episode)
-    trials.updates += _MORE_UPDATES
-    longer_s, times = _repeated(trials.episode)
-    return Cost(episode_s, max(0.0, longer_s - episode_s) / _MORE_UPDATES, 0.0, times * _MORE_UPDATES)
+    trials.updates = 0
+    update_s, times = _update(lambda k: trials.episode(), trials.learn, learner.updates_per_episode or 1)
+    return Cost(episode_s, update_s, 0.0, times)
+
+
+def _update(act: Callable[[int], Any], learn: Callable[[int], Any], most: int) -> tuple[float, int]:
+    """Time of an update among at most ``most`` at once, and how many were timed.
+
+    They follow on what came in meanwhile, for ``act`` is told how many there will be: some algorithms value it first.
+    The first update of all is left out, and the median taken, for what happens to fall into some of them.
+    """
+    learn(1)
+    once_s = _timed(lambda: learn(1))
+    k = max(1, min(most, round(0.5 * PROBE_S / max(once_s, 1e-9))))
+    spent: list[float] = []
+    while not spent or (sum(spent) < PROBE_S and len(spent) < _ROOM):
+        act(k)
+        spent.append(_timed(lambda: learn(k)))
+    return statistics.median(spent) / k, len(spent) * k

@@ -65,7 +65,7 @@ def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytes
     monkeypatch.setattr("onrig.learner.trials.steps.replay", lambda _, __, updates, *___: replayed.append(updates))
     selection = Selection("FIFO[Uniform]", capacity=500, write_probability=0.01)
     costs_of([_cell(msgspec.structs.replace(REPLAYING, selection=selection))], 2)
-    assert replayed == [1, 1]
+    assert replayed == [1, 1, 1]
 
 
 def test_progress_counts_gradient_steps() -> None:
