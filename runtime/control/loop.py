@@ -226,15 +226,16 @@ class ControlLoop:
                         self._close(state, answer)
                     else:
                         self._send(state, answer)
+                self._finish(episode, kind)
                 self._conclude(state)
             except LineClosed as error:
                 if answer is not None and not answer.over and self.arming.can_reconnect:
                     self._cut_off(answer.step)
+                    self._finish(episode, kind)
                 self.arming.reconnect(error)
-        self._finish(episode, kind)
 
     def _finish(self, episode: int, kind: Kind) -> None:
-        """Close the episode's exploration and store the loop's position."""
+        """Close the exploration and store the position, before a recovery that may wait for a person."""
         before = self._backed_off
         self._explorer.end_episode()
         self._backed_off = self._explorer.back_off

@@ -57,8 +57,6 @@ class SwitchState(msgspec.Struct, frozen=True):
 
     seated: tuple[SeatedState, ...] = ()
     """The acting policy last."""
-    taken: int = 0
-    """Id of the last policy fetched from the slot."""
     failed: tuple[int, ...] = ()
 
 
@@ -70,7 +68,7 @@ class PolicySwitch:
 
     def __init__(self, slot: PolicySlot, terms: Terms | None = None) -> None:
         self._slot, self._terms = slot, terms
-        self._seen = self._taken = 0
+        self._seen = 0
         self._fetched: SlotPolicy | None = None
         self._built: PolicySession | None = None
         self._ready: tuple[int, PolicySession] | None = None
@@ -114,7 +112,7 @@ class PolicySwitch:
             taken = self._slot.take()
             if taken is None:
                 return
-            self._seen, self._taken = taken.version, taken.policy_id
+            self._seen = taken.version
             if taken.policy_id in self._failed:
                 self.refused += 1
             else:
@@ -209,7 +207,7 @@ class PolicySwitch:
         """State for a resumed run: the acting policy, its predecessors, and their probation records."""
         sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
         seated = tuple(SeatedState(s.policy_id, s.tenure.record()) for s in (*self._behind, *sitting))
-        return SwitchState(seated, self._taken, tuple(self._failed))
+        return SwitchState(seated, tuple(self._failed))
 
     def restore(self, state: SwitchState, session_of: Callable[[int], PolicySession | None]) -> None:
         """Restore a state, without policies that have no session any more; a newer policy in the slot counts as new."""
@@ -219,9 +217,8 @@ class PolicySwitch:
         if not seated or not back[-1][1]:
             return
         *self._behind, (self.policy_id, self.active, self._tenure) = seated
-        self._taken = state.taken
         waiting = self._slot.take()
-        if waiting is not None and waiting.policy_id <= state.taken:
+        if waiting is not None and waiting.policy_id <= max((self.policy_id, *state.failed)):
             self._seen = waiting.version
 
     # -- probation -------------------------------------------------------------------------------------------------

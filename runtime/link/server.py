@@ -254,8 +254,8 @@ class LinkServer:
         """Send without waiting; returns 0 or an error number."""
         if not peer or peer[0] >= len(self._doors):
             return zmq.EHOSTUNREACH
-        guest = self._guests.get(peer)
-        if guest is not None and self._porch is not None and not self._porch.may_answer(guest, sum(map(len, frames))):
+        guest, size = self._guests.get(peer), sum(map(len, frames))
+        if guest is not None and self._porch is not None and not self._porch.may_answer(guest, size):
             return zmq.EAGAIN  # earlier answers are still unread
         socket = self._doors[peer[0]][0]
         try:
@@ -266,8 +266,10 @@ class LinkServer:
                 socket.getsockopt(zmq.EVENTS)
                 socket.send_multipart([peer[1:], *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:
+            if guest is not None and self._porch is not None:
+                guest.answered -= size
             return error.errno or zmq.EHOSTUNREACH
-        self.work += sum(map(len, frames))
+        self.work += size
         return 0
 
     def close(self) -> None:

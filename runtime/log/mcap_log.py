@@ -8,6 +8,7 @@ a millisecond, and the ring holds eight seconds at 1 kHz.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -96,6 +97,9 @@ class McapLog:
             self._file.put()
         except OSError as error:
             self._reason = error.strerror or str(error)
+            with contextlib.suppress(OSError):  # or each attempt on a full disk would leave an empty file
+                if self.path.stat().st_size == 0:
+                    self.path.unlink()
             return False
         return True
 

@@ -154,6 +154,7 @@ class PostMortem:
         fresh = self._folder / f".{name}.tmp"
         replaced = there[-1].name if len(there) >= KEPT else None
         try:
+            shutil.rmtree(fresh, ignore_errors=True)  # of a supervisor that was killed here
             fresh.mkdir(parents=True)
             # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
             for file, data in content.items():

@@ -88,7 +88,7 @@ class Trial(NamedTuple):
     """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes that
     closed since the evaluation before, NaN without any."""
     evaluation: NDArray[np.float64]
-    """(E,) the same of the noise-free episode after it; in a world the mean return of the evaluation."""
+    """(E,) the same of the noise-free episode beside it, before its updates; in a world of an evaluation."""
     batch_noise: NDArray[np.float64] | None = None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None

@@ -196,7 +196,7 @@ def _panel(axes: Axes, panel: Panel) -> list[Label]:
 def _caption(panels: Sequence[Panel]) -> str:
     results = [line.result for panel in panels for line in panel.lines]
     how = (
-        "the noise-free evaluation episode after each training episode"
+        "the noise-free evaluation episode beside each training episode"
         if all(r.evaluated for r in results)
         else "each episode (of training itself where none was evaluated)"
     )

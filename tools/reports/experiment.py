@@ -8,7 +8,9 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_fields
 from onrig.tools.experiments.cost import Cost, read_costs
+from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
 from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common
@@ -81,7 +83,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
             content = found
         _write(folder, content, cells)
-        page = None if pages is None else _write_page(pages, spec.name, content)
+        page = None if pages is None else _write_page(pages, spec.name, content, _revisions(folder))
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     _print(folder, content)
@@ -90,7 +92,18 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     return ExitCode.OK
 
 
-def _write_page(pages: Path, name: str, content: Content) -> Path:
+def _revisions(folder: Path) -> str:
+    """With which versions an experiment was run, from its first start on; empty where that is not known."""
+    meta = read_fields(folder / META)
+    resumed = meta.get("resumed")
+    starts = [meta, *(resumed if isinstance(resumed, list) else [])]
+    known = [
+        str(start["git_revision"])[:8] for start in starts if isinstance(start, dict) and start.get("git_revision")
+    ]
+    return f" Run at revision {', then '.join(dict.fromkeys(known))}." if known else ""
+
+
+def _write_page(pages: Path, name: str, content: Content, revisions: str) -> Path:
     """Write ``NAME.md``, and its pictures as ``NAME-....png``."""
     pages.mkdir(parents=True, exist_ok=True)
     files = {picture: f"{name}-{picture.path.name}" for picture in content.pictures}
@@ -98,7 +111,7 @@ def _write_page(pages: Path, name: str, content: Content) -> Path:
         write_whole(pages / file, picture.path.read_bytes())
     page = pages / f"{name}.md"
     again = f"```sh\nonrig experiment {name} --out runs/{name}\nonrig report runs/{name} --pages {pages}\n```"
-    content = content._replace(lead=f"{content.lead}\n\n{again}")
+    content = content._replace(lead=f"{content.lead}{revisions}\n\n{again}")
     write_whole(page, markdown(content, files).encode())
     return page
 
@@ -157,6 +170,7 @@ def _state(experiment: Experiment) -> list[str]:
     spoilt = sum(r.spoilt for r in results)
     if spoilt:
         lines.append(f"{spoilt} trials are left out because their rewards are not finite: see the table of all cells.")
+    lines += [f"No trial of {shown(lost.cell)} is finite: it has no row below." for lost in experiment.lost]
     fewest = min(len(r.seeds) for r in results)
     if fewest < FEW:
         lines.append(f"Some means are of {fewest} trials: bootstrap bounds of fewer than {FEW} are too narrow.")

@@ -66,6 +66,8 @@ class Experiment(NamedTuple):
     """Finished, spoilt ones included; of a cell at most as many as the spec asks for."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
+    lost: list[Result]
+    """Cells none of whose trials is usable."""
 
     @property
     def finished(self) -> bool:
@@ -81,15 +83,15 @@ def read_experiment(folder: Path) -> Experiment:
     """
     spec, cells = read_spec(folder), [cell for cell in read_cells(folder) if isinstance(cell, Cell)]
     done = 0
-    results = []
+    results: list[Result] = []
+    lost: list[Result] = []
     for cell, setting in zip(cells, settings(cells), strict=True):
         trials = read_trials(folder, cell)
         done += min(len(trials.seeds), spec.trials)
         if len(trials.seeds):
             result = measured(cell, setting, trials)
-            if len(result.seeds):
-                results.append(result)
-    return Experiment(spec, len(cells), done, results)
+            (results if len(result.seeds) else lost).append(result)
+    return Experiment(spec, len(cells), done, results, lost)
 
 
 def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
@@ -97,6 +99,8 @@ def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
     evaluated = not np.isnan(trials.evaluation).all()
     raw = trials.evaluation if evaluated else trials.train
     there = ~np.isnan(raw).all(axis=0)
+    # Where every trial has diverged none has a number: multiples of the first episode with one count nevertheless.
+    there |= np.arange(1, raw.shape[1] + 1) % (int(there.argmax()) + 1) == 0
     numbers = np.flatnonzero(there) + 1
     usable = np.isfinite(raw[:, there]).all(axis=1) & bool(there.any())
     mu = normalized_curves(cell.config.task, raw[usable][:, there])

@@ -38,8 +38,9 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
     path = _curves(folder / f"returns-{name}.png", world, members, {"return": [r.returns for r in members]})
     pictures = [Picture(0, f"Learning curves, {world}", caption, path)]
     caption = (
-        "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| and mean target of the "
-        "minibatches between evaluations, in units of the scaled reward; bands as above."
+        "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its logarithm, averaged over "
+        "the trials) and mean target of the minibatches between evaluations, in units of the scaled reward; bands as "
+        "above."
     )
     with np.errstate(divide="ignore"):
         panels = {
@@ -59,8 +60,9 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
     divergences, far = ([r.measure(measure) for r in members] for measure in DEPARTURE)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
-            "Mean KL divergence of the present policy from those that acted, and share of far experiences, both over "
-            "the memory, after figures 2 and 5 of Novati and Koumoutsakos 2019; bands as above."
+            "Mean KL divergence of the present policy from those that acted (its logarithm, averaged over the trials), "
+            "and share of far experiences, both over the memory, after figures 2 and 5 of Novati and Koumoutsakos "
+            "2019; bands as above."
         )
         panels = {
             "log10 of the KL divergence": [np.log10(np.where(values > 0, values, np.nan)) for values in divergences],

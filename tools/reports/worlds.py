@@ -63,6 +63,9 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     spoilt = sum(result.finished - len(result.seeds) for result in results)
     if spoilt:
         warnings.append(f"{spoilt} trials are left out because their networks diverged.")
+    for world, members in by_world(results).items():
+        lost = [in_words(result, members) for result in members if not len(result.seeds)]
+        warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
     fewest = min(len(result.seeds) for result in usable)
     if fewest < FEW:
         warnings.append(f"Some means are of {fewest} trials: bounds of fewer than {FEW} are too narrow.")

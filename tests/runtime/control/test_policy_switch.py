@@ -414,3 +414,15 @@ def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) ->
     assert again.active is None
     again.take_newest()
     assert again.policy_id == 1
+
+
+def test_a_policy_that_was_prepared_and_had_not_acted_yet_acts_after_a_restore(slot: PolicySlot) -> None:
+    switch = seated(slot, 1)
+    tick(switch)
+    slot.put(2, b"2")
+    prepare(switch)  # and the run ends before the next tick edge
+    again = PolicySwitch(slot)
+    again.restore(switch.state(), lambda policy_id: FakeSession(b"%d" % policy_id))  # type: ignore[arg-type,return-value]
+    assert again.policy_id == 1
+    again.take_newest()
+    assert again.policy_id == 2

@@ -49,6 +49,20 @@ def test_trials_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> 
     assert result.final == pytest.approx([0.5, 0.52])
 
 
+def test_a_cell_all_of_whose_trials_diverge_is_lost_and_not_cut_short(tmp_path: Path) -> None:
+    def make(one: Cell, seed: int) -> Trial:
+        trial = flat(0.5)(one, seed)
+        trial.evaluation[30 * (seed + 1) :] = np.nan
+        return trial
+
+    one = cell()
+    write_experiment(tmp_path, [one], 3, make=make)
+    experiment = read_experiment(tmp_path)
+    assert experiment.results == []
+    (lost,) = experiment.lost
+    assert lost.spoilt == 3
+
+
 def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) -> None:
     cells = [cell(strategy=s) for s in ("FIFO[Uniform]", "FULL[Uniform]")]
     write_experiment(tmp_path, cells, 3, done=lambda one, seed: one is cells[1] and seed < 2)

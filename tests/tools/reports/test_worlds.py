@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -75,6 +76,8 @@ def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_i
 
 def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pages = folder / "docs" / "pages"
+    revisions = [{"git_revision": name * 10} for name in ("abcd", "abcd", "0123")]
+    (folder / "meta.json").write_bytes(msgspec.json.encode({**revisions[0], "resumed": revisions[1:]}))
     assert main(["report", str(folder), "--pages", str(pages)]) == ExitCode.OK
     assert f"see {pages / 'sizes.md'}" in capsys.readouterr().out
     page = (pages / "sizes.md").read_text()
@@ -82,6 +85,7 @@ def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureF
     assert shown == [f"sizes-{name}.png" for name in ("capacities", *(f"{k}-Pendulum-v1" for k in CURVES))]
     assert sorted(shown) == sorted(path.name for path in pages.glob("*.png"))
     assert "| FIFO[Uniform], capacity 20 | 2 |" in page
+    assert " Run at revision abcdabcd, then 01230123.\n" in page
     # 90 % of the way from -900 to -100, at the last of four evaluations.
     assert "| Pendulum-v1 | 400 | still rising: more may be needed |" in page
 
