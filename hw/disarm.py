@@ -39,6 +39,8 @@ _FRAME_S: Final = 0.5
 _PERIODS: Final = 3
 """Number of frames of which at least one must arrive."""
 _PERIOD_US: Final = 20_000
+_LONGEST_S: Final = 5.0
+"""Wait for a frame; a device that samples more slowly is configured to sample at ``_PERIOD_US``, which disarms it, too."""
 """Sampling period for an unconfigured device, within its bounds."""
 
 T = TypeVar("T")
@@ -100,14 +102,19 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
         return last if shows_safe(last) else None
 
     request(1, Op.DISARM)
-    if ask(b"", max(_FRAME_S, _PERIODS * hello.period_max_us * 1e-6), shown) is not None:
+    slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
+
+    def frames_s(period_us: int) -> float:
+        return min(max(_FRAME_S, _PERIODS * period_us * 1e-6 * slower), _LONGEST_S)
+
+    if ask(b"", frames_s(hello.period_max_us), shown) is not None:
         return Disarmed(hello.rig, configured=False)
     if last is None:
         period_us = min(max(_PERIOD_US, hello.period_min_us), hello.period_max_us)
         request(2, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
         if hello.capabilities & Capability.RESET and not hello.time_scale:
             request(3, Op.RESET, RESET_LAYOUT.pack(0))
-        if ask(b"", max(_FRAME_S, _PERIODS * period_us * 1e-6), shown) is not None:
+        if ask(b"", frames_s(period_us), shown) is not None:
             return Disarmed(hello.rig, configured=True)
     what = "none arrived" if last is None else "none showed its outputs safe"
     raise LinkError(f"{transport.name}: the device '{hello.rig}' answered DISARM, but of its state frames {what}")

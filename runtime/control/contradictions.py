@@ -6,6 +6,7 @@ states the thresholds for firmware authors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onrig.hw.messages import State
@@ -71,7 +72,10 @@ class RateCheck:
 
 
 class FrozenCheck:
-    """Detector of sensors that do not change by a bit although the commands must have moved the rig."""
+    """Detector of sensors that do not change by more than a count although the commands must have moved the rig.
+
+    One count is what a decoder dithers by that has lost one of its two lines.
+    """
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
         self._window = max(round(frozen_s * 1e6 / FROZEN_WINDOWS / period_us), 2) if frozen_s > 0 else 0
@@ -87,8 +91,9 @@ class FrozenCheck:
 
     def take(self, state: State) -> bool:
         """Take a frame; True if the sensors are frozen."""
-        if state.sensors != self._sensors:
-            self._sensors = state.sensors
+        sensors, before = state.sensors, self._sensors
+        if sensors != before and (not before or _moved(sensors, before)):
+            self._sensors = sensors
             self._frames = self._windows = 0
             return False
         if not self._window:
@@ -109,6 +114,10 @@ class FrozenCheck:
         swung = all(h - low >= s for low, h, s in zip(self._low, self._high, self._swings, strict=True))
         self._windows = self._windows + 1 if swung else 0
         return self._windows >= FROZEN_WINDOWS
+
+
+def _moved(sensors: Sequence[int], before: Sequence[int]) -> bool:
+    return any(not -1 <= now - then <= 1 for now, then in zip(sensors, before, strict=True))
 
 
 class Contradictions:

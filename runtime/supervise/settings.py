@@ -23,7 +23,7 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
     """Time without progress after which a replay process or local learner is killed and restarted (default 30)."""
     frozen_s: Seconds | msgspec.UnsetType = msgspec.UNSET
-    """Time (device time) after which sensors that do not change by a count are a fault, if every actuator's output
+    """Time (device time) after which sensors that change by a count at most are a fault, if every actuator's output
     varies by a quarter of its range in each half of it (default 2); 0: never, for slower rigs."""
 
     @property

@@ -82,6 +82,7 @@ class TwinDevice:
         """Reboot as after a power dip: new boot id, all state lost; the plant's state stays."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
+        self.press_estop(pressed=self._estop_pressed)
 
     def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
         """The e-stop input, which latches a fault while pressed and makes the output safe at once."""

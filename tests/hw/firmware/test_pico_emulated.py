@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from onrig.hw.messages import Fault, Op, Result
+from onrig.hw.session import RequestRefused
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
 from tests.conformance.faults import until as until_fault
@@ -135,6 +136,11 @@ def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_b
     again = connected(pendulum, "pendulum-hw")
     assert again.hello.boot_id != host.hello.boot_id
     assert again.result(Op.ARM) == Result.NOT_NOW
+    with pytest.raises(RequestRefused):
+        again.session.clear_fault()
+    again.session.configure(PERIOD_US, LONG)
+    assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is that of mid-swing
+    assert again.result(Op.ARM) != Result.OK
     again.close()
 
 

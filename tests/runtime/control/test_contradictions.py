@@ -90,11 +90,18 @@ def test_sensors_that_do_not_follow_swinging_commands_are_frozen_after_the_time_
 
 
 @pytest.mark.rules("H625")
-def test_one_count_in_that_time_is_life() -> None:
+def test_two_counts_in_that_time_are_life() -> None:
     contradictions = judge()
     for n in range(1, HOUR):
-        alive = (100, n // (FROZEN_FRAMES - 2) % 2)
+        alive = (100, 2 * (n // (FROZEN_FRAMES - 2) % 2))
         assert contradictions.take(frame(n, swinging(n), alive)) is None
+
+
+@pytest.mark.rules("H625")
+def test_a_decoder_that_dithers_by_a_count_is_frozen() -> None:
+    contradictions = judge()
+    found = [n for n in range(1, 1000) if contradictions.take(frame(n, swinging(n), (100 + n // 3 % 2, -(n % 2))))]
+    assert found[0] == pytest.approx(FROZEN_FRAMES, abs=4)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@
 #define PLL_VCO_DOWN BIT(5)
 #define PSM_ALL_BUT_OSCILLATORS 0x1FFFCu
 
+#define WATCHDOG_PAUSE (BIT(24) | BIT(25) | BIT(26)) /* by JTAG, and by a debugger at either core */
 #define FED 0x4645u /* the boot ROM restarts the board by the watchdog, too: after it has taken an image */
 #define USED (RESET_ADC | RESET_IO_BANK0 | RESET_PADS_BANK0 | RESET_PIO0 | RESET_PWM | RESET_TIMER | RESET_USBCTRL)
 
@@ -93,8 +94,13 @@ void onrig_board_wake_at(enum onrig_alarm alarm, uint64_t due_us) {
     if (onrig_board_now_us() >= due_us) NVIC_PEND = BIT(alarm);
 }
 
-void onrig_board_feed_watchdog(void) {
+void onrig_board_feed_watchdog(bool armed) {
     WATCHDOG_SCRATCH1 = FED;
+    /* A debugger that halts a core stops the watchdog, too, by default: not while outputs may be in force. */
+    if (armed)
+        CLEAR_BITS(WATCHDOG_CTRL) = WATCHDOG_PAUSE;
+    else
+        SET_BITS(WATCHDOG_CTRL) = WATCHDOG_PAUSE;
     WATCHDOG_LOAD = 2u * ONRIG_WATCHDOG_US; /* it counts down by two a microsecond (erratum RP2040-E1) */
     SET_BITS(WATCHDOG_CTRL) = BIT(30);
 }

@@ -20,9 +20,10 @@ void onrig_board_wake_at(enum onrig_alarm alarm, uint64_t due_us);
 /* To be called first in an alarm's interrupt. */
 void onrig_board_alarm_taken(enum onrig_alarm alarm);
 
-/* From the first feeding on the board restarts when it is not fed for ONRIG_WATCHDOG_US. */
+/* From the first feeding on the board restarts when it is not fed for ONRIG_WATCHDOG_US; while a rig is armed also where a
+ * debugger has halted it. */
 #define ONRIG_WATCHDOG_US 20000u
-void onrig_board_feed_watchdog(void);
+void onrig_board_feed_watchdog(bool armed);
 /* Whether it was the watchdog that restarted the board. */
 bool onrig_board_was_hung(void);
 

@@ -8,7 +8,7 @@
 #include "usb.h"
 
 #define PIN_LED 25u
-#define LATE_US 2000u /* a sample that is later than that is none */
+#define LATE_US 2000u /* a sampling alarm that is later than that has stopped */
 
 static struct onrig_device device;
 static struct onrig_reader reader;
@@ -16,6 +16,7 @@ static bool put_armed; /* the drivers are as for an armed rig */
 static bool was_hung;
 static volatile bool ticked;
 static uint64_t next_poll_us;
+static uint64_t sampled_us; /* of the sampling alarm; a poll that samples in its place does not count */
 
 /* -- port of the core ----------------------------------------------------------------------------------------------- */
 
@@ -53,7 +54,8 @@ static void wake_for_next_sample(void) {
 
 void onrig_on_sample(void) {
     onrig_board_alarm_taken(ONRIG_ALARM_SAMPLE);
-    tick(onrig_board_now_us());
+    sampled_us = onrig_board_now_us();
+    tick(sampled_us);
     wake_for_next_sample();
 }
 
@@ -72,7 +74,7 @@ void onrig_on_poll(void) {
     if (!sound && device.fault != ONRIG_FAULT_INTERNAL) onrig_device_fail(&device, now_us);
     tick(now_us);
     show(now_us);
-    ticked = device.period_us == 0 || now_us < device.sampled_us + device.period_us + LATE_US;
+    ticked = device.period_us == 0 || now_us < sampled_us + device.period_us + LATE_US;
     do next_poll_us += ONRIG_POLL_US;
     while (next_poll_us <= now_us);
     onrig_board_wake_at(ONRIG_ALARM_POLL, next_poll_us);
@@ -85,7 +87,9 @@ static void hear(uint8_t byte) {
     if (body == 0) return;
     uint64_t now_us = onrig_board_now_us();
     tick(now_us);
+    uint64_t last_us = device.sampled_us;
     onrig_device_handle(&device, reader.chunk + 1, body, now_us);
+    if (device.sampled_us != last_us) sampled_us = now_us; /* sampling begins anew */
     follow();
     wake_for_next_sample();
 }
@@ -98,10 +102,12 @@ int main(void) {
     onrig_board_serial(serial);
     was_hung = onrig_board_was_hung();
     onrig_device_start(&device, onrig_drive_rig, &port, onrig_board_boot_id());
+    /* Hung in mid-swing: the zero of an encoder is lost, so only a power cycle at rest makes the rig sound again. */
+    if (was_hung) onrig_device_fail(&device, onrig_board_now_us());
     onrig_usb_start(onrig_drive_rig->name, serial);
     next_poll_us = onrig_board_now_us() + ONRIG_POLL_US;
     onrig_board_wake_at(ONRIG_ALARM_POLL, next_poll_us);
-    onrig_board_feed_watchdog();
+    onrig_board_feed_watchdog(false);
     for (;;) {
         uint8_t byte;
         __asm volatile("cpsid i" ::: "memory"); /* the core is not reentrant, and no byte slips in before wfi */
@@ -109,7 +115,7 @@ int main(void) {
             onrig_device_link_lost(&device, onrig_board_now_us());
             follow();
         }
-        if (ticked) onrig_board_feed_watchdog(); /* both this loop and the alarms run */
+        if (ticked) onrig_board_feed_watchdog(device.armed); /* both this loop and the alarms run */
         ticked = false;
         if (onrig_usb_byte(&byte))
             hear(byte);
