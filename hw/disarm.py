@@ -39,9 +39,9 @@ _FRAME_S: Final = 0.5
 _PERIODS: Final = 3
 """Number of frames of which at least one must arrive."""
 _PERIOD_US: Final = 20_000
+"""Sampling period for an unconfigured device, within its bounds, or one that is slower than ``_LONGEST_S``."""
 _LONGEST_S: Final = 5.0
-"""Wait for a frame; a device that samples more slowly is configured to sample at ``_PERIOD_US``, which disarms it, too."""
-"""Sampling period for an unconfigured device, within its bounds."""
+"""Longest wait for a frame."""
 
 T = TypeVar("T")
 
