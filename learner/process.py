@@ -140,8 +140,10 @@ class LearnerProcess:
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
             if agent.sampler_lost:
                 _warn("the sampler's state belongs to another memory; it was reset")
+        seen = agent.seen
         agent.join(attached.memory, attached.restored)
-        self._counted = agent.seen
+        # Where the sampler starts over, what had been counted is still there: no update is owed for it once more.
+        self._counted = max(agent.seen, min(seen, attached.restored))
         if not self._lockstep:
             agent.catch_up()
             self._follows = True
