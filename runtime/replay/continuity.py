@@ -84,6 +84,8 @@ class Continuity:
         self._dropped_before = 0
         self.unlogged_before = 0
         """Records that the log of a process before this one lacks."""
+        self._unlogged_in_earlier_lives = 0
+        """Those of them that this life of the run has not made."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
         self._lost_before = 0
@@ -128,7 +130,12 @@ class Continuity:
             dropped=self.dropped,
             lost=lost,
             covered=self.covered,
-            log=log and log._replace(given=ring.taken, missing=log.missing + self.unlogged_before),
+            log=log
+            and log._replace(
+                given=ring.taken + self._unlogged_in_earlier_lives,
+                missing=log.missing + self.unlogged_before,
+                reason=log.reason or "before the run was resumed",
+            ),
             departures=self._parts.desk.departures if self._config.lockstep else None,
         )
 
@@ -161,6 +168,8 @@ class Continuity:
         self.lost = counts.get("lost", 0)
         self._lost_before = counts.get("lost_before", 0) if same_life else self.lost
         self.unlogged_before = counts.get("unlogged", 0)
+        earlier = counts.get("unlogged_earlier", 0) if same_life else self.unlogged_before
+        self._unlogged_in_earlier_lives = earlier
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
         """Take the place of a process that died beside the loop."""
@@ -273,7 +282,8 @@ class Continuity:
             "dropped_before": self._dropped_before,
             "lost": self.lost + parts.ring.damaged,
             "lost_before": self._lost_before,
-            "unlogged": self.unlogged_before + (log.missing if log is not None else 0),
+            "unlogged": self.unlogged_before + (log.missing if log is not None and not log.by_request else 0),
+            "unlogged_earlier": self._unlogged_in_earlier_lives,
             "life": self._standing.life,
             "taken": taken,
             # What closes an open episode, or pairs with the next record, is taken in again for its context.

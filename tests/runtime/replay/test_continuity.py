@@ -17,6 +17,7 @@ from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from onrig.runtime.replay.recovery import Point, encode_point
+from onrig.runtime.run_state.wholeness import LogAccount
 
 LIFE = 5
 LAST = 100
@@ -421,3 +422,22 @@ def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not
     for episode in (1, 2, 3):
         running.at_episode(episode)
     assert of.policies.settled == 3
+
+
+@pytest.mark.parametrize(("life", "given"), [(LIFE - 1, 1001 + 4801), (LIFE, 1001)])
+def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
+    tmp_path: Path, life: int, given: int
+) -> None:
+    of = parts()
+    of.accounts.departures = of.desk.departures = ()
+    counts = {**COUNTS, "life": life, "unlogged": 4801}
+    went_on, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False)
+    log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))
+    went_on._log = log
+    went_on.begin(None)
+    of.ring.taken = 1001
+    account = went_on.account(12).log
+    assert account is not None
+    assert (account.given, account.missing, account.reason) == (given, 4801, "before the run was resumed")
+    went_on.close()
+    assert upkeep.written[0].extra["unlogged"] == 4801
