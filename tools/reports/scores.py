@@ -81,10 +81,11 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
         spent = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
             spent = _at_equal_computing(one, cost.update_s, budget_s)
-        scores = (str(len(one.performance)), *_final_and_area(one.performance))
+        done = str(len(one.performance)), str(updates_of(one.cell))
+        scores = (*done, *_final_and_area(one.performance))
         rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))
     computing = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
-    heads = ("task", "cell", "trials", "final", "area", *computing, "memory, kB")
+    heads = ("task", "cell", "trials", "updates", "final", "area", *computing, "memory, kB")
     notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
 
@@ -129,4 +130,4 @@ def _at_equal_computing(one: Scored, update_s: float, budget_s: float) -> tuple[
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"
     reached = _final_and_area(one.performance[:, :points]) if points else ("none", "none")
-    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.0f}", share, *reached
+    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.3g}", share, *reached

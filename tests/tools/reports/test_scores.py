@@ -71,7 +71,8 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     sheet = scores_sheet([one for one in scored if one is not None], costs)
     found = [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
     assert [row["steps at equal computing"] for row in found] == ["100 %", "20 %", "100 %"]
-    assert [row["computing, s"] for row in found] == ["0", "2", "0"]
+    assert [row["updates"] for row in found] == ["500", "1000", "5"]
+    assert [row["computing, s"] for row in found] == ["0.5", "2", "0.25"]
     assert [row["final"] for row in found] == ["1.000 [1.000, 1.000]"] * 3
     assert found[1]["final there"] == "0.200 [0.200, 0.200]"
     assert found[1]["area there"] == "0.150 [0.150, 0.150]"
