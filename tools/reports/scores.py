@@ -130,4 +130,4 @@ def _at_equal_computing(one: Scored, update_s: float, budget_s: float) -> tuple[
     points = int(np.count_nonzero(spent_s <= budget_s * (1 + 1e-9)))
     share = f"{100 * points / len(spent_s):.0f} %"
     reached = _final_and_area(one.performance[:, :points]) if points else ("none", "none")
-    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.3g}", share, *reached
+    return f"{1e3 * update_s:.2f}", f"{update_s * updates_of(one.cell):.1f}", share, *reached

@@ -72,7 +72,7 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     found = [dict(zip(sheet.heads, row, strict=True)) for row in sheet.rows]
     assert [row["steps at equal computing"] for row in found] == ["100 %", "20 %", "100 %"]
     assert [row["updates"] for row in found] == ["500", "1000", "5"]
-    assert [row["computing, s"] for row in found] == ["0.5", "2", "0.25"]
+    assert [row["computing, s"] for row in found] == ["0.5", "2.0", "0.2"]
     assert [row["final"] for row in found] == ["1.000 [1.000, 1.000]"] * 3
     assert found[1]["final there"] == "0.200 [0.200, 0.200]"
     assert found[1]["area there"] == "0.150 [0.150, 0.150]"
@@ -122,4 +122,4 @@ def test_costs_are_measured_beside_the_trials_and_reported(
     assert main(["report", str(folder)]) == ExitCode.OK
     tables = (folder / "tables.md").read_text()
     assert "## Scores" in tables
-    assert "| 500.00 | 6000 | 100 % |" in tables
+    assert "| 500.00 | 6000.0 | 100 % |" in tables
