@@ -27,7 +27,9 @@ class Pieces(NamedTuple):
 def delayed(windows: Windows, delay_s: Array) -> Pieces:
     """Commands of the windows as they reach the plant after each delay (V,).
 
-    With a delay of q T + f period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.
+    With a delay of q T + f period k sees the last f seconds of period k - q - 1, then the first T - f of k - q.  Equal
+    commands that follow each other are one: where the integration is cut shows in how dry friction stops the plant,
+    and a delay would seem to act where nothing was commanded.
     """
     period_s = windows.period_s
     late = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
@@ -40,9 +42,12 @@ def delayed(windows: Windows, delay_s: Array) -> Pieces:
     tau_before, tau = taken(windows.tau_s, -1), taken(windows.tau_s, 0)
     first = np.clip(tau_before - (period_s - rest), 0.0, rest)
     last = np.clip(period_s - rest - tau, 0.0, period_s - rest)
-    durations = (first, period_s - first - last, last)
     commands = (taken(windows.u_start, -1), taken(windows.u_end, -1), taken(windows.u_end, 0))
-    return Pieces(durations, commands)
+    first, last = (
+        np.where((commands[1] == other).all(axis=-1), 0.0, duration_s)
+        for other, duration_s in ((commands[0], first), (commands[2], last))
+    )
+    return Pieces((first, period_s - first - last, last), commands)
 
 
 def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, substeps: int) -> Array:

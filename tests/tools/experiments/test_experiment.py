@@ -186,7 +186,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     assert experiment(spec, "--dry-run") == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("1 cells of 2 trials, 9 episodes each, about ")
-    told = "told from 15 or more updates of 2 trials of each of 1 kinds of cells"
+    told = "told from 1 or more updates of 2 trials of each of 1 kinds of cells"
     assert last.endswith(f" of one core ({told}); would run in runs/one-1")
     assert list(tmp_path.iterdir()) == [spec]
 
