@@ -58,6 +58,8 @@ class Answer(NamedTuple):
 
     message: ReplyMessage
     payloads: tuple[bytes, ...] = ()
+    read: int = 0
+    """Bytes read to find it, which count in the turn's work."""
 
 
 class Ticket(NamedTuple):
@@ -239,6 +241,7 @@ class LinkServer:
             return False
         answer = handle(ticket, request, frames[1:])
         if answer is not None:
+            self.work += answer.read
             self.send(ticket, answer)
         return isinstance(request, _HEAVY)
 

@@ -299,7 +299,7 @@ class LearnerDesk:
         rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
         ended = tuple(Closed(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed)
         message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings), self._settled, ended)
-        return Answer(message, (rows.astype("<u4", copy=False).tobytes(),))
+        return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))
 
     def _confirm(self, request: Confirm) -> Answer:
         if request.digest == self._memory.storage.digest():

@@ -155,6 +155,10 @@ class Storage:
         numbers: NDArray[np.int64] = self._number.take(slots)
         return numbers
 
+    def scanned_bytes(self, seen: int) -> int:
+        """Bytes that ``changed_since`` passes over, besides what it returns."""
+        return 0 if self.cyclic or self.inserted - seen <= self._recent_size else self._number.nbytes
+
     def changed_since(self, seen: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
 

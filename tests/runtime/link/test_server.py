@@ -222,6 +222,15 @@ def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
         assert len(rig.handled) == n + 1
 
 
+def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
+    rig.answer = Answer(Rows(1, 1, 0), (b"",), read=server_module._BYTES_PER_TURN // 2)
+    peer = rig.peer()
+    for n in range(4):
+        peer.send(b"%08d" % n, encode(Pull(0, 0)))
+    rig.serve(1)
+    assert len(rig.handled) <= 2
+
+
 def test_frames_without_end_are_thrown_away(rig: Rig) -> None:
     peer = rig.peer()
     peer.send(b"00000001", encode(Attach()), *[b"x"] * 1000)
