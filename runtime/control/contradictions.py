@@ -117,7 +117,11 @@ class FrozenCheck:
 
 
 def _moved(sensors: Sequence[int], before: Sequence[int]) -> bool:
-    return any(not -1 <= now - then <= 1 for now, then in zip(sensors, before, strict=True))
+    # In every tick: any() takes three times as long.
+    for now, then in zip(sensors, before, strict=True):  # noqa: SIM110
+        if not -1 <= now - then <= 1:
+            return True
+    return False
 
 
 class Contradictions:

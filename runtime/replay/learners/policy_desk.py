@@ -110,7 +110,6 @@ class PolicyDesk:
         """
         newest = self._slot.peek()
         if newest is None:
-            self.reinstate()  # one that was filed, should the previous process have been killed before the loop had it
             return
         if newest.policy_id > self._folder.newest:  # the previous process was killed before it had filed this one
             self._file(newest.policy_id, newest.model)

@@ -13,7 +13,6 @@
 static struct onrig_device device;
 static struct onrig_reader reader;
 static bool put_armed; /* the drivers are as for an armed rig */
-static bool was_hung;
 static volatile bool ticked;
 static uint64_t next_poll_us;
 static uint64_t sampled_us; /* of the sampling alarm; a poll that samples in its place does not count */
@@ -59,12 +58,10 @@ void onrig_on_sample(void) {
     wake_for_next_sample();
 }
 
-/* Steady while armed, fast while a fault is latched, short flashes otherwise: a short pause instead of each flash where
- * the watchdog had restarted the board. */
+/* Steady while armed, fast while a fault is latched, short flashes otherwise. */
 static void show(uint64_t now_us) {
     uint64_t ms = now_us / 1000;
-    bool flash = ms % 1000 < 60;
-    onrig_pin_put(PIN_LED, device.armed || (device.fault ? ms % 200 < 100 : flash != was_hung));
+    onrig_pin_put(PIN_LED, device.armed || (device.fault ? ms % 200 < 100 : ms % 1000 < 60));
 }
 
 void onrig_on_poll(void) {
@@ -100,10 +97,9 @@ int main(void) {
     onrig_drive_start();
     onrig_pin_output(PIN_LED);
     onrig_board_serial(serial);
-    was_hung = onrig_board_was_hung();
     onrig_device_start(&device, onrig_drive_rig, &port, onrig_board_boot_id());
     /* Hung in mid-swing: the zero of an encoder is lost, so only a power cycle at rest makes the rig sound again. */
-    if (was_hung) onrig_device_fail(&device, onrig_board_now_us());
+    if (onrig_board_was_hung()) onrig_device_fail(&device, onrig_board_now_us());
     onrig_usb_start(onrig_drive_rig->name, serial);
     next_poll_us = onrig_board_now_us() + ONRIG_POLL_US;
     onrig_board_wake_at(ONRIG_ALARM_POLL, next_poll_us);
