@@ -20,7 +20,7 @@ from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, Step
-from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes, wanted_of
+from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice

@@ -15,7 +15,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import HIDDEN
-from onrig.runtime.replay.learners.policy_desk import admission_limits
+from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.evaluate import judge, read_model

@@ -13,7 +13,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.replay.learners.policy_desk import admission_limits, desk_probes, wanted_of
+from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
 from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout

@@ -182,9 +182,11 @@ class Continuity:
             desk.done = recovery.start.episode if counts is not None else -1
             self._written_at = desk.done
             self._parts.policies.repeat_after(counts["next_policy"] - 1 if counts is not None else 0)
-        elif counts is not None:
-            figures.restore_durations(msgspec.json.decode(self._upkeep.note, type=Point).durations)
-            figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
+        else:
+            self._parts.policies.pass_on()
+            if counts is not None:
+                figures.restore_durations(msgspec.json.decode(self._upkeep.note, type=Point).durations)
+                figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
         start = take_over(ring.tail, self._standing.life, counts)
         self.lost += start.lost
         ring.take(start.taken - ring.taken)

@@ -22,8 +22,9 @@ from onrig.runtime.replay.continuity import Continuity, Standing, closed_before,
 from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.intake import Horizon, Intake, Looks, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
+from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder

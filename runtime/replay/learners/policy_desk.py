@@ -14,48 +14,22 @@ from onrig.hw.rig import Observation, Rig
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
-from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContract, contract_for
-from onrig.runtime.policy.probing import probe_states
-from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
+from onrig.runtime.replay.learners.admission_terms import desk_probes, wanted_of
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import RolledBack, digest_of
-from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import PolicySlot
 
-_PROBES: Final = 64
 _RECORDED: Final = 64
 _KEPT: Final = 64
 """Admitted and refused policies remembered, each, to answer repeated offers."""
 
-_LATENCY_US: Final = 200.0
-_LATENCY_SHARE: Final = 0.1
-"""Share of a period to which the latency limit is lowered."""
 _TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
 
 Event = Callable[..., None]
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-def admission_limits(config: RunConfig) -> AdmissionLimits:
-    """Admission limits of a run; latency is advisory in lockstep, where results must not depend on wall time."""
-    budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
-    return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
-
-
-def wanted_of(
-    rig: Rig, rate_hz: float, *, stochastic: bool, signals: Sequence[Observation] | None = None
-) -> PolicyContract:
-    """Contract that a rig's policies must have."""
-    behaviour = GAUSSIAN if stochastic else DETERMINISTIC
-    return contract_for(rig, rate_hz, policy_id=0, parent_run="", training_step=0, behaviour=behaviour, signals=signals)
-
-
-def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
-    """Probe states for every policy of a run, float32 (k, n), SI units."""
-    return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
 
 
 class PolicyDesk:
@@ -157,13 +131,21 @@ class PolicyDesk:
             if policy_id > newest:
                 self._given[digest_of(self._folder.model(policy_id))] = policy_id
 
-    def reinstate(self) -> int:
-        """Put the newest filed policy that is still admissible into the slot; returns its id, 0 if there is none.
+    def pass_on(self) -> None:
+        """Give the loop what the previous process had filed and was killed before handing over (real time)."""
+        newest = self._slot.peek()
+        self.reinstate(after=0 if newest is None else newest.policy_id)
 
-        It is judged like a policy from a file, except for its latency, which was measured when it was admitted.
+    def reinstate(self, after: int = 0) -> int:
+        """Put the newest filed policy beyond ``after`` that is still admissible into the slot.
+
+        Returns its id, 0 if there is none.  It is judged like a policy from a file, except for its latency, which was
+        measured when it was admitted.
         """
         limits = msgspec.structs.replace(self._limits, latency_is_advisory=True)
         for policy_id in reversed(self._folder.ids()):
+            if policy_id <= after:
+                break
             if self._rolled_back.has(policy_id):
                 continue
             try:

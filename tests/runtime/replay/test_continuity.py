@@ -50,7 +50,7 @@ class Policies:
     def __init__(self) -> None:
         self.unsynced: list[Path] = []
         self.resumed: list[dict[str, int]] = []
-        self.after = self.settled = self.waiting = 0
+        self.after = self.settled = self.waiting = self.passed_on = 0
 
     def resume(self, counts: dict[str, int]) -> None:
         self.resumed.append(counts)
@@ -60,6 +60,9 @@ class Policies:
 
     def reinstate(self) -> int:
         return 6
+
+    def pass_on(self) -> None:
+        self.passed_on += 1
 
     def repeat_after(self, newest: int) -> None:
         self.after = newest
@@ -216,6 +219,7 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
     assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
     assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
+    assert of.policies.passed_on == 1
 
 
 def test_what_neither_the_checkpoint_nor_the_ring_has_is_lost_and_counted(tmp_path: Path) -> None:
@@ -235,6 +239,7 @@ def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_do
     assert (of.desk.closed, of.desk.done, of.desk.updates, of.ring.taken) == (8, 8, 40, 50)
     assert of.loop_state.data is None, "the loop itself knows where it is"
     assert of.policies.after == 6, "the loop has seen what came later"
+    assert of.policies.passed_on == 0, "it comes again"
     for episode in (7, 8, 9):
         went_on.at_episode(episode)
     assert upkeep.written == [9]

@@ -18,7 +18,7 @@ from torch import nn
 from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.policy.contract import METADATA_KEY, contract_for
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.replay.learners.policy_desk import desk_probes
+from onrig.runtime.replay.learners.admission_terms import desk_probes
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.cli import main as onrig
 from onrig.tools.evaluate import judge

@@ -25,8 +25,9 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpDoor
 from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
+from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Selection

@@ -40,8 +40,9 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Layout, Slots

@@ -10,7 +10,8 @@ from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate, PerBarrier, PerSecond
-from onrig.runtime.replay.learners.policy_desk import PolicyDesk, admission_limits
+from onrig.runtime.replay.learners.admission_terms import admission_limits
+from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from tests.runtime.policy import models
@@ -322,6 +323,26 @@ def test_a_process_that_was_killed_before_it_had_filed_a_policy_leaves_its_id_to
     after = Desk(tmp_path, desk.slot)
     assert (after.next_id, after.filed) == (2, [1])
     assert after.offer(1).policy_id == 1
+
+
+def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reaches_the_loop(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.offer(1)
+    slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
+    after = Desk(tmp_path, slot)
+    after.pass_on()
+    passed = slot.peek()
+    assert passed is not None
+    assert (passed.policy_id, passed.model, after.active_id) == (1, model(1), 1)
+    after.pass_on()
+    assert slot.version == 1, "once"
+    after.offer(2)
+    after.take_back(2, "no number")
+    rolled_back_to = PolicySlot(Segment.create(tmp_path / "third", SLOT_BYTES, SLOT_SCHEMA))
+    last = Desk(tmp_path, rolled_back_to)
+    last.pass_on()
+    assert last.active_id == 1, "not what was rolled back"
 
 
 def test_no_file_is_read_before_somebody_asks_for_it(
