@@ -192,6 +192,17 @@ def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: 
     assert process._agent.updates == 60 + 60
 
 
+def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_from_there_on(tmp_path: Path) -> None:
+    learned(Rig([EACH * EPISODES], lockstep=False), "FIFO[Uniform]", tmp_path, updates_per_transition=0.5).close()
+    rig = Rig([100, 20], lockstep=False)
+    rig.pull(0, 1)
+    went_back = Attached("run", b"", CAPACITY, True, 100, 1, 2, False, memory=b"next", restored=100, pushes=True)
+    rig.attach = lambda: went_back  # type: ignore[method-assign]
+    process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
+    process.close()
+    assert process._agent.updates == 60 + 10
+
+
 class PolicyRig(Rig):
     """One whose experiences tell of the policies that acted, each of which acts from the next experience on."""
 
