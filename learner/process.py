@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import torch
 
-from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed, States
+from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
 from onrig.learner.attachment import Attachment, Connection, LeaseLost, Offering, Unfit
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.states import States
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attached, Confirm, Done, Feedback, Leave, Rows
 from onrig.runtime.replay.checkpoint.upkeep import is_due
@@ -51,10 +52,9 @@ class LearnerProcess:
             config, self._client, connection.role, _warn, lambda ruling: self._offering.heed(ruling)
         )
         self._offering = Offering(self._link, NAME)
-        self._states = States(state)
+        self._states = States(state, _warn)
         self._saved_s = time.monotonic()
         self._settled = -1
-        self._unwritten = False
         self._busy_s = 0.0
         self._done_here = 0
         self._owed = 0.0
@@ -303,7 +303,7 @@ class LearnerProcess:
 
     def _tell_done(self, episode: int) -> None:
         rate = self._done_here / self._busy_s if self._busy_s else 0.0
-        self._link.ask(Done(episode, self._agent.updates, rate, not self._unwritten))
+        self._link.ask(Done(episode, self._agent.updates, rate, not self._states.unwritten))
         self.of_use |= episode > self._joined
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
@@ -337,13 +337,7 @@ class LearnerProcess:
             self._write()
 
     def _write(self) -> None:
-        try:
-            self._states.save(self._agent, self._settled if self._lockstep else None)
-            self._unwritten = False
-        except OSError as error:
-            if not self._unwritten:
-                _warn(f"cannot save the learner's state: {error.strerror or error}; will retry")
-            self._unwritten = True
+        self._states.save(self._agent, self._settled if self._lockstep else None)
 
     def close(self) -> None:
         """Say goodbye and close the link."""

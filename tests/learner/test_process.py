@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.agent import States
 from onrig.learner.attachment import Connection, Unfit
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
+from onrig.learner.states import States
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.client import RequestRejected
 from onrig.runtime.link.messages import (

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from onrig.learner.agent import KEPT, States
+from onrig.learner.states import KEPT, States
 from tests.learner.test_agent import agent, learned
 
 
 def saved(folder: Path, *episodes: int) -> States:
-    states = States(folder)
+    states = States(folder, pytest.fail)
     a = agent()
     for episode in episodes:
         learned(a, 3)
@@ -62,5 +62,24 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
 def test_where_there_is_none_nothing_is_taken(tmp_path: Path, folder: str) -> None:
     (tmp_path / "empty").mkdir()
     a = agent()
-    assert not States(tmp_path / folder).restore(a, upto=None)
+    assert not States(tmp_path / folder, pytest.fail).restore(a, upto=None)
     assert a.updates == 0
+
+
+def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    states, a = States(tmp_path, told.append), agent()
+
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr("onrig.learner.agent.replace_own_file", full)
+            states.save(a)
+            states.save(a)
+        assert (states.unwritten, states.episodes()) == (True, [])
+        states.save(a)
+        assert not states.unwritten
+        states.path(a.handled).unlink()
+    assert told == ["cannot save the learner's state: No space left on device; will retry"] * 2
