@@ -43,6 +43,7 @@ RULE_COLOURS: Final = {
 _RETENTION: Final = {"FIFO": BLUE, "FULL": ORANGE, "Resv": GREEN, "TDE": PINK, "Expl": GOLD}
 _OTHERS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
 LineStyle = str | tuple[int, tuple[float, ...]]
+_LINES: Final[tuple[LineStyle, ...]] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "Uniform": ("-", "o"),
     "PER": ("--", "^"),
@@ -101,8 +102,8 @@ def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
     """How the ``index``-th of ``count`` lines looks that are no strategies; ``graded`` for a quantity."""
     marker = "os^DvPX"[index % 7]
     if not graded:
-        # Every second four are dashed, for prints without colour.
-        return Look(_OTHERS[index % len(_OTHERS)], ("-", (0, (5, 1.5)))[index // 4 % 2], marker)
+        # Four of each kind of line, for prints without colour; no two of sixteen look the same.
+        return Look(_OTHERS[index % len(_OTHERS)], _LINES[index // 4 % len(_LINES)], marker)
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -153,6 +154,7 @@ class Label(NamedTuple):
     y: float
     text: str
     colour: str
+    line: LineStyle = "-"
 
 
 def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> None:
@@ -169,7 +171,8 @@ def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> Non
     wanted = [min(1.0, max(0.0, (labels[i].y - low) / (high - low))) for i in order]
     for i, there, y in zip(order, wanted, spread(wanted, gap), strict=True):
         label, inside = labels[i], axes.transAxes
-        axes.plot((1.01, 1.03, 1.07), (there, there, y), color=label.colour, lw=0.7, transform=inside, clip_on=False)
+        x, look = (1.01, 1.03, 1.07), {"color": label.colour, "ls": label.line}
+        axes.plot(x, (there, there, y), lw=0.9, transform=inside, clip_on=False, **look)  # type: ignore[arg-type]
         axes.text(1.085, y, label.text, color=label.colour, fontsize=size, va="center", transform=inside)
 
 

@@ -13,6 +13,7 @@ from onrig.learner.trials.step_run import DEPARTURE, READINGS
 from onrig.tools.reports.style import (
     INK,
     Label,
+    Look,
     Picture,
     counted,
     direct_labels,
@@ -28,14 +29,24 @@ from onrig.tools.reports.world_results import Values, WorldResult, by_world, ful
 STEPS: Final = "environment steps"
 _CAPACITIES: Final = 3
 """As many sizes of a memory make a figure."""
+_SIZES: Final = ("strategy", "capacity")
+"""What its lines and points are, of a label."""
 
 
-def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scores: bool) -> list[Picture]:
+def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
+    """How the cells of these tasks look, by what tells them apart (``in_words``): the same in each task."""
+    names = dict.fromkeys(in_words(result, members) for members in worlds.values() for result in members)
+    return {name: ordinal_look(k, len(names), graded=False) for k, name in enumerate(names)}
+
+
+def draw_world(
+    folder: Path, world: str, members: Sequence[WorldResult], looks: Mapping[str, Look], *, scores: bool
+) -> list[Picture]:
     """Draw the cells of one task; ``scores``: KLPER's too.  Raises OSError, and ImportError without matplotlib."""
     name = world.replace("/", "-")
     trials = counted([len(result.seeds) for result in members])
     caption = f"Mean return of the evaluations; bands: 95 % bootstrap bounds of that mean; {trials} trials a line."
-    path = _curves(folder / f"returns-{name}.png", world, members, {"return": [r.returns for r in members]})
+    path = _curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
     pictures = [Picture(0, f"Learning curves, {world}", caption, path)]
     caption = (
         "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its logarithm, averaged over "
@@ -47,7 +58,7 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
             "ln |TD error|": [np.log(r.measure("td error")) for r in members],
             "target": [r.measure("target") for r in members],
         }
-    path = _curves(folder / f"replayed-{name}.png", world, members, panels)
+    path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
     pictures.append(Picture(0, f"Replayed experiences, {world}", caption, path))
     if scores:
         caption = (
@@ -55,7 +66,7 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
             "σ read as a covariance (above) and as a standard deviation (below); bands as above."
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
-        path = _curves(folder / f"scores-{name}.png", world, members, panels)
+        path = _curves(folder / f"scores-{name}.png", world, members, looks, panels)
         pictures.append(Picture(0, f"KLPER's score, {world}", caption, path))
     divergences, far = ([r.measure(measure) for r in members] for measure in DEPARTURE)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
@@ -68,26 +79,33 @@ def draw_world(folder: Path, world: str, members: Sequence[WorldResult], *, scor
             "log10 of the KL divergence": [np.log10(np.where(values > 0, values, np.nan)) for values in divergences],
             "share of far experiences": far,
         }
-        path = _curves(folder / f"departure-{name}.png", world, members, panels)
+        path = _curves(folder / f"departure-{name}.png", world, members, looks, panels)
         pictures.append(Picture(0, f"Distance from the policies that acted, {world}", caption, path))
     return pictures
 
 
-def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapping[str, Sequence[Values]]) -> Path:
+def _curves(
+    path: Path,
+    world: str,
+    members: Sequence[WorldResult],
+    looks: Mapping[str, Look],
+    panels: Mapping[str, Sequence[Values]],
+) -> Path:
     """Draw curves (T, P) of every cell, a panel for each name."""
     figure, grid = new_figure(len(panels), 1, 1.6 + 2.8 * len(panels))
     labels: list[list[Label]] = []
     for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
         ends = []
-        for k, (result, values) in enumerate(zip(members, curves, strict=True)):
-            look, band = ordinal_look(k, len(members), graded=False), curve_bounds(values)
+        for result, values in zip(members, curves, strict=True):
+            name_of = in_words(result, members)
+            look, band = looks[name_of], curve_bounds(values)
             axes.fill_between(
                 result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
             )
             dot = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
             axes.plot(result.steps, band.mean, color=look.colour, ls=look.line, lw=1.5, marker=dot)
             if np.isfinite(band.mean[-1]):
-                ends.append(Label(float(band.mean[-1]), in_words(result, members), look.colour))
+                ends.append(Label(float(band.mean[-1]), name_of, look.colour, look.line))
         axes.set_xlim(0, max(result.steps[-1] for result in members))
         axes.set_ylabel(name)
         labels.append(ends)
@@ -102,7 +120,8 @@ def _curves(path: Path, world: str, members: Sequence[WorldResult], panels: Mapp
 def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Picture]:
     """Draw performance by retention and capacity, and the rule of thumb (de Bruin et al. 2018, figures 16, 17, 25, 26).
 
-    Empty where no retention has three capacities.  Raises OSError, and ImportError without matplotlib.
+    Empty where no retention has three capacities, all else being equal.  Raises OSError, and ImportError without
+    matplotlib.
     """
     worlds = {
         world: members for world, members in by_world(results).items() if any(map(_enough, _lines(members).values()))
@@ -141,12 +160,16 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
 
 
 def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
-    """By retention, with uniform sampling, the results of each capacity, ascending."""
+    """By retention, with uniform sampling, the results of each capacity, ascending; empty if they differ otherwise."""
     found: dict[str, dict[int, WorldResult]] = {}
+    kinds = set()
     for result in members:
         strategy, capacity = result.strategy, result.cell.config.selection.capacity
         if strategy.sampling == "Uniform" and capacity is not None:
             found.setdefault(strategy.retention, {})[capacity] = result
+            kinds.add(tuple((k, v) for k, v in result.cell.label.items() if k not in _SIZES))
+    if len(kinds) > 1:
+        return {}
     return {retention: dict(sorted(points.items())) for retention, points in found.items()}
 
 

@@ -96,8 +96,12 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
 
 
 def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:
-    """Of the cells of a task the one that keeps everything and replays it uniformly."""
-    return next((result for result in members if str(result.strategy) == "FULL[Uniform]"), None)
+    """Of the cells of a task the one that keeps everything and replays it uniformly.
+
+    Algorithms that learn from batches of their own policies replay nothing of it.
+    """
+    replaying = (result for result in members if not result.cell.config.learner.selected.batch_steps)
+    return next((result for result in replaying if str(result.strategy) == "FULL[Uniform]"), None)
 
 
 def size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:

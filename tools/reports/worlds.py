@@ -21,7 +21,7 @@ from onrig.tools.reports.results import FEW
 from onrig.tools.reports.scores import scored_world, scores_sheet
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.tables import EACH, marked
-from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world
+from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
 from onrig.tools.reports.world_results import WorldResult, by_world, in_words, read_results, size_by_rule
 
 _MEASURES: Final = (
@@ -70,11 +70,13 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     if fewest < FEW:
         warnings.append(f"Some means are of {fewest} trials: bounds of fewer than {FEW} are too narrow.")
     has_scores = any(map(_has_scores, usable))
+    worlds = by_world(usable)
     pictures: list[Picture] = []
     try:
         pictures = draw_capacities(figures, usable)
-        for world, members in by_world(usable).items():
-            pictures += draw_world(figures, world, members, scores=has_scores)
+        looks = looks_of(worlds)
+        for world, members in worlds.items():
+            pictures += draw_world(figures, world, members, looks, scores=has_scores)
     except ImportError:
         warnings.append("No figures: matplotlib is not installed (pip install 'onrig[viz]').")
     sheets = [cells_sheet(usable)]
@@ -92,7 +94,6 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     shielded = shield_sheet(usable)
     if shielded.rows:
         sheets.insert(-1, shielded)
-    worlds = by_world(usable)
     try:
         found = [scored_world(world, in_words(r, worlds[world]), r) for world in worlds for r in worlds[world]]
     except NoSuchTask as error:

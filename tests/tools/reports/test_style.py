@@ -53,6 +53,11 @@ def _lab(colour: str, sight: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+def test_no_two_of_sixteen_lines_look_the_same() -> None:
+    looks = [ordinal_look(k, 16, graded=False) for k in range(16)]
+    assert len({(look.colour, look.line) for look in looks}) == 16
+
+
 @pytest.mark.parametrize("sight", SIGHTS.values(), ids=SIGHTS.keys())
 def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.float64]) -> None:
     looks = [ordinal_look(k, 8, graded=False) for k in range(8)]

@@ -9,13 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.trials.step_run import REPLAYED
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trials.step_run import REPLAYED, Evaluation, StepRun
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.replay.settings import Selection
 from onrig.tools.cli import main
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
-from onrig.tools.experiments.store import Trial, write_cells, write_trial
+from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.reports import style
+from onrig.tools.reports.world_pictures import draw_capacities, looks_of
+from onrig.tools.reports.world_results import WorldResult, size_by_rule
 from tests.tools.experiments.specs import written
 
 
@@ -56,6 +60,36 @@ def folder(tmp_path: Path) -> Path:
             returns = np.array([-900.0, -500.0, -200.0, -100.0]) + k + seed
             write_trial(tmp_path, cell, seed, Trial(returns, returns, None, replayed))
     return tmp_path
+
+
+@pytest.mark.parametrize(("algorithm", "applies"), [("ddpg", True), ("ppo", False)])
+def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, applies: bool) -> None:
+    run = StepRun("plant:pendulum", 400, Evaluation(200), learner=LearnerSettings(algorithm=algorithm))
+    returns = np.array([[-900.0, -100.0]])
+    result = WorldResult(WorldCell("id", {"world": "pendulum"}, run), np.arange(1), returns, 1, None, None)
+    assert str(result.strategy) == "FULL[Uniform]"
+    assert (size_by_rule([result]) is not None) is applies
+
+
+def test_sizes_are_compared_where_nothing_else_differs(tmp_path: Path) -> None:
+    def of(capacity: int, **label: str) -> WorldResult:
+        run = StepRun("plant:pendulum", 400, Evaluation(200), selection=Selection("FIFO[Uniform]", capacity))
+        cell = WorldCell("id", {"world": "pendulum", "capacity": capacity, **label}, run)
+        return WorldResult(cell, np.arange(2), np.array([[-900.0, -100.0], [-800.0, -90.0]]), 2, None, None)
+
+    assert len(draw_capacities(tmp_path, [of(20), of(40), of(80)])) == 1
+    assert draw_capacities(tmp_path, [of(20, called="PPO"), of(40, called="NAF"), of(80, called="SAC")]) == []
+
+
+def test_a_cell_looks_the_same_in_each_task() -> None:
+    def of(world: str, called: str) -> WorldResult:
+        cell = WorldCell("id", {"world": world, "called": called}, StepRun(f"plant:{world}", 400, Evaluation(200)))
+        return WorldResult(cell, np.arange(1), np.zeros((1, 2)), 1, None, None)
+
+    of_one, of_other = [of("pendulum", name) for name in ("DDPG", "DQN", "NAF")], [of("magman", "DDPG")]
+    looks = looks_of({"pendulum": of_one, "magman": [*of_other, of("magman", "NAF")]})
+    assert [*looks] == ["DDPG", "DQN", "NAF"]
+    assert len(set(looks.values())) == 3
 
 
 def test_batches_are_compared_by_their_origin(folder: Path) -> None:
