@@ -25,9 +25,9 @@ from onrig.tools.reports.world_results import WorldResult
 
 _NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), means with 95 % bootstrap bounds. "
-    "Final: mean of the last tenth of the evaluations; area: mean of all. Memory: what storage, keeper, checkpoints "
-    "and the learner's notes take on a rig when it is full; for algorithms that learn from batches of their own "
-    "policies, a batch and the rest of its last episode."
+    "Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all. Memory: "
+    "what storage, keeper, checkpoints and the learner's notes take on a rig when it is full; for algorithms that "
+    "learn from batches of their own policies, a batch and the rest of its last episode."
 )
 _COMPUTING: Final = (
     "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
@@ -82,10 +82,11 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
         if budget_s is not None and cost is not None:
             spent = _at_equal_computing(one, cost.update_s, budget_s)
         done = str(len(one.performance)), str(updates_of(one.cell))
-        scores = (*done, *_final_and_area(one.performance))
+        final, area = _final_and_area(one.performance)
+        scores = (*done, final, f"{final_mean(one.performance).min():.3f}", area)
         rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))
     computing = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
-    heads = ("task", "cell", "trials", "updates", "final", "area", *computing, "memory, kB")
+    heads = ("task", "cell", "trials", "updates", "final", "lowest", "area", *computing, "memory, kB")
     notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
 

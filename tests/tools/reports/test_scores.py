@@ -63,7 +63,8 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     rising = np.linspace(0.1, 1.0, 10)
     for cell in cells:
         for seed in range(2):
-            write_trial(tmp_path, cell, seed, Trial(rising, _returns(rising), None))
+            returns = _returns(rising - 0.1 * seed)
+            write_trial(tmp_path, cell, seed, Trial(rising, returns, None))
     scored = [scored_world("pendulum", str(r.cell.label["called"]), r) for r in read_results(tmp_path, cells)]
     assert all(one is not None for one in scored)
     # 500 updates of 1 ms; 1000 of 2 ms, of which a quarter fits; 5 iterations of 0.05 s: all of them.
@@ -73,9 +74,10 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     assert [row["steps at equal computing"] for row in found] == ["100 %", "20 %", "100 %"]
     assert [row["updates"] for row in found] == ["500", "1000", "5"]
     assert [row["computing, s"] for row in found] == ["0.5", "2.0", "0.2"]
-    assert [row["final"] for row in found] == ["1.000 [1.000, 1.000]"] * 3
-    assert found[1]["final there"] == "0.200 [0.200, 0.200]"
-    assert found[1]["area there"] == "0.150 [0.150, 0.150]"
+    assert [row["final"] for row in found] == ["0.950 [0.900, 1.000]"] * 3
+    assert [row["lowest"] for row in found] == ["0.900"] * 3
+    assert found[1]["final there"] == "0.150 [0.100, 0.200]"
+    assert found[1]["area there"] == "0.100 [0.050, 0.150]"
     assert found[2]["final there"] == found[2]["final"]
     assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).heads
 
