@@ -25,7 +25,7 @@ from onrig.tools.reports.results import (
     groups,
     read_experiment,
 )
-from onrig.tools.reports.scores import scored_run, scores_sheet
+from onrig.tools.reports.scores import scored_run, scores_sheets
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
@@ -193,7 +193,7 @@ def _content(
     if costs:
         members = [(group.conditions, result) for group in groups(results) for result in group.results]
         scored = [scored_run(", ".join(filter(None, (told, r.setting.strategy))), r) for told, r in members]
-        sheets.insert(0, scores_sheet(scored, costs))
+        sheets[:0] = scores_sheets(scored, costs)
     sheets.append(cells_sheet(experiment))
     lead = (
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "

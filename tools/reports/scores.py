@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.measures import final_mean, mean_bounds, normalized_curves
+from onrig.learner.trials.measures import final_mean, mean_bounds, normalized_curves, paired, paired_difference
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds.plants import PlantOptions, run_of
 from onrig.runtime.replay.memory.layout import Layout
@@ -34,6 +34,16 @@ _COMPUTING: Final = (
     "of its updates times the processor time of one, of a trial alone on one thread (costs.json). What needs less for "
     "all of its steps has them all. An iteration of algorithms that learn from batches counts as one update."
 )
+_BEST: Final = (
+    "Differences of normalised performance, paired by seed, 95 % bootstrap bounds; not settled where they include 0. "
+    "The best is chosen by the same trials, which flatters it a little."
+)
+_CHOICE: Final = 3
+"""Cells that make a choice: two are compared by their difference."""
+_MEASURES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
+    "final": final_mean,
+    "area": lambda performance: np.asarray(performance.mean(axis=1)),
+}
 
 
 class Scored(NamedTuple):
@@ -43,6 +53,8 @@ class Scored(NamedTuple):
     """Cells of one group have the same task."""
     name: str
     cell: AnyCell
+    seeds: NDArray[np.int64]
+    """(T,)"""
     performance: NDArray[np.float64]
     """(T, P), normalised."""
     updates: NDArray[np.int64]
@@ -59,14 +71,21 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
         return None
     horizon = run.horizon or episode_steps(config.task, config.rate_hz)
     updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
-    return Scored(world, name, result.cell, normalized_curves(config.task, result.returns / horizon), updates)
+    performance = normalized_curves(config.task, result.returns / horizon)
+    return Scored(world, name, result.cell, result.seeds, performance, updates)
 
 
 def scored_run(name: str, result: Result) -> Scored:
     """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
     each = result.cell.updates / result.cell.points
     updates = np.round((result.episodes - 1) * each).astype(np.int64)
-    return Scored(str(result.cell.label["config"]), name, result.cell, result.mu, updates)
+    return Scored(str(result.cell.label["config"]), name, result.cell, result.seeds, result.mu, updates)
+
+
+def scores_sheets(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> list[Sheet]:
+    """Scores by group, and the best of each group that has some to choose from."""
+    best = best_sheet(scored)
+    return [scores_sheet(scored, costs), *([best] if best.rows else [])]
 
 
 def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
@@ -89,6 +108,30 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
     heads = ("task", "cell", "trials", "updates", "final", "lowest", "area", *computing, "memory, kB")
     notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
+
+
+def best_sheet(scored: Sequence[Scored]) -> Sheet:
+    """Best cell of each group of three or more, and which others may be as good."""
+    groups: dict[str, list[Scored]] = {}
+    for one in scored:
+        groups.setdefault(one.group, []).append(one)
+    rows = []
+    for group, members in groups.items():
+        if len(members) < _CHOICE:
+            continue
+        for measure, of in _MEASURES.items():
+            first, *rest = sorted(members, key=lambda one: -of(one.performance).mean())
+            ahead = {}
+            for other in rest:
+                i, j = paired(first.seeds, other.seeds)
+                if len(i):
+                    ahead[other.name] = paired_difference(of(first.performance)[i], of(other.performance)[j])
+            open_still = [name for name, bounds in ahead.items() if not bounds.excludes(0.0)]
+            nearest = next(iter(ahead.items()), None)
+            by = f"{nearest[0]}, {bounded(nearest[1], 4, signed=True)}" if nearest else ""
+            rows.append((group, measure, first.name, by, ", ".join(open_still) or "none"))
+    heads = ("task", "measure", "best", "next, and by how much it is behind", "not settled against")
+    return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST,))
 
 
 def memory_bytes(cell: AnyCell) -> float:
@@ -123,7 +166,8 @@ def _computing_s(one: Scored, costs: Mapping[str, Cost]) -> float | None:
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
-    return bounded(mean_bounds(final_mean(performance)), 3), bounded(mean_bounds(performance.mean(axis=1)), 3)
+    final, area = (bounded(mean_bounds(of(performance)), 3) for of in _MEASURES.values())
+    return final, area
 
 
 def _at_equal_computing(one: Scored, update_s: float, budget_s: float) -> tuple[str, str, str, str, str]:

@@ -18,7 +18,7 @@ from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
 from onrig.tools.reports.page import Content, Sheet, bounded, without_empty
 from onrig.tools.reports.results import FEW
-from onrig.tools.reports.scores import scored_world, scores_sheet
+from onrig.tools.reports.scores import scored_world, scores_sheets
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.tables import EACH, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
@@ -100,7 +100,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         found = []
         warnings.append(f"No scores: {error}.")
     if scored := [one for one in found if one is not None]:
-        sheets.insert(0, scores_sheet(scored, read_costs(folder)))
+        sheets[:0] = scores_sheets(scored, read_costs(folder))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "
         f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. Means with 95 % bootstrap bounds; "

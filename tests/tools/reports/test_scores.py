@@ -19,7 +19,7 @@ from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, WorldCell, write_cells, write_trial
 from onrig.tools.load import load
 from onrig.tools.reports import style
-from onrig.tools.reports.scores import memory_bytes, scored_world, scores_sheet
+from onrig.tools.reports.scores import Scored, best_sheet, memory_bytes, scored_world, scores_sheet
 from onrig.tools.reports.world_results import WorldResult, read_results
 from tests.tools.experiments.specs import written
 from tests.tools.reports.synthetic import cell as run_cell
@@ -80,6 +80,22 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     assert found[1]["area there"] == "0.100 [0.050, 0.150]"
     assert found[2]["final there"] == found[2]["final"]
     assert "final there" not in scores_sheet([one for one in scored if one is not None], {}).heads
+
+
+def test_the_best_is_ahead_of_those_that_it_beats_in_pairs() -> None:
+    run = StepRun("plant:pendulum", 1000, Evaluation(100))
+    noise = np.array([-0.05, -0.02, 0.0, 0.02, 0.05])
+
+    def of(name: str, performance: np.ndarray, group: str = "pendulum") -> Scored:
+        curves = np.repeat(performance[:, None], 4, axis=1)
+        return Scored(group, name, WorldCell("id", {}, run), np.arange(len(curves)), curves, np.arange(4))
+
+    good = of("good", 0.9 + noise)
+    sheet = best_sheet([of("poor", 0.88 + noise), good, of("like it", 0.9 + noise[::-1] - 0.001)])
+    assert [row[:3] for row in sheet.rows] == [("pendulum", "final", "good"), ("pendulum", "area", "good")]
+    assert sheet.rows[0][3].startswith("like it, +0.0010 [")
+    assert [row[4] for row in sheet.rows] == ["like it", "like it"]
+    assert best_sheet([good, of("poor", 0.88 + noise)]).rows == ()
 
 
 def test_bytes_are_those_of_a_rigs_memory() -> None:
