@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.measures import final_mean, mean_bounds, normalized_curves, paired, paired_difference
+from onrig.learner.trials.measures import (
+    LEVEL,
+    final_mean,
+    mean_bounds,
+    normalized_curves,
+    paired,
+    paired_difference,
+    rise_time,
+)
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds.plants import PlantOptions, run_of
 from onrig.runtime.replay.memory.layout import Layout
@@ -25,9 +33,10 @@ from onrig.tools.reports.world_results import WorldResult
 
 _NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), means with 95 % bootstrap bounds. "
-    "Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all. Memory: "
-    "what storage, keeper, checkpoints and the learner's notes take on a rig when it is full; for algorithms that "
-    "learn from batches of their own policies, a batch and the rest of its last episode."
+    "Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
+    f"{LEVEL} at: environment steps, or episodes, of a trial's first evaluation with that performance, its last where "
+    "none has it (≥). Memory: what storage, keeper, checkpoints and the learner's notes take on a rig when it is full; "
+    "for algorithms that learn from batches of their own policies, a batch and the rest of its last episode."
 )
 _COMPUTING: Final = (
     "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
@@ -57,6 +66,8 @@ class Scored(NamedTuple):
     """(T,)"""
     performance: NDArray[np.float64]
     """(T, P), normalised."""
+    reached: NDArray[np.int64]
+    """(P,): environment steps at the evaluations, or episodes."""
     updates: NDArray[np.int64]
     """(P,): done before each evaluation."""
 
@@ -72,14 +83,16 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     horizon = run.horizon or episode_steps(config.task, config.rate_hz)
     updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
     performance = normalized_curves(config.task, result.returns / horizon)
-    return Scored(world, name, result.cell, result.seeds, performance, updates)
+    return Scored(world, name, result.cell, result.seeds, performance, result.steps, updates)
 
 
 def scored_run(name: str, result: Result) -> Scored:
     """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
     each = result.cell.updates / result.cell.points
     updates = np.round((result.episodes - 1) * each).astype(np.int64)
-    return Scored(str(result.cell.label["config"]), name, result.cell, result.seeds, result.mu, updates)
+    return Scored(
+        str(result.cell.label["config"]), name, result.cell, result.seeds, result.mu, result.episodes, updates
+    )
 
 
 def scores_sheets(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> list[Sheet]:
@@ -102,10 +115,12 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
             spent = _at_equal_computing(one, cost.update_s, budget_s)
         done = str(len(one.performance)), str(updates_of(one.cell))
         final, area = _final_and_area(one.performance)
-        scores = (*done, final, f"{final_mean(one.performance).min():.3f}", area)
+        rise = rise_time(one.performance, one.reached)
+        risen = ("≥ " if rise.never else "") + bounded(mean_bounds(rise.episode), 0)
+        scores = (*done, final, f"{final_mean(one.performance).min():.3f}", area, risen)
         rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))
     computing = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
-    heads = ("task", "cell", "trials", "updates", "final", "lowest", "area", *computing, "memory, kB")
+    heads = ("task", "cell", "trials", "updates", "final", "lowest", "area", f"{LEVEL} at", *computing, "memory, kB")
     notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
 

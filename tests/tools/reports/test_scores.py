@@ -76,6 +76,7 @@ def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
     assert [row["computing, s"] for row in found] == ["0.5", "2.0", "0.2"]
     assert [row["final"] for row in found] == ["0.950 [0.900, 1.000]"] * 3
     assert [row["lowest"] for row in found] == ["0.900"] * 3
+    assert [row["0.8 at"] for row in found] == ["850 [800, 900]"] * 3
     assert found[1]["final there"] == "0.150 [0.100, 0.200]"
     assert found[1]["area there"] == "0.100 [0.050, 0.150]"
     assert found[2]["final there"] == found[2]["final"]
@@ -88,7 +89,7 @@ def test_the_best_is_ahead_of_those_that_it_beats_in_pairs() -> None:
 
     def of(name: str, performance: np.ndarray, group: str = "pendulum") -> Scored:
         curves = np.repeat(performance[:, None], 4, axis=1)
-        return Scored(group, name, WorldCell("id", {}, run), np.arange(len(curves)), curves, np.arange(4))
+        return Scored(group, name, WorldCell("id", {}, run), np.arange(len(curves)), curves, np.arange(4), np.arange(4))
 
     good = of("good", 0.9 + noise)
     sheet = best_sheet([of("poor", 0.88 + noise), good, of("like it", 0.9 + noise[::-1] - 0.001)])
