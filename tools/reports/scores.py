@@ -90,9 +90,9 @@ def scored_run(name: str, result: Result) -> Scored:
     """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
     each = result.cell.updates / result.cell.points
     updates = np.round((result.episodes - 1) * each).astype(np.int64)
-    return Scored(
-        str(result.cell.label["config"]), name, result.cell, result.seeds, result.mu, result.episodes, updates
-    )
+    group = str(result.cell.label["config"])
+    told = name.removeprefix(f"{group}, ")
+    return Scored(group, told, result.cell, result.seeds, result.mu, result.episodes, updates)
 
 
 def scores_sheets(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> list[Sheet]:
@@ -144,7 +144,7 @@ def best_sheet(scored: Sequence[Scored]) -> Sheet:
             open_still = [name for name, bounds in ahead.items() if not bounds.excludes(0.0)]
             nearest = next(iter(ahead.items()), None)
             by = f"{nearest[0]}, {bounded(nearest[1], 4, signed=True)}" if nearest else ""
-            rows.append((group, measure, first.name, by, ", ".join(open_still) or "none"))
+            rows.append((group, measure, first.name, by, "; ".join(open_still) or "none"))
     heads = ("task", "measure", "best", "next, and by how much it is behind", "not settled against")
     return Sheet("Best of each task", 5, heads, tuple(rows), (_BEST,))
 
