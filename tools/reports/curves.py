@@ -64,8 +64,8 @@ class Panel(NamedTuple):
 def draw_curves(results: Sequence[Result], folder: Path) -> list[Picture]:
     """Draw every cell; one picture for each six panels.  Raises OSError, and ImportError without matplotlib."""
     pictures = _pictures(list(_panels(results)), folder, 3, "Learning curves")
-    if "network" in varying(r.setting for r in results):
-        pictures += _pictures(list(_network_panels(results)), folder, 19, "Learning curves by network size")
+    if networks := list(_network_panels(results)):
+        pictures += _pictures(networks, folder, 19, "Learning curves by network size")
     return pictures
 
 
@@ -118,9 +118,12 @@ def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
 
 
 def _network_panels(results: Sequence[Result]) -> Iterator[Panel]:
+    """Panels of what differs in its network and is else alike: other algorithms have networks of their own."""
     rest = [axis for axis in varying(r.setting for r in results) if axis != "network"]
     networks = list(dict.fromkeys(r.setting.conditions["network"] for r in results))
     for key, members in grouped([(r.setting.conditions, r) for r in results], rest).items():
+        if len({r.setting.conditions["network"] for r in members}) == 1:
+            continue
         lines = []
         for r in members:
             network: Value = r.setting.conditions["network"]

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.experiments.store import Cell
-from onrig.tools.reports.curves import by_figure
+from onrig.tools.reports import style
+from onrig.tools.reports.curves import by_figure, draw_curves
 from onrig.tools.reports.results import Result, read_experiment
 from onrig.tools.reports.sweeps import SWEEPS, lines_of, number_of
 from tests.tools.reports.synthetic import cell, flat, noise, write_experiment
+
+FIFO = "FIFO[Uniform]"
 
 
 def synthetic(kind: str, fraction: float, refresh: float = 1.0) -> tuple[str, ...]:
@@ -79,3 +82,14 @@ def test_strategies_go_into_the_figure_of_their_conditions(
     found = by_figure(results(tmp_path, [cell("pendulum", *overrides, strategy=s) for s in strategies]))
     assert {number: len(groups[0].results) for number, groups in found.items()} == numbers
     assert all(len(groups) == 1 for groups in found.values())
+
+
+@pytest.mark.parametrize(
+    ("other", "figures"), [("learner.ddpg.network=ddpg_original", [3, 19]), ("learner.algorithm=td3", [3])]
+)
+def test_networks_are_compared_where_nothing_else_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, figures: list[int]
+) -> None:
+    monkeypatch.setattr(style, "DPI", 20)
+    found = results(tmp_path, [cell("pendulum", strategy=FIFO), cell("pendulum", other, strategy=FIFO)])
+    assert [picture.number for picture in draw_curves(found, tmp_path)] == figures
