@@ -13,7 +13,7 @@ from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
 from onrig.tools.load import explain
-from onrig.tools.reports.conditions import common
+from onrig.tools.reports.conditions import common, in_words, varying
 from onrig.tools.reports.curve_files import CURVES, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
 from onrig.tools.reports.page import Content, Sheet, experiment_page, markdown
@@ -22,7 +22,6 @@ from onrig.tools.reports.results import (
     Experiment,
     against_baseline,
     against_plainer_sampling,
-    groups,
     read_experiment,
 )
 from onrig.tools.reports.scores import scored_run, scores_sheets
@@ -191,9 +190,10 @@ def _content(
         sheets.append(differences_sheet("Ways of sampling, with the same retention", others))
     sheets += noise_sheets(results)
     if costs:
-        members = [(group.conditions, result) for group in groups(results) for result in group.results]
-        scored = [scored_run(", ".join(filter(None, (told, r.setting.strategy))), r) for told, r in members]
-        sheets[:0] = scores_sheets(scored, costs)
+        axes = [axis for axis in varying(r.setting for r in results) if axis != "plant"]  # the task says it
+        told = [in_words(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
+        names = [", ".join(filter(None, (words, r.setting.strategy))) for words, r in zip(told, results, strict=True)]
+        sheets[:0] = scores_sheets(list(map(scored_run, names, results)), costs)
     sheets.append(cells_sheet(experiment))
     lead = (
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "

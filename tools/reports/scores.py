@@ -66,7 +66,7 @@ class Scored(NamedTuple):
     """(T,)"""
     performance: NDArray[np.float64]
     """(T, P), normalised."""
-    reached: NDArray[np.int64]
+    evaluated_at: NDArray[np.int64]
     """(P,): environment steps at the evaluations, or episodes."""
     updates: NDArray[np.int64]
     """(P,): done before each evaluation."""
@@ -91,8 +91,7 @@ def scored_run(name: str, result: Result) -> Scored:
     each = result.cell.updates / result.cell.points
     updates = np.round((result.episodes - 1) * each).astype(np.int64)
     group = str(result.cell.label["config"])
-    told = name.removeprefix(f"{group}, ")
-    return Scored(group, told, result.cell, result.seeds, result.mu, result.episodes, updates)
+    return Scored(group, name, result.cell, result.seeds, result.mu, result.episodes, updates)
 
 
 def scores_sheets(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> list[Sheet]:
@@ -115,7 +114,7 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
             spent = _at_equal_computing(one, cost.update_s, budget_s)
         done = str(len(one.performance)), str(updates_of(one.cell))
         final, area = _final_and_area(one.performance)
-        rise = rise_time(one.performance, one.reached)
+        rise = rise_time(one.performance, one.evaluated_at)
         risen = ("≥ " if rise.never else "") + bounded(mean_bounds(rise.episode), 0)
         scores = (*done, final, f"{final_mean(one.performance).min():.3f}", area, risen)
         rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))

@@ -171,8 +171,8 @@ def direct_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> Non
     wanted = [min(1.0, max(0.0, (labels[i].y - low) / (high - low))) for i in order]
     for i, there, y in zip(order, wanted, spread(wanted, gap), strict=True):
         label, inside = labels[i], axes.transAxes
-        x, look = (1.01, 1.03, 1.07), {"color": label.colour, "ls": label.line}
-        axes.plot(x, (there, there, y), lw=0.9, transform=inside, clip_on=False, **look)  # type: ignore[arg-type]
+        x, ends = (1.01, 1.03, 1.07), (there, there, y)
+        axes.plot(x, ends, color=label.colour, ls=label.line, lw=0.9, transform=inside, clip_on=False)
         axes.text(1.085, y, label.text, color=label.colour, fontsize=size, va="center", transform=inside)
 
 

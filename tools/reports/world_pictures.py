@@ -24,13 +24,19 @@ from onrig.tools.reports.style import (
     strategy_look,
     title,
 )
-from onrig.tools.reports.world_results import Values, WorldResult, by_world, full_memory, in_words, size_by_rule
+from onrig.tools.reports.world_results import (
+    Values,
+    WorldResult,
+    apart_from_strategy,
+    by_world,
+    full_memory,
+    in_words,
+    size_by_rule,
+)
 
 STEPS: Final = "environment steps"
 _CAPACITIES: Final = 3
 """As many sizes of a memory make a figure."""
-_SIZES: Final = ("strategy", "capacity")
-"""What its lines and points are, of a label."""
 
 
 def looks_of(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Look]:
@@ -162,13 +168,13 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
 def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
     """By retention, with uniform sampling, the results of each capacity, ascending; empty if they differ otherwise."""
     found: dict[str, dict[int, WorldResult]] = {}
-    kinds = set()
+    kinds: list[dict[str, str | float | int]] = []
     for result in members:
         strategy, capacity = result.strategy, result.cell.config.selection.capacity
         if strategy.sampling == "Uniform" and capacity is not None:
             found.setdefault(strategy.retention, {})[capacity] = result
-            kinds.add(tuple((k, v) for k, v in result.cell.label.items() if k not in _SIZES))
-    if len(kinds) > 1:
+            kinds.append({k: v for k, v in apart_from_strategy(result).items() if k != "capacity"})
+    if any(kind != kinds[0] for kind in kinds):
         return {}
     return {retention: dict(sorted(points.items())) for retention, points in found.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,12 @@ from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.store import CALLED, WorldCell, read_trials
 
 Values = NDArray[np.float64]
+
+_OF_STRATEGY: Final = [
+    ["strategy"],
+    ["per_alpha"],
+    *(["learner", name] for name in ("klper", "prop_per", "ners", "ero")),
+]
 
 
 class WorldResult(NamedTuple):
@@ -93,6 +99,11 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
     named = {k.removeprefix("learner."): v for k, v in (apart or label).items()}
     words = [str(v) if k in (CALLED, "strategy", "algorithm") else f"{k} {v}" for k, v in named.items()]
     return ", ".join(words) or "trials"
+
+
+def apart_from_strategy(result: WorldResult) -> dict[str, str | float | int]:
+    """What a cell differs in from others, strategy and options of the samplings left out."""
+    return {k: v for k, v in result.cell.label.items() if k.split(".")[:2] not in _OF_STRATEGY}
 
 
 def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:

@@ -22,7 +22,14 @@ from onrig.tools.reports.scores import scored_world, scores_sheets
 from onrig.tools.reports.style import Picture
 from onrig.tools.reports.tables import EACH, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
-from onrig.tools.reports.world_results import WorldResult, by_world, in_words, read_results, size_by_rule
+from onrig.tools.reports.world_results import (
+    WorldResult,
+    apart_from_strategy,
+    by_world,
+    in_words,
+    read_results,
+    size_by_rule,
+)
 
 _MEASURES: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
@@ -43,11 +50,6 @@ _DEPARTED: Final = (
     "evaluations, and share of experiences that are far from it, of the last fifth. 95 % bootstrap bounds. Trials in "
     "which they are not finite are left out."
 )
-_OF_STRATEGY: Final = [
-    ["strategy"],
-    ["per_alpha"],
-    *(["learner", name] for name in ("klper", "prop_per", "ners", "ero")),
-]
 
 
 def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Content | None:
@@ -146,7 +148,7 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
     rows = []
     for world, members in by_world(results).items():
         for k, result in enumerate(members):
-            before = [other for other in members[:k] if _apart(other) == _apart(result)]
+            before = [other for other in members[:k] if apart_from_strategy(other) == apart_from_strategy(result)]
             for against in before or members[: min(k, 1)]:
                 i, j = paired(result.seeds, against.seeds)
                 if not len(i):
@@ -195,11 +197,6 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
             rows.append((world, in_words(result, members), str(np.count_nonzero(counted)), *shown))
     heads = ("world", "cell", "trials", *(f"{name}{part}" for name in SHIELD for part in ("", ", at last")))
     return Sheet("Shield", 2, heads, tuple(rows), (_SHIELDED,))
-
-
-def _apart(result: WorldResult) -> dict[str, str | float | int]:
-    """What a cell differs in from others, strategy and options of the samplings left out."""
-    return {k: v for k, v in result.cell.label.items() if k.split(".")[:2] not in _OF_STRATEGY}
 
 
 def _has_scores(result: WorldResult) -> bool:
