@@ -95,7 +95,6 @@ class _Seen(NamedTuple):
     drawn: torch.Tensor
     """(S, R, m): a, before any clip."""
     rho: torch.Tensor
-    """(S, R): 0 where another action was applied."""
     sampled: torch.Tensor
     """(S, R, m): a'."""
     correction: torch.Tensor
@@ -188,9 +187,9 @@ class Acer(Host):
         taken, c = self._stored.gather(slots), self._acer.truncation
         assert taken.behaviour is not None
         x = self._inputs(taken.observation)
-        action, drawn, mu, spread = (
+        drawn, mu, spread = (
             torch.tensor(part, dtype=torch.float32)
-            for part in (taken.action, taken.behaviour.drawn, taken.behaviour.mean, taken.behaviour.std)
+            for part in (taken.behaviour.drawn, taken.behaviour.mean, taken.behaviour.std)
         )
         acted = mu, spread.clamp(min=LEAST_STD)
         policy = self._policy_of(self._policy.online, x)
@@ -204,9 +203,8 @@ class Acer(Host):
             log_mu = log_density(sampled, *acted)
             beyond = (1.0 - c / importance_ratio(log_density(sampled, mean, std), log_mu)).clamp(min=0.0)
             worth = self._advantages_of(self._advantage.frozen, x, samples[:, :1])[:, 0]
-            rho = apart.rho * torch.from_numpy(~taken.behaviour.deviates)
-        refer.note((np.nonzero(present)[0], slots[present]), rho.numpy()[present], apart.kl.numpy()[present])
-        both = torch.cat((action[:, None], samples[:, 1:]), dim=1)
+        refer.note((np.nonzero(present)[0], slots[present]), apart.rho.numpy()[present], apart.kl.numpy()[present])
+        both = torch.cat((drawn[:, None], samples[:, 1:]), dim=1)
         of_action, *of_samples = self._advantages_of(self._advantage.online, x, both).unbind(1)
         # One by one: the rounding of a mean over an outer axis depends on the number of trials.
         around = sum(of_samples[1:], start=of_samples[0]) / len(of_samples)
@@ -216,7 +214,7 @@ class Acer(Host):
             policy,
             average,
             drawn,
-            rho,
+            apart.rho,
             sampled,
             beyond * (worth - around.detach()),
             taken.reward * self._reward_scale,

@@ -83,20 +83,6 @@ class MinibatchTensors(NamedTuple):
     deviates: NDArray[np.bool_]
     """(S, B)"""
 
-    @property
-    def unclipped(self) -> torch.Tensor:
-        """(S, B, m): see ``unclipped_action``."""
-        return unclipped_action(self.action, self.drawn, self.deviates)
-
-
-def unclipped_action(action: torch.Tensor, drawn: torch.Tensor, deviates: NDArray[np.bool_]) -> torch.Tensor:
-    """What an action value with an unbounded maximum is a function of: the action drawn, whose clipping is the world's.
-
-    Of the clipped one, V(s) beyond the limits would never meet a return: no experience has the action m(s).  The action
-    applied (``action``) stands in where that is not the policy's own.
-    """
-    return torch.where(torch.from_numpy(deviates)[..., None], action, drawn)
-
 
 class Host(ABC):
     """Gaussian policies of S trials under ReF-ER; a subclass has networks and losses."""
@@ -202,7 +188,7 @@ class Host(ABC):
         self, drawn: MinibatchTensors, present: tuple[torch.Tensor, torch.Tensor], refer: Refer
     ) -> tuple[Apart, Weights]:
         apart = refer.apart(drawn.drawn, drawn.acted, present)
-        return apart, refer.weigh(drawn.slots, apart, drawn.deviates)
+        return apart, refer.weigh(drawn.slots, apart)
 
     def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
         """Prepared states of observations (S, E, n)."""

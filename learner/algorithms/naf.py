@@ -65,7 +65,10 @@ class Naf(Host):
             # The value of this is the mean; its gradient is beta times as large.
             mean = mean.detach() + beta[..., None] * (mean - mean.detach())
             beta = torch.ones_like(beta)
-        td = target - value - quadratic(drawn.unclipped, mean, lower)
+        # A value of the action drawn, whose clipping is the world's: of the clipped one, V(s) would never meet a return
+        # where the mean lies beyond the limits.  Of the one applied where that is another.
+        action = torch.where(torch.from_numpy(drawn.deviates)[..., None], drawn.action, drawn.drawn)
+        td = target - value - quadratic(action, mean, lower)
         loss = beta * weights.near * drawn.weight * 0.5 * td.square() + (1.0 - weights.beta) * apart.kl
         network.descend(loss.sum() / B)
         network.follow(self._naf.tau)

@@ -5,8 +5,7 @@ algorithm's own loss leaves it out.  Rule 2: that gradient is mixed with the one
 that acted and the present one, by a coefficient beta that holds the share of far experiences in the memory at D.  c and
 the step size are annealed.
 
-An experience whose action is not the policy's own is far as well, but no part of the share that moves beta: no beta
-brings it nearer.  With a shield that acts in more than D of the steps beta would fall to 0, and learning end.
+What the shield makes of an action belongs to the world: an experience counts by the action that the policy drew.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ from onrig.learner.refer_settings import ReferSettings
 
 RECLASSIFY_EVERY: Final = 1000
 """Updates after which all stored experiences are judged anew, since c shrinks."""
-_NOT_ITS_OWN: Final = 0.0
-"""Ratio of an experience whose action is not the policy's: far under every c, and the end of a trace."""
 _GREATEST: Final = 1e3
 """Largest ratio where rule 1 does not bound it (§5.3)."""
 
@@ -64,7 +61,7 @@ class Refer:
         self.updates = 0
         self._notes: Final = notes
         self.rho: Final = notes.column("rho", 1.0)
-        """(S, capacity): as of the last replay, 0 where the action was not the policy's own."""
+        """(S, capacity): as of the last replay."""
         self.far: Final = notes.column("far", False, np.bool_)
         self.kl: Final = notes.column("kl", 0.0)
         self._step: Final = 0.1 * batch / notes.capacity
@@ -94,15 +91,12 @@ class Refer:
         first, second = (acted, present) if self.settings.kl == "mu_pi" else (present, acted)
         return Apart(rho, kl_divergence(*first, *second))
 
-    def weigh(self, slots: NDArray[np.int64], apart: Apart, deviates: NDArray[np.bool_]) -> Weights:
-        """Judge replayed experiences in slots (S, B), and move beta by the far ones stored before.
-
-        ``deviates`` (S, B): the applied action is not the policy's own; the experience is far, and does not move beta.
-        """
-        share = self._far_of_own if self.settings.mixes else 0.0
-        rho = np.where(deviates, _NOT_ITS_OWN, apart.rho.detach().numpy())
-        far = self.note((np.arange(len(slots))[:, None], slots), rho, apart.kl.detach().numpy())
-        near = ~far if self.settings.masks else ~deviates if self.settings.mixes else np.ones_like(far)
+    def weigh(self, slots: NDArray[np.int64], apart: Apart) -> Weights:
+        """Judge replayed experiences in slots (S, B), and move beta by the far ones stored before."""
+        share = self.far_share if self.settings.mixes else 0.0
+        at = (np.arange(len(slots))[:, None], slots)
+        far = self.note(at, apart.rho.detach().numpy(), apart.kl.detach().numpy())
+        near = ~far if self.settings.masks else np.ones_like(far)
         weights = Weights(torch.from_numpy(near).to(apart.kl), torch.from_numpy(self.beta[:, None]).to(apart.kl))
         if self.settings.mixes:
             self.beta = (1.0 - self._step) * self.beta + np.where(share > self.settings.far_share, 0.0, self._step)
@@ -131,13 +125,6 @@ class Refer:
         """(S,): share of far experiences among those stored."""
         far = np.count_nonzero(self.far, axis=1)  # a slot that was never written is not far
         return np.asarray(far / np.maximum(self._notes.stored, 1))
-
-    @property
-    def _far_of_own(self) -> NDArray[np.float64]:
-        """(S,): share of far experiences among those stored whose action is the policy's own, as far as replayed."""
-        flagged = self.rho == _NOT_ITS_OWN
-        far = np.count_nonzero(self.far & ~flagged, axis=1)
-        return np.asarray(far / np.maximum(self._notes.stored - np.count_nonzero(flagged, axis=1), 1))
 
     @property
     def mean_kl(self) -> NDArray[np.float64]:

@@ -21,7 +21,6 @@ from onrig.learner.algorithms.host import (
     MinibatchTensors,
     common_std,
     initial_vectors,
-    unclipped_action,
     with_common_std,
 )
 from onrig.learner.algorithms.refer import Index, Refer
@@ -116,14 +115,13 @@ class Vracer(Host):
         out = self._out(self._network.online, drawn.x)
         out = _Out(out.value[:, :B], out.mean[:, :B], out.std, out.head[:, :B])
         apart, weights = self._judged(drawn, (out.mean, out.std.expand_as(out.mean)), refer)
-        advantage = self._advantage_of(drawn.unclipped, out)
+        advantage = self._advantage_of(drawn.drawn, out)
         q_ret = torch.from_numpy(self._q_ret[trial, slots])
         ahead = q_ret - out.value.detach()
         error = ahead - advantage.detach()
-        rho = apart.rho * torch.from_numpy(~drawn.deviates)
-        bounded = rho.detach().clamp(max=1.0)
+        rho, known = apart.rho, apart.rho.detach()
         # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (docs/methods.md, "V-RACER").
-        loss = -rho * ahead - bounded * error * out.value - rho.detach() * error * advantage
+        loss = -rho * ahead - known.clamp(max=1.0) * error * out.value - known * error * advantage
         self._network.descend(weights.mixed(drawn.weight * loss, apart.kl).sum() / B)
 
         self._value[trial, slots] = out.value.detach().numpy()
@@ -135,18 +133,17 @@ class Vracer(Host):
         return error, q_ret
 
     def _enter(self, refer: Refer) -> None:
-        """Value new experiences, with a ratio of 1, or 0 where another action was applied."""
+        """Value new experiences; their ratio is 1 until they are replayed."""
         assert self._stored is not None
         fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(self._stored.notes.stored.tolist())]
         self._arrived(fresh)
         for at, which, taken in self._pieces(fresh):
             assert taken.behaviour is not None
-            drawn, deviates = taken.behaviour.drawn, taken.behaviour.deviates
-            applied, own = (torch.tensor(part, dtype=torch.float32) for part in (taken.action, drawn))
+            drawn = torch.tensor(taken.behaviour.drawn, dtype=torch.float32)
             with torch.no_grad():
                 out = self._out(self._network.frozen, torch.cat(self._around(taken), dim=-2))
                 here = _Out(out.value[:, :_AT_ONCE], out.mean[:, :_AT_ONCE], out.std, out.head[:, :_AT_ONCE])
-                advantage = self._advantage_of(unclipped_action(applied, own, deviates), here)
+                advantage = self._advantage_of(drawn, here)
             ends = np.where(taken.terminated, 0.0, out.value[:, _AT_ONCE:].numpy())
             for column, values in (
                 (self._value, here.value.numpy()),
@@ -154,7 +151,6 @@ class Vracer(Host):
                 (self._advantages, advantage.numpy()),
                 (self._rewards, taken.reward),
                 (self._q_ret, taken.reward * self._reward_scale + self._config.gamma * ends),
-                (refer.rho, 1.0 - deviates),
             ):
                 column[at] = values[which]
             self._known[at] = True

@@ -68,7 +68,7 @@ def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None
 def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(section: dict[str, Any]) -> None:
     def learned(rules: str | int, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         memory = Memory(1)
-        memory.deviates[:] = True
+        memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy at the start
         memory.reward[:] *= reward
         algorithm = host(memory, dict(section), {"rules": rules, "standardise": False})
         before, _ = algorithm.distribution(memory.observation)
@@ -108,6 +108,19 @@ def test_ratios_are_those_of_the_actions_as_they_were_drawn_before_any_clip(sect
     log_ratio = -0.5 * (((drawn - mean) / std) ** 2 - ((drawn - acted) / 0.6) ** 2) - np.log(std / 0.6)
     wanted = np.exp(np.clip(log_ratio.sum(axis=1), -7.0, 7.0))
     np.testing.assert_allclose(memory.notes.of(0, "rho"), wanted, rtol=1e-4)
+
+
+@HOSTS
+def test_what_the_shield_makes_of_an_action_belongs_to_the_world(section: dict[str, Any]) -> None:
+    """An experience whose action was replaced is as near, and is learned from as much, as any other."""
+    own, others = Memory(1), Memory(1)
+    others.deviates[0, ::2] = True
+    first, second = (host(memory, dict(section), {}) for memory in (own, others))
+    first.update(own.draws(12, 8))
+    second.update(others.draws(12, 8))
+    assert np.array_equal(own.notes.of(0, "rho"), others.notes.of(0, "rho"))
+    for name, values in first.state().items():
+        assert np.array_equal(values, second.state()[name]), name
 
 
 @DENSE
@@ -158,7 +171,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
 def test_actions_without_any_noise_of_the_policy_do_no_harm(section: dict[str, Any], kl: str) -> None:
     """Those of quiet episodes and of spent budgets."""
     memory = Memory(1)
-    memory.std[0, ::2], memory.drawn[0, ::2], memory.deviates[0, ::2] = 0.0, memory.mean[0, ::2], True
+    memory.std[0, ::2], memory.drawn[0, ::2] = 0.0, memory.mean[0, ::2]
     algorithm = host(memory, dict(section), {"kl": kl})
     algorithm.update(memory.draws(5, 8))
     assert np.isfinite(algorithm.policy(memory.observation)).all()

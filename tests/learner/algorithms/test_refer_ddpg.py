@@ -38,12 +38,10 @@ def test_the_error_is_that_of_the_target_policys_value_at_the_successor() -> Non
 def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
     memory = Memory(1)
     ddpg = _ddpg(memory, {"standardise": False}, critic_decay=0.0)
-    memory.drawn[:] = memory.mean  # with these, |ln rho| is the distance of the means
     before = ddpg.state()["online_critic"]
-    memory.deviates[:] = True
+    memory.mean[:] = memory.drawn[:] = 3.0  # with these, |ln rho| is the distance of the means
     ddpg.update(memory.draws(3, 8))
     assert np.array_equal(ddpg.state()["online_critic"], before)
-    memory.deviates[:] = False
     memory.mean[:] = memory.drawn[:] = ddpg.policy(memory.observation)
     ddpg.update(memory.draws(1, 8))
     assert not np.array_equal(ddpg.state()["online_critic"], before)
@@ -65,7 +63,6 @@ def test_the_actors_gradient_mixes_that_of_the_value_and_that_of_the_divergence(
     ddpg = _ddpg(memory, {"standardise": False}, batch=CAPACITY, critic_lr=1e-2)
     memory.mean[:] = ddpg.policy(memory.observation) + 0.3 * memory.mean
     memory.drawn[:] = memory.mean + 0.2 * np.random.default_rng(0).standard_normal(memory.drawn.shape)
-    memory.deviates[0, ::3] = True
     ddpg.update(memory.draws(20, CAPACITY))
     assert ddpg._refer is not None
     ddpg._refer.beta[:] = beta
@@ -80,8 +77,8 @@ def test_the_actors_gradient_mixes_that_of_the_value_and_that_of_the_divergence(
     value = _network(ddpg._critic_layout, critic, torch.cat((s, mean), dim=1))[:, 0]
     divergence = (acted - mean).square().sum(dim=1) / (2.0 * variance)
     ratio = (((drawn - acted).square() - (drawn - mean).square()).sum(dim=1) / (2.0 * variance)).exp()
-    near = (ratio > 0.2) & (ratio < 5.0) & ~torch.from_numpy(memory.deviates[0])
-    assert 10 < near.sum() < np.count_nonzero(~memory.deviates)
+    near = (ratio > 0.2) & (ratio < 5.0)
+    assert 10 < near.sum() < CAPACITY
     of_value, of_divergence = (
         torch.autograd.grad(part.mean(), actor, retain_graph=True)[0].numpy() for part in (near * value, divergence)
     )

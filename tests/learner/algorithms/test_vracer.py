@@ -31,7 +31,6 @@ def _column(memory: Memory, name: str) -> np.ndarray:
 
 def test_what_enters_the_memory_is_valued_and_looked_along_at_once() -> None:
     memory = Memory(1)
-    memory.deviates[0, 25] = True
     vracer = _vracer(memory, gamma=0.9, lr=1e-12)
     values, ends = (_values(vracer, states) for states in (memory.observation, memory.next_observation))
     vracer.update(memory.draws(1, 8))
@@ -39,13 +38,13 @@ def test_what_enters_the_memory_is_valued_and_looked_along_at_once() -> None:
     assert drawn is not None
     np.testing.assert_allclose(_column(memory, "value"), values, atol=1e-6)
     np.testing.assert_allclose(_column(memory, "end_value"), np.where(memory.terminated, 0.0, ends), atol=1e-6)
-    ratio = np.where(memory.deviates[0], 0.0, 1.0)
+    ratio = np.ones(CAPACITY)
     wanted = retrace(
         memory.reward[0], values[0], ratio, np.where(memory.terminated[0], 0.0, ends[0]), memory.after[0], 0.9
     )
     np.testing.assert_allclose(_column(memory, "q_ret")[0], wanted, rtol=1e-4, atol=1e-4)
     others = np.setdiff1d(np.arange(CAPACITY), drawn)
-    assert (_column(memory, "rho")[0, others] == ratio[others]).all()
+    assert (_column(memory, "rho")[0, others] == 1.0).all()
 
 
 def test_a_new_experience_leads_to_the_value_of_where_it_ends_until_the_next_look_along_the_episodes() -> None:
@@ -108,7 +107,6 @@ def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_set() ->
 def test_gradients_are_those_of_the_paper() -> None:
     """Of the biases of value and mean and of the standard deviation, from what stands beside the slots."""
     memory = Memory(1)
-    memory.deviates[0, ::7] = True
     vracer = _vracer(memory, {"standardise": False}, lr=1e-3)
     vracer.update(memory.draws(15, 8))
     assert vracer._refer is not None
@@ -129,7 +127,7 @@ def test_gradients_are_those_of_the_paper() -> None:
     log_ratio = -0.5 * (((drawn - mean) / std) ** 2 - ((drawn - acted) / spread) ** 2) - np.log(std / spread)
     rho = np.exp(np.clip(log_ratio.sum(axis=1), -7.0, 7.0))
     cut = 1.0 + 4.0 / (1.0 + 5e-7 * 15)
-    near = (1.0 / cut < rho) & (rho < cut) & ~memory.deviates[0, at]
+    near = (1.0 / cut < rho) & (rho < cut)
     assert 0 < near.sum() < 8
     ahead = near * (q_ret - value)
     of_value = -beta * np.minimum(1.0, rho) * ahead
