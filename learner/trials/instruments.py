@@ -1,6 +1,7 @@
 """What the instruments of a rig make of many plants: normalised observations with noise, actions in SI, rewards.
 
-The plants are the twin's, without quantisation; sensor and actuator noise are those of de Bruin et al. 2018, §6.5.
+The plants are the twin's, and are quantised where asked for; sensor and actuator noise are those of de Bruin et al.
+2018, §6.5.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ Values = NDArray[np.float64]
 class Instruments:
     """Of one configuration, for any number of plants; computed element by element."""
 
-    def __init__(self, config: RunConfig, plant: Plant | None = None) -> None:
-        """``plant`` takes the place of the twin's; its parameters may be arrays over the plants."""
+    def __init__(self, config: RunConfig, plant: Plant | None = None, *, counts: bool = False) -> None:
+        """``plant`` takes the place of the twin's; its parameters may be arrays over the plants.
+
+        With ``counts`` sensors and actuators have the rig's resolution.
+        """
         rig, options = config.rig, msgspec.convert(config.device.twin, TwinOptions)
         self.plant: Final[Plant] = plant or options.plant
         self.n: Final = len(rig.observations)
@@ -49,8 +53,12 @@ class Instruments:
         self.reach: Final = 0 if self._composition is None else self._composition.reach
         """Observations before the present one that ``shown`` needs."""
         self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
-        wrapped = {s.name for s in rig.sensors if s.wrap}
-        self._wraps = np.array([(o.sensor or o.name) in wrapped for o in rig.observations])
+        sensors = {s.name: s for s in rig.sensors}
+        feeding = [sensors[o.sensor or o.name] for o in rig.observations]
+        self._wraps = np.array([sensor.wrap for sensor in feeding])
+        self._counts = counts
+        self._sensed_in = np.array([sensor.resolution for sensor in feeding])
+        self._set_in = np.array([a.resolution for a in rig.actuators]) / self._actions.half_range
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
         """Of SI observations (..., n) of s' and applied actions (..., m): (...)."""
@@ -68,7 +76,14 @@ class Instruments:
 
     def measured(self, state: tuple[Values, ...]) -> Values:
         """Return what sensors have to see of states, SI: (plants, n)."""
-        return np.stack([state[at] for at in self._seen_at], axis=-1)
+        return self._sensed(np.stack([state[at] for at in self._seen_at], axis=-1))
+
+    def _sensed(self, values: Values) -> Values:
+        return np.rint(values / self._sensed_in) * self._sensed_in if self._counts else values
+
+    def settable(self, action: Values) -> Values:
+        """Actions (..., m) as actuators can set them, normalised."""
+        return np.rint(action / self._set_in) * self._set_in if self._counts else action
 
     def normalised(self, measured: Values, noise: Values | None) -> Values:
         """Return what is observed of SI values (..., n) under noise of the same shape."""
@@ -78,6 +93,7 @@ class Instruments:
             turns = 2.0 * np.pi / self._observations.half_range
             low = (-np.pi - self._observations.centre) / self._observations.half_range
             seen = np.where(self._wraps, (seen - low) % turns + low, seen)
+            seen = self._observations.normalised(self._sensed(self._observations.si(seen))) if self._counts else seen
         return seen
 
     def shown(self, seen: Values) -> Values:

@@ -27,6 +27,7 @@ def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) 
                 horizon=run.horizon,
                 shield=options.shield,
                 end_outside=options.end_outside,
+                counts=options.counts,
             )
         except (ValueError, MemoryError) as error:
             raise NoSuchTask(f"'{run.task}': {error}") from None

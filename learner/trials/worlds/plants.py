@@ -1,7 +1,7 @@
 """Our plants as worlds, step by step: S different ones if wanted, with delay, early ends and the shield.
 
-Observations, noise and rewards are those of ``onrig.learner.trials.rollout``, bit for bit.  Where the shield acts, the
-experience has the action that it let through, as on a rig.
+Without options, observations, noise and rewards are those of ``onrig.learner.trials.rollout``, bit for bit.  Where the
+shield acts, the experience has the action that it let through, as on a rig.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether the run's limits hold."""
     end_outside: bool = False
     """Whether an episode terminates outside of the envelope of the limits, too."""
+    counts: bool = False
+    """Whether sensors and actuators have the rig's resolution."""
 
 
 def run_of(task: str, options: PlantOptions) -> RunConfig:
@@ -66,6 +68,7 @@ class PlantWorld:
         horizon: int | None = None,
         shield: bool = False,
         end_outside: bool = False,
+        counts: bool = False,
         plant: Plant | None = None,
     ) -> None:
         """``plant`` takes the place of the twin's; its parameters may be arrays (S,), one for each trial.
@@ -74,7 +77,7 @@ class PlantWorld:
         """
         self._seeds, self._role, self._actors = seeds, role, actors
         rig = config.rig
-        instruments = Instruments(config, None if plant is None else repeated(plant, actors))
+        instruments = Instruments(config, None if plant is None else repeated(plant, actors), counts=counts)
         self._instruments: Final = instruments
         self.spaces: Final = Spaces(instruments.k, instruments.m, None, horizon or instruments.steps)
         self._shape: Final = (len(seeds), actors)
@@ -133,6 +136,7 @@ class PlantWorld:
             wish = wish.copy()
             for i in np.flatnonzero(chosen).tolist():
                 intervened[i], tripped[i] = self._guard(i, wish[i])
+        wish = instruments.settable(wish)
         moved = wish if not instruments.is_noisy else wish + self._row(self._step)[:, instruments.n :]
         command = instruments.commanded(moved)
         state = self._moved(command, chosen)

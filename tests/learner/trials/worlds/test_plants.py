@@ -14,6 +14,7 @@ from onrig.learner.trials.worlds import NoSuchTask, World
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
 from onrig.runtime.random_streams import Role
+from onrig.sim.envs import TwinEnv
 from onrig.sim.plants.integrate import advance
 from onrig.sim.plants.pendulum import Pendulum
 
@@ -70,6 +71,25 @@ def test_it_is_the_rollout_of_whole_episodes_bit_for_bit() -> None:
             assert (stepped.reward[:, 0].astype(np.float32) == expected.reward[:, t]).all()
             assert stepped.truncated.all() == (t == 19)
         assert not stepped.terminated.any()
+
+
+@pytest.mark.parametrize("name", ["pendulum", "pendulum-hidden", "magman"])
+def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
+    config = run_of(name, PlantOptions())
+    assert config.device.twin is not None
+    env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
+    worlds = [PlantWorld(config, [0], Role.PLANT_TRAIN, counts=counts) for counts in (False, True)]
+    one = np.ones((1, 1), np.bool_)
+    starts = [world.begin(one)[0, 0] for world in worlds]
+    assert (starts[1] == env.reset(seed=0)[0]).all()
+    unlike = 0.0
+    for action in np.random.default_rng(1).uniform(-1.0, 1.0, (50, len(config.rig.actuators))):
+        free, stepped = (world.step(action[None, None], one) for world in worlds)
+        seen, reward, *_ = env.step(action.astype(np.float32))
+        np.testing.assert_allclose(stepped.observation[0, 0], seen, rtol=0.0, atol=1e-6)
+        np.testing.assert_allclose(stepped.reward[0, 0], reward, rtol=1e-9)
+        unlike = max(unlike, np.abs(free.observation[0, 0] - seen).max())
+    assert unlike > 1e-5
 
 
 def test_each_trial_has_a_plant_of_its_own() -> None:
