@@ -6,12 +6,13 @@ The plants are the twin's, and are quantised where asked for; sensor and actuato
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.rig import Rig
 from onrig.runtime.inputs import composition_of
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, stream
@@ -24,13 +25,33 @@ from onrig.sim.twin.options import TwinOptions
 Values = NDArray[np.float64]
 
 
+class _Resolutions(NamedTuple):
+    sensors: Values
+    """(n,) SI, of what each observation is read from."""
+    actuators: Values
+    """(m,) SI"""
+
+
+def _resolutions(rig: Rig) -> _Resolutions:
+    of = {s.name: s.resolution for s in rig.sensors}
+    estimated = [o.name for o in rig.observations if o.derivative_of is not None]
+    if estimated:
+        raise ValueError(f"observation '{estimated[0]}' is estimated, not read in counts")
+    sensors = [of[o.sensor or o.name] for o in rig.observations]
+    return _Resolutions(np.array(sensors), np.array([a.resolution for a in rig.actuators]))
+
+
+def _in_steps(values: Values, step: Values) -> Values:
+    return np.asarray(np.rint(values / step) * step)
+
+
 class Instruments:
     """Of one configuration, for any number of plants; computed element by element."""
 
     def __init__(self, config: RunConfig, plant: Plant | None = None, *, counts: bool = False) -> None:
         """``plant`` takes the place of the twin's; its parameters may be arrays over the plants.
 
-        With ``counts`` sensors and actuators have the rig's resolution.
+        With ``counts`` sensors and actuators have the rig's resolution; ValueError for estimated observations.
         """
         rig, options = config.rig, msgspec.convert(config.device.twin, TwinOptions)
         self.plant: Final[Plant] = plant or options.plant
@@ -53,12 +74,9 @@ class Instruments:
         self.reach: Final = 0 if self._composition is None else self._composition.reach
         """Observations before the present one that ``shown`` needs."""
         self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
-        sensors = {s.name: s for s in rig.sensors}
-        feeding = [sensors[o.sensor or o.name] for o in rig.observations]
-        self._wraps = np.array([sensor.wrap for sensor in feeding])
-        self._counts = counts
-        self._sensed_in = np.array([sensor.resolution for sensor in feeding])
-        self._set_in = np.array([a.resolution for a in rig.actuators]) / self._actions.half_range
+        wrapped = {s.name for s in rig.sensors if s.wrap}
+        self._wraps = np.array([(o.sensor or o.name) in wrapped for o in rig.observations])
+        self._counts = _resolutions(rig) if counts else None
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
         """Of SI observations (..., n) of s' and applied actions (..., m): (...)."""
@@ -76,14 +94,14 @@ class Instruments:
 
     def measured(self, state: tuple[Values, ...]) -> Values:
         """Return what sensors have to see of states, SI: (plants, n)."""
-        return self._sensed(np.stack([state[at] for at in self._seen_at], axis=-1))
-
-    def _sensed(self, values: Values) -> Values:
-        return np.rint(values / self._sensed_in) * self._sensed_in if self._counts else values
+        measured = np.stack([state[at] for at in self._seen_at], axis=-1)
+        return measured if self._counts is None else _in_steps(measured, self._counts.sensors)
 
     def settable(self, action: Values) -> Values:
         """Actions (..., m) as actuators can set them, normalised."""
-        return np.rint(action / self._set_in) * self._set_in if self._counts else action
+        if self._counts is None:
+            return action
+        return self.wished(_in_steps(self.commanded(action), self._counts.actuators))
 
     def normalised(self, measured: Values, noise: Values | None) -> Values:
         """Return what is observed of SI values (..., n) under noise of the same shape."""
@@ -93,7 +111,8 @@ class Instruments:
             turns = 2.0 * np.pi / self._observations.half_range
             low = (-np.pi - self._observations.centre) / self._observations.half_range
             seen = np.where(self._wraps, (seen - low) % turns + low, seen)
-            seen = self._observations.normalised(self._sensed(self._observations.si(seen))) if self._counts else seen
+            if self._counts is not None:
+                seen = self._observations.normalised(_in_steps(self.in_si(seen), self._counts.sensors))
         return seen
 
     def shown(self, seen: Values) -> Values:

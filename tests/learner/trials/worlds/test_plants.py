@@ -25,6 +25,13 @@ STRICT: dict[str, object] = {
     "limits.predicted": None,
 }
 NARROW: dict[str, object] = {"limits.envelope": {"velocity": {"low": -0.2, "high": 0.2}}}
+ESTIMATED: dict[str, object] = {
+    "rig.observations": [
+        {"name": "angle", "unit": "rad", "low": -3.2, "high": 3.2},
+        {"name": "velocity", "unit": "rad/s", "low": -30.0, "high": 30.0, "derivative_of": "angle"},
+    ],
+    "limits.predicted": None,
+}
 PERIOD_S = 0.02
 
 
@@ -90,6 +97,19 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
         np.testing.assert_allclose(stepped.reward[0, 0], reward, rtol=1e-9)
         unlike = max(unlike, np.abs(free.observation[0, 0] - seen).max())
     assert unlike > 1e-5
+
+
+def test_what_noise_makes_of_a_sensor_is_a_count_as_well() -> None:
+    config = run_of("pendulum", PlantOptions(set=NOISE))
+    world = PlantWorld(config, [0, 1], Role.PLANT_TRAIN, counts=True)
+    everyone = _all(world, 2)
+    world.begin(everyone)
+    half_range = np.array([o.high for o in config.rig.observations])  # they are symmetric
+    resolution = np.array([s.resolution for s in config.rig.sensors])
+    for _ in range(20):
+        seen = world.step(np.full((2, 1, 1), 0.3), everyone).observation[:, 0].astype(np.float64)
+        counts = seen * half_range / resolution
+        np.testing.assert_allclose(counts, np.rint(counts), atol=1e-2)
 
 
 def test_each_trial_has_a_plant_of_its_own() -> None:
@@ -237,6 +257,7 @@ def test_another_world_may_take_its_place() -> None:
         ("plant:pendulum", {"shielded": True}, "options of a plant: .*shielded"),
         ("plant:pendulum", {"set": {"rate_hzz": 3}}, "rate_hzz"),
         ("plant:pendulum", {"set": {"rig.previous_command": True}}, "previous command"),
+        ("plant:pendulum", {"set": ESTIMATED, "counts": True}, "observation 'velocity' is estimated"),
     ],
 )
 def test_what_no_world_can_be_made_of_is_refused(world: str, options: dict[str, object], said: str) -> None:
