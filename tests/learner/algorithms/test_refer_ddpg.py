@@ -39,7 +39,7 @@ def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
     memory = Memory(1)
     ddpg = _ddpg(memory, {"standardise": False}, critic_decay=0.0)
     before = ddpg.state()["online_critic"]
-    memory.mean[:] = memory.drawn[:] = 3.0  # with these, |ln rho| is the distance of the means
+    memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy, whose means are within 1
     ddpg.update(memory.draws(3, 8))
     assert np.array_equal(ddpg.state()["online_critic"], before)
     memory.mean[:] = memory.drawn[:] = ddpg.policy(memory.observation)
