@@ -59,7 +59,7 @@ def outputs(blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
 
 
 class _Softsign(torch.autograd.Function):
-    """x / (1 + |x|), but x in the column of the constant unit; the derivative is the square of what x is multiplied by.
+    """x / (1 + |x|) in place, but x in the column of the constant unit; the derivative is the square of x's factor.
 
     Composed of torch's operations, whose derivatives pass over the units nine times, backward takes 1.7 times as long.
     """
@@ -69,7 +69,8 @@ class _Softsign(torch.autograd.Function):
         factor = x.abs().add_(1.0)
         factor[..., constant] = 1.0
         ctx.save_for_backward(factor.reciprocal_())
-        return x * factor
+        ctx.mark_dirty(x)
+        return x.mul_(factor)
 
     @staticmethod
     @once_differentiable

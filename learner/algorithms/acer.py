@@ -41,7 +41,7 @@ from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
-_AT_ONCE: Final = 256
+_AT_ONCE: Final = 640
 """The most experiences that pass the networks at once: a trial's rounding must not depend on the number of others'."""
 
 
