@@ -198,7 +198,8 @@ class Agent:
         """Learn from the batches that are whole; calls ``beat`` now and then."""
         algorithm = cast(OnPolicy, self._algorithm)
         for batch, first in self.batches.whole():
-            algorithm.learn(batch, 1.0 - float(self._age(np.array([first]))[0]), beat)
+            left = 1.0 - float(self._age(np.array([first]))[0])
+            algorithm.learn(batch, max(0.0, left), beat)
 
     def export(self, run_id: str) -> bytes:
         """Policy as ONNX bytes, with the next policy id of the rig.

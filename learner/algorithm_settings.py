@@ -203,7 +203,6 @@ class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     algorithm: AlgorithmName = "ddpg"
     """Which of the sections below counts."""
-    """Whose section below counts."""
     ddpg: DdpgConfig = DdpgConfig()
     dqn: DqnConfig = DqnConfig()
     td3: Td3Config | UnsetType = UNSET

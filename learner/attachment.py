@@ -87,7 +87,9 @@ class Attachment:
         note: Callable[[str], object] = lambda line: None,
         ruled: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
-        self._config, self._client, self._role, self._note, self._ruled = config, client, role, note, ruled
+        self.config = config
+        """This learner's, from ``attach`` on with as many episodes as the rig's run: schedules are over those."""
+        self._client, self._role, self._note, self._ruled = client, role, note, ruled
         self._heard = 0
         self._session: Final = os.urandom(16)
         self._memory = b""
@@ -119,15 +121,16 @@ class Attachment:
     def _begin(self, attached: Attached) -> None:
         document = parse_document(attached.config.decode(), "the rig's configuration")
         theirs, inputs = convert(document, ("rig",), Rig), convert(document, ("task",), Task).inputs
-        if theirs != self._config.rig:
+        if theirs != self.config.rig:
             raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
-        if inputs != self._config.task.inputs:
+        if inputs != self.config.task.inputs:
             raise Unfit("the policies of the rig at the other end see other inputs (task.inputs)")
-        intervened = self._config.selection.intervened
-        algorithm = msgspec.convert(self._config.learner, LearnerSettings).selected
+        self.config = msgspec.structs.replace(self.config, episodes=convert(document, ("episodes",), int))
+        intervened = self.config.selection.intervened
+        algorithm = msgspec.convert(self.config.learner, LearnerSettings).selected
         self.mirror = Mirror(
             attached.capacity,
-            Layout(len(self._config.signals), len(theirs.actuators), attached.behaviour),
+            Layout(len(self.config.signals), len(theirs.actuators), attached.behaviour),
             cyclic=attached.cyclic,
             intervened_weight=intervened.weight if isinstance(intervened, Weighted) else 1.0,
             successors=algorithm.successors,

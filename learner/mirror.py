@@ -42,7 +42,8 @@ class Mirror:
     ) -> None:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
-        self._batches: dict[tuple[int, bool], Batch] = {}
+        self._batches: dict[bool, Batch] = {}
+        """What was gathered last to learn from, and to look at."""
         self._successors, self._window = successors, window
         links = follows or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
@@ -84,13 +85,13 @@ class Mirror:
     def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
 
-        They are valid until as many are collected again; one that only ``looks`` leaves those that are learned from.
+        They are valid until the next call; one that only ``looks`` leaves those that are learned from.
         """
         updates, size = draw.slots.shape
         n = updates * size
-        batch = self._batches.get((n, looks))
-        if batch is None:
-            batch = self._batches[n, looks] = Batch(self.storage.layout, n)
+        batch = self._batches.get(looks)
+        if batch is None or len(batch.words) != n:
+            batch = self._batches[looks] = Batch(self.storage.layout, n)
         self.storage.gather(draw.slots.reshape(-1), batch)
         shape = (updates, 1, size)
         minibatches = Minibatches(

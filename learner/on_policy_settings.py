@@ -165,6 +165,8 @@ def gathering_problems(name: str, config: OnPolicyConfig, run: RunConfig, capaci
         yield "selection.intervened", f"{message}: leave it out"
     if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
         yield "exploration.amplitude", f"{name} learns nothing from actions with reduced noise: leave it out"
+    if isinstance(run.exploration, OwnNoise) and run.exploration.quiet is not None:
+        yield "exploration.quiet", f"{name} learns nothing from actions without noise: leave it out"
     try:
         strategy = parse_strategy(selection.strategy)
     except ValueError:  # reported as a finding of its own

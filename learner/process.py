@@ -133,7 +133,7 @@ class LearnerProcess:
         if agent is None:
             assert self._link.mirror is not None
             try:
-                agent = self._agent_there = Agent(self._config, self._settings, self._link.mirror)
+                agent = self._agent_there = Agent(self._link.config, self._settings, self._link.mirror)
             except ValueError as error:
                 raise Unfit(str(error)) from None
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)

@@ -113,7 +113,7 @@ def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tupl
             name = section.implementation.partition(":")[0]
             problems += [(f"{name}.{at}", message) for at, message in batch_problems(section)]
     if settings.refer is not UNSET and not settings.selected.under_refer:
-        able = algorithms_where(lambda section: bool(section.under_refer))
+        able = algorithms_where(lambda section: bool(section.under_refer) and not section.bounds_its_steps)
         problems.append(("refer", f"ReF-ER does not support {settings.algorithm}: leave it out, or use {able}"))
     elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
         problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))

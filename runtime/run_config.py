@@ -182,7 +182,8 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("learner", "backlog"),
     }
 )
-"""Settings that a resumed run may change: none of them affects what is learned, or how."""
+"""Settings that a resumed run may change: none of them affects what is learned, or how, but for schedules over
+``episodes``."""
 
 
 class Difference(NamedTuple):

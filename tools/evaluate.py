@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
@@ -65,11 +66,16 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
     return session
 
 
+_SEATED: Final = 1
+"""Id under which a policy acts here: its own, which its author chose, need not fit a record."""
+
+
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
     """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed it has in a run.
 
+    ``policy_id`` is what their rows say.
     Raises LinkError when the twin stops answering (if its plant diverges, say).
     """
     session, tick = lockstep_session(config), Tick(config)
@@ -79,16 +85,17 @@ def evaluate(
         tick.begin(episode, Kind.EVAL, [])
         session.arm()
         session.reset(device_seed(seed, Role.PLANT_EVAL, episode))
-        steps = _episode(session, tick, policy, policy_id)
+        steps = _episode(session, tick, policy)
         if steps[-1].fault:
             session.clear_fault()
         session.disarm()
-        yield from accounts.add(layout.pack(steps))
+        for row in accounts.add(layout.pack(steps)):
+            yield row._replace(policy_id=policy_id)
 
 
-def _episode(session: DeviceSession, tick: Tick, policy: PolicySession, policy_id: int) -> list[Step]:
+def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[Step]:
     steps: list[Step] = []
-    answer_to = begin_episode(tick, by_policy(tick, policy, policy_id))
+    answer_to = begin_episode(tick, by_policy(tick, policy, _SEATED))
     while True:
         state = _next_state(session)
         answer = answer_to(state)

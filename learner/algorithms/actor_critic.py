@@ -252,8 +252,8 @@ class ActorCritic(ABC):
             flat = (flat - flat.mean(axis=1, keepdims=True)) / np.maximum(flat.std(axis=1, keepdims=True), 1e-8)
             advantage = flat.reshape(S, K, T)
         log_pi = np.where(batch.deviates, np.inf, log_pi)
-        observation, drawn_ = batch.observation.astype(np.float32), batch.drawn.astype(np.float32)
-        return Frozen(observation, drawn_, log_pi, advantage.astype(np.float32), target.astype(np.float32))
+        fields = batch.observation, batch.drawn, log_pi, advantage, target
+        return Frozen(*(field.astype(np.float32) for field in fields))
 
     @property
     def _standardises(self) -> bool:

@@ -203,17 +203,21 @@ class Host(ABC):
         if self.updates % RESCALE_EVERY:
             return
         stored = self._stored.notes.stored
-        pieces = []
+        observations, rewards = [], []
         for start in range(0, int(stored.max()), _AT_ONCE):
             slots = np.minimum(np.arange(start, start + _AT_ONCE), self._stored.notes.capacity - 1)
             taken = self._stored.gather(np.broadcast_to(slots, (self.trials, _AT_ONCE)))
-            pieces.append((np.array(taken.observation, np.float64), np.array(taken.reward, np.float64)))
-        observation, reward = (np.concatenate(columns, axis=1) for columns in zip(*pieces, strict=True))
-        for trial, count in enumerate(stored.tolist()):
-            if self.updates == 0:
+            rewards.append(np.array(taken.reward, np.float64))
+            if self.updates == 0:  # later the memory may be large, and observations are standardised once
+                observations.append(np.array(taken.observation, np.float64))
+        if self.updates == 0:
+            observation = np.concatenate(observations, axis=1)
+            for trial, count in enumerate(stored.tolist()):
                 spread = observation[trial, :count].std(axis=0)
                 self._centre[trial] = observation[trial, :count].mean(axis=0)
                 self._spread[trial] = np.where(spread > 1e-6, spread, 1.0)
+        reward = np.concatenate(rewards, axis=1)
+        for trial, count in enumerate(stored.tolist()):
             size = np.sqrt(np.square(reward[trial, :count]).mean())
             self._reward_scale[trial] = 1.0 / size if size > 0.0 else 1.0
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +21,7 @@ from onrig.runtime.record import Kind
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
 from onrig.runtime.replay.intake import take_over
-from onrig.runtime.replay.recovery import Point, Recovery, encode_point, recover
+from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_point, recover
 from onrig.runtime.replay.summary import Parts
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import read_rows
@@ -185,17 +184,20 @@ class Continuity:
         else:
             self._parts.policies.pass_on()
             if counts is not None:
-                figures.restore_durations(msgspec.json.decode(self._upkeep.note, type=Point).durations)
+                figures.restore_durations(decode_point(self._upkeep.note).durations)
                 figures.follow(read_rows(self._folder / "episodes.csv").rows[: counts["rows"]])
         start = take_over(ring.tail, self._standing.life, counts)
         self.lost += start.lost
         ring.take(start.taken - ring.taken)
         self.context = ring.kept()
         builder = self._parts.builder
+        if counts is not None and counts.get("life") == self._standing.life:
+            point = decode_point(self._upkeep.note)
+            self._parts.accounts.restore(point.opened)
+            builder.began = point.began
         gaps = builder.gaps
         builder.add(self.context)
         builder.gaps = gaps  # they are counted already
-        self._parts.accounts.add(self.context)
         self._event(
             "memory_restored",
             inserted=self._parts.memory.storage.inserted,
@@ -272,7 +274,7 @@ class Continuity:
                 f"{self._folder}: {parts.rows.waiting} rows and {parts.policies.waiting} policies wait for room on the "
                 "disk; no checkpoint is written before them"
             )
-        taken, opened = parts.ring.taken, parts.accounts.first_seq
+        taken = parts.ring.taken
         log = self._log.account()
         extra = {
             "closed": parts.desk.closed,
@@ -288,14 +290,15 @@ class Continuity:
             "unlogged_earlier": self._unlogged_in_earlier_lives,
             "life": self._standing.life,
             "taken": taken,
-            # What closes an open episode, or pairs with the next record, is taken in again for its context.
-            "since": max(0, min(taken - 1, taken if opened is None else opened)),
+            # The last record, which pairs with the next one, is taken in again for its context.
+            "since": max(0, taken - 1),
             "updates": parts.desk.updates,
             "mismatches": parts.desk.mismatches,
             **parts.figures.counts(),
             **parts.policies.counts(),
         }
-        note = encode_point(Point(decode_state(parts.loop_state.take()), parts.figures.durations()))
+        loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
+        note = encode_point(Point(loop, durations, parts.accounts.state(), parts.builder.began))
         beside = [self._folder / "episodes.csv"]
         if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
             beside.append(self._folder / "events.jsonl")

@@ -18,7 +18,7 @@ from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBack
-from onrig.runtime.run_state.episodes import EpisodeRow, FiledRows, keep_rows, read_rows
+from onrig.runtime.run_state.episodes import EpisodeRow, FiledRows, Sums, keep_rows, read_rows
 
 Say = Callable[[str], object]
 
@@ -28,6 +28,10 @@ class Point(msgspec.Struct, frozen=True):
 
     loop: LoopState
     durations: Durations
+    opened: tuple[Sums, ...] = ()
+    """Of the episode that was open (real time)."""
+    began: tuple[int, int, int] = (-1, -1, 0)
+    """Episode and kind of the last record, and the tick with which they began."""
 
 
 class Recovery(NamedTuple):
@@ -62,6 +66,11 @@ class Recovery(NamedTuple):
 def encode_point(point: Point) -> bytes:
     """Serialise it for a checkpoint."""
     return msgspec.json.encode(point)
+
+
+def decode_point(note: bytes) -> Point:
+    """Read it; raises msgspec.DecodeError for what another version wrote."""
+    return msgspec.json.decode(note, type=Point)
 
 
 def recover(
@@ -111,7 +120,7 @@ def recover(
 
 def _decoded(folder: Path, note: bytes) -> Point:
     try:
-        return msgspec.json.decode(note, type=Point)
+        return decode_point(note)
     except msgspec.DecodeError:
         raise CheckpointError(
             f"{folder / 'buffer'}: its checkpoint does not say where the run stood; another version wrote it, which "

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import math
 import os
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
-from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
 from onrig.runtime.record import Flag, Kind, Rule
@@ -35,73 +36,103 @@ class EpisodeRow(NamedTuple):
     t_mono_ns: int
 
 
-_USED: Final = (
-    "seq",
-    "episode",
-    "kind",
-    "flags",
-    "reward",
-    "exploration",
-    "rule",
-    "missed",
-    "policy_id",
-    "t_mono_ns",
-)
-"""Fields of a record that a row is made of."""
 COLUMNS: Final = ("episode", "kind", "steps", "return", *EpisodeRow._fields[4:])
 
 
+class Sums(msgspec.Struct):
+    """Sums over the records of an open episode, or of an attempt at one that a fault cut short."""
+
+    episode: int
+    kind: int
+    steps: int = 0
+    reward: float | None = 0.0
+    """Of the steps; None stands for NaN, which JSON does not have."""
+    exploration: float | None = 0.0
+    interventions: int = 0
+    missed: int = 0
+    policy_id: int = 0
+    """The newest that acted."""
+
+    def add(self, records: NDArray[np.void]) -> None:
+        """Take the next records, at least one."""
+        counts = (records["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0
+        self.steps += int(np.count_nonzero(counts))
+        self.reward = _added(self.reward, records["reward"][counts])
+        self.exploration = _added(self.exploration, records["exploration"][counts])
+        self.interventions += int(np.count_nonzero(records["rule"] != Rule.NONE))
+        self.missed += int(records["missed"].sum())
+        self.policy_id = max(self.policy_id, int(records["policy_id"].max()))
+
+    def row(self, task: Task, t_mono_ns: int) -> EpisodeRow:
+        """Row of the episode, which ended at ``t_mono_ns``."""
+        n, total, exploration = self.steps, _float(self.reward), _float(self.exploration)
+        mean = total / n if n else math.nan
+        return EpisodeRow(
+            episode=self.episode,
+            kind="train" if self.kind == Kind.TRAIN else "eval",
+            steps=n,
+            reward_sum=total,
+            mean_reward=mean,
+            normalized=normalized(task, mean),
+            exploration=exploration / n if n else 0.0,
+            interventions=self.interventions,
+            missed_ticks=self.missed,
+            policy_id=self.policy_id,
+            t_mono_ns=t_mono_ns,
+        )
+
+
+def _float(total: float | None) -> float:
+    return math.nan if total is None else total
+
+
+def _added(total: float | None, values: NDArray[np.floating]) -> float | None:
+    """Sum in the order of the records: however they come in batches, and whoever goes on, it has the same digits."""
+    added = float(np.cumsum(np.concatenate(([_float(total)], values)), dtype=np.float64)[-1])
+    return None if math.isnan(added) else added
+
+
 class EpisodeAccounts:
-    """Sums over the records of an episode."""
+    """Sums over the records of the open episode, which may last for hours."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._parts: list[NDArray[np.void]] = []
+        self._open: list[Sums] = []
+        """The last one is of the newest records."""
 
     @property
     def whole(self) -> bool:
         """Whether no episode is open."""
-        return not self._parts
-
-    @property
-    def first_seq(self) -> int | None:
-        """Number of the first record of the open episode; None if none is open."""
-        return int(self._parts[0]["seq"][0]) if self._parts else None
+        return not self._open
 
     def add(self, records: NDArray[np.void]) -> list[EpisodeRow]:
         """Take the next records; return the rows of the episodes they close."""
         rows = []
         start = 0
-        records = repack_fields(records[list(_USED)])  # a fifth of a record: an episode may last for hours
         for end in (np.flatnonzero(records["flags"] & Flag.NO_ACTION) + 1).tolist():
-            rows.append(self._close(np.concatenate([*self._parts, records[start:end]])))
-            self._parts = []
+            self._take(records[start:end])
+            rows.append(self._open[-1].row(self._task, int(records["t_mono_ns"][end - 1])))
+            self._open = []  # an attempt that a fault cut short counts for nothing
             start = end
-        if start < len(records):
-            self._parts.append(records[start:])
+        self._take(records[start:])
         return rows
 
-    def _close(self, records: NDArray[np.void]) -> EpisodeRow:
-        last = records[-1]
-        # An earlier attempt at this episode, cut short by a fault, may have left records: leave them out.
-        own = records[(records["episode"] == last["episode"]) & (records["kind"] == last["kind"])]
-        steps = own[(own["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0]
-        n = len(steps)
-        total = float(steps["reward"].sum())
-        mean = total / n if n else float("nan")
-        return EpisodeRow(
-            episode=int(last["episode"]),
-            kind="train" if last["kind"] == Kind.TRAIN else "eval",
-            steps=n,
-            reward_sum=total,
-            mean_reward=mean,
-            normalized=normalized(self._task, mean),
-            exploration=float(steps["exploration"].mean(dtype=np.float64)) if n else 0.0,
-            interventions=int(np.count_nonzero(own["rule"] != Rule.NONE)),
-            missed_ticks=int(own["missed"].sum()),
-            policy_id=int(own["policy_id"].max()),
-            t_mono_ns=int(last["t_mono_ns"]),
-        )
+    def _take(self, records: NDArray[np.void]) -> None:
+        episode, kind = records["episode"], records["kind"]
+        edges = np.flatnonzero((episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])) + 1
+        for part in np.split(records, edges) if len(records) else ():
+            of = int(part["episode"][0]), int(part["kind"][0])
+            sums = next((known for known in self._open if (known.episode, known.kind) == of), None) or Sums(*of)
+            sums.add(part)
+            self._open = [*(other for other in self._open if other is not sums), sums]
+
+    def state(self) -> tuple[Sums, ...]:
+        """What is open, for a checkpoint."""
+        return tuple(msgspec.structs.replace(sums) for sums in self._open)
+
+    def restore(self, state: tuple[Sums, ...]) -> None:
+        """Go on from ``state()``."""
+        self._open = list(state)
 
 
 class FiledRows(NamedTuple):

@@ -205,8 +205,6 @@ class EventFile:
         self._file = path.open("ab", buffering=0)
         self._waiting: deque[tuple[bytes, bool]] = deque()
         """Lines, and whether they may give way to newer ones."""
-        self._begun = False
-        """Whether the first waiting line is the rest of one whose beginning is in the file."""
         self._repeats = Repeats()
         self._dropped: Counter[str] = Counter()
         self._told_dropped = 0
@@ -234,8 +232,7 @@ class EventFile:
             self._drop(told.kind)
             return
         if len(self._waiting) >= _WAITING:
-            later = range(int(self._begun), len(self._waiting))
-            del self._waiting[next((at for at in later if self._waiting[at][1]), later[0])]
+            del self._waiting[next((at for at, (_, gives_way) in enumerate(self._waiting) if gives_way), 0)]
             self._drop("unwritten")
         self._waiting.append((line, weight is not Weight.VITAL))
 
@@ -262,16 +259,21 @@ class EventFile:
 
     def _flush(self) -> None:
         while self._waiting:
-            line, gives_way = self._waiting[0]
+            line, _ = self._waiting[0]
             try:
                 taken = self._file.write(line) or 0
+                if taken < len(line):
+                    self._take_back(taken)
+                    return
             except OSError:
                 return
-            if taken < len(line):
-                self._waiting[0], self._begun = (line[taken:], gives_way), self._begun or taken > 0
-                return
             self._waiting.popleft()
-            self._begun = False
+
+    def _take_back(self, taken: int) -> None:
+        """Cut the piece of a line that a full disk took: another process may go on with a line of its own."""
+        end = self._file.tell()
+        if self._file.seek(0, os.SEEK_END) == end:
+            self._file.truncate(end - taken)
 
     def close(self) -> None:
         """Write the aggregated events, and close the file."""

@@ -272,6 +272,21 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     assert second._notes.of(0, "rho")[0] == 1.0
 
 
+def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() -> None:
+    config = msgspec.structs.replace(RUN, episodes=1, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
+    settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
+    mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
+    agent = Agent(config, settings, mirror)
+    before = agent._algorithm.state()["online_networks"]
+    for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
+        acted = (x[6], 0.2, x[2])
+        mirror.storage.insert(step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=acted, episode=3, step=step)
+    agent.join(b"one", 0)
+    agent.learn_from_batches(lambda: None)
+    assert agent.updates == 30
+    assert (agent._algorithm.state()["online_networks"] == before).all()
+
+
 def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
     config = msgspec.structs.replace(RUN, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
     section = {"hidden": [8], "steps": 24, "batch": 8, "depth": 2, "draw": "uniform"}

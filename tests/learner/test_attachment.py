@@ -307,3 +307,13 @@ def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig:
     assert [link.episode_return(episode) for episode in (27, 60, 90)] == [-27.0, -60.0, -90.0]
     assert np.isnan([link.episode_return(episode) for episode in (0, 26, 91)]).all()
     link._client.close()
+
+
+def test_schedules_are_over_the_episodes_of_the_rig_s_run(rig: Rig) -> None:
+    shorter = msgspec.structs.replace(SMALL, episodes=7)
+    link = Attachment(shorter, client_of(rig.end.endpoints[0]), "push")
+    rig.learner(link.attach)
+    rig.serve_until_idle()
+    assert link.config == SMALL
+    assert SMALL.episodes > 7
+    link._client.close()

@@ -27,6 +27,7 @@ from onrig.runtime.link.messages import (
 from onrig.runtime.replay.memory.layout import Layout, Slots
 from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 
 CAPACITY = 32
@@ -40,6 +41,8 @@ class Rig:
 
     def __init__(self, steps: list[int], *, lockstep: bool = True) -> None:
         self.lockstep = lockstep
+        self.config: RunConfig | None = None
+        """Set when it has a learner."""
         self.now_s = 0.0
         self.memory_id = b""
         self.offers: list[Offer] = []
@@ -95,6 +98,7 @@ def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> Learner
     config = msgspec.structs.replace(config, learner={**given, **each, **settings})
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
     process._link = process._offering._link = rig  # type: ignore[assignment]
+    rig.config = config
     process._offering._clock_s = lambda: rig.now_s
     return process
 
@@ -233,6 +237,7 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
     )
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
     process._link = process._offering._link = rig  # type: ignore[assignment]
+    rig.config = config
     try:
         process.run()
     except Unfit:

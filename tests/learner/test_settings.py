@@ -82,7 +82,7 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
     assert (SOUND.stochastic, on.stochastic) == (False, True)
     assert settings_problems(on, lockstep=True) == []
     ((at, message),) = settings_problems(msgspec.structs.replace(on, algorithm="dqn"), lockstep=True)
-    assert (at, message.partition(":")[0]) == ("refer", "ReF-ER does not support dqn")
+    assert (at, message) == ("refer", "ReF-ER does not support dqn: leave it out, or use ddpg, naf, vracer")
     assert "expected 'own'" in (process_problem(on, Gaussian()) or ("", ""))[1]
 
 

@@ -196,6 +196,7 @@ ON_POLICY = ["learner={algorithm: ppo}", "exploration={process: own}"]
         ("learner.ppo={truncations: terminate}", "chains also end where experiences are missing: expected 'bootstrap'"),
         ("learner.ppo={batch: 100}", "expected a divisor of the 2048 steps, got 100"),
         ("exploration.amplitude=[[1, 1.0], [9, 0.5]]", "ppo learns nothing from actions with reduced noise"),
+        ("exploration.quiet={every: 5}", "ppo learns nothing from actions without noise: leave it out"),
         ("exploration.process=ou", "the policies of ppo draw their actions: expected 'own', got 'ou'"),
         ("selection={strategy: 'FIFO[PER]'}", "in their order, and draws from its batches itself: expected FIFO[Uni"),
         ("selection={strategy: 'Resv[Uniform]'}", "expected FIFO[Uniform], got Resv[Uniform]"),

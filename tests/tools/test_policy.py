@@ -164,6 +164,12 @@ def test_episodes_differ_by_their_noise_and_repeat_with_their_seed() -> None:
     assert len({row.reward_sum for row in once + other}) == 4
 
 
+@pytest.mark.parametrize("policy_id", [0, -1, 1 << 40])
+def test_a_policy_may_have_any_number(policy_id: int) -> None:
+    (row,) = evaluate(load("pendulum"), PolicySession(policies.sound()), policy_id, 1, 0)
+    assert row == rows_of()[0]._replace(policy_id=policy_id)
+
+
 def test_a_limit_that_the_shield_enforces_counts_as_intervention() -> None:
     free, held = rows_of()[0], rows_of(("limits.rate_per_s.voltage=1",))[0]
     assert (free.interventions, held.interventions > 100) == (0, True)

@@ -24,7 +24,8 @@ def halt(remote: Remote, now_s: Callable[[], float], sleep: Callable[[float], No
 
     ``now_s`` is the monotonic clock that the frames are stamped with.
     """
-    asked_ns = round(now_s() * 1e9)
+    remote.stop(1)
+    asked_ns = round(now_s() * 1e9)  # what a frame showed before may have changed since
     for level, wait_s in ((1, FADE_S), (2, _AT_ONCE_S)):
         remote.stop(level)
         limit = now_s() + wait_s

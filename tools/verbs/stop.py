@@ -62,6 +62,7 @@ def main(arguments: list[str]) -> int:
     try:
         with Remote(found) as remote:
             remote.stop(2 if args.now else 1)
+            asked_ns = time.monotonic_ns()  # what a frame showed before may have changed since
             actuators = _await_word(remote, ended, asked_ns, found.folder)
     except SegmentError:
         actuators = None  # it has just ended; its summary has the state

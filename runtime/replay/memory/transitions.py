@@ -78,19 +78,19 @@ class TransitionBuilder:
         signals = rig.signals if signals is None else signals
         self._observations, self._actions = Normalisation.of(signals), Normalisation.of(rig.actuators)
         self._carried: NDArray[np.void] | None = None
-        self._first_tick = 0
+        self.began = (-1, -1, 0)
+        """Episode and kind of the last record, and the tick of the first record seen of them."""
         self.gaps = 0
         """Pairs within an episode that give no transition because records between them were lost."""
 
     def add(self, records: NDArray[np.void]) -> Transitions:
         """Take the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
-        continued = self._carried is not None
         if self._carried is not None:
             joined = np.empty(1 + len(records), records.dtype)  # np.concatenate looks at every field's type
             joined[:1], joined[1:] = self._carried, records
             records = joined
         self._carried = records[-1:].copy() if len(records) else None
-        steps = self._steps(records, continued=continued)
+        steps = self._steps(records)
         first, second = records[:-1], records[1:]
         within = (
             (first["episode"] == second["episode"])
@@ -145,16 +145,17 @@ class TransitionBuilder:
         self.gaps += int(np.count_nonzero(~finite))
         return transitions.select(finite)
 
-    def _steps(self, records: NDArray[np.void], *, continued: bool) -> NDArray[np.int64]:
-        """Ticks of each record since the first one of its episode; ``continued``: the first episode began earlier."""
+    def _steps(self, records: NDArray[np.void]) -> NDArray[np.int64]:
+        """Ticks of each record since the first one of its episode."""
         ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
         if not len(ticks):
             return ticks
-        opens = np.full(len(ticks), not continued)
-        opens[1:] = (records["episode"][1:] != records["episode"][:-1]) | (records["kind"][1:] != records["kind"][:-1])
+        episode = np.concatenate(([self.began[0]], records["episode"]))
+        kind = np.concatenate(([self.began[1]], records["kind"]))
+        opens = (episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])
         opening = np.maximum.accumulate(np.where(opens, np.arange(len(ticks)), -1))
-        first_ticks: NDArray[np.int64] = np.where(opening < 0, self._first_tick, ticks[opening])
-        self._first_tick = int(first_ticks[-1])
+        first_ticks: NDArray[np.int64] = np.where(opening < 0, self.began[2], ticks[opening])
+        self.began = int(episode[-1]), int(kind[-1]), int(first_ticks[-1])
         return ticks - first_ticks
 
     def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:

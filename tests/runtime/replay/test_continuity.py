@@ -17,7 +17,9 @@ from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
 from onrig.runtime.replay.recovery import Point, encode_point
+from onrig.runtime.run_state.episodes import EpisodeAccounts, Sums
 from onrig.runtime.run_state.wholeness import LogAccount
+from tests.runtime.samples import PENDULUM
 
 LIFE = 5
 LAST = 100
@@ -105,6 +107,8 @@ def parts(
     kept: bool = True,
 ) -> Any:
     episode = (state or LoopState()).episode
+    accounts = EpisodeAccounts(PENDULUM.task)
+    accounts.restore(() if whole else (SUMS,))
     return SimpleNamespace(
         ring=ring(dropped=11),
         desk=SimpleNamespace(
@@ -124,18 +128,19 @@ def parts(
             counts=dict,
             durations=lambda: None,
         ),
-        builder=SimpleNamespace(gaps=0, add=lambda records: None),
+        builder=SimpleNamespace(gaps=0, began=(-1, -1, 0), add=lambda records: None),
         memory=SimpleNamespace(storage=SimpleNamespace(inserted=100)),
         policies=Policies(),
         loop_state=KeptLoopState(None if state is None else encode_state(state)),
         rows=SimpleNamespace(
             count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=0 if room else 3
         ),
-        accounts=SimpleNamespace(whole=whole, first_seq=None, add=lambda records: []),
+        accounts=accounts,
     )
 
 
-NOTE = encode_point(Point(LoopState(), Durations((0, []), (0, []), ())))
+SUMS = Sums(5, int(Kind.TRAIN), 20_000, -12.5, 3.25, interventions=7, missed=1, policy_id=4)
+NOTE = encode_point(Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), (5, int(Kind.TRAIN), 900)))
 
 
 class Upkeep:
@@ -218,6 +223,7 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     again: Any = went_on.context
     assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
     assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
+    assert (of.accounts.state(), of.builder.began) == ((SUMS,), (5, Kind.TRAIN, 900)), "however much the ring has left"
     assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
     assert of.policies.passed_on == 1
 

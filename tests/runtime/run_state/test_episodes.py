@@ -5,13 +5,22 @@ import itertools
 import math
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.record import Flag, Kind, Rule
-from onrig.runtime.run_state.episodes import COLUMNS, EpisodeAccounts, EpisodeFile, EpisodeRow, keep_rows, read_rows
+from onrig.runtime.run_state.episodes import (
+    COLUMNS,
+    EpisodeAccounts,
+    EpisodeFile,
+    EpisodeRow,
+    Sums,
+    keep_rows,
+    read_rows,
+)
 from onrig.runtime.task import normalized
 from tests.runtime.samples import PENDULUM, Records, episode
 
@@ -72,6 +81,35 @@ def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], 
     pieces = rows_of(*[records[a:b] for a, b in itertools.pairwise(edges)])
     assert [repr(row) for row in pieces] == [repr(row) for row in rows_of(records)]
     assert [row.steps for row in pieces] == lengths
+
+
+@given(st.integers(0, 12), st.integers(0, 5))
+def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut: int, attempt: int) -> None:
+    whole = np.concatenate([episode(5, episode=1)[:attempt], episode(6, episode=2, tick=10)])
+    whole["reward"], whole["exploration"] = np.linspace(-1.1, 0.3, len(whole)), np.linspace(0.1, 0.7, len(whole))
+    first, second = EpisodeAccounts(TASK), EpisodeAccounts(TASK)
+    cut = min(cut, len(whole) - 1)
+    assert first.add(whole[:cut]) == []
+    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
+    assert [repr(row) for row in second.add(whole[cut:])] == [repr(row) for row in rows_of(whole)]
+    assert second.whole
+
+
+def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
+    records = episode(3)
+    records["reward"][1] = math.nan
+    first, second = EpisodeAccounts(TASK), EpisodeAccounts(TASK)
+    first.add(records[:2])
+    second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
+    (row,) = second.add(records[2:])
+    assert math.isnan(row.reward_sum)
+
+
+def test_an_episode_of_hours_takes_no_more_memory_than_one_of_a_second() -> None:
+    accounts = EpisodeAccounts(TASK)
+    for tick in range(300):
+        accounts.add(episode(50, tick=50 * tick)[:-1])
+    assert len(msgspec.json.encode(accounts.state())) < 300
 
 
 ROW = EpisodeRow(1, "train", 200, -0.1, 1 / 3, -0.0, 1e-17, 0, 2, 5, 10**18)

@@ -77,10 +77,10 @@ def test_a_full_disk_loses_the_event_and_nothing_else() -> None:
 
 
 class Disk:
-    """Takes so many bytes, then is full."""
+    """Takes so many bytes, then is full; ``others`` append to the file as soon as it is."""
 
-    def __init__(self, room: int) -> None:
-        self.room, self.held = room, b""
+    def __init__(self, room: int, others: bytes = b"") -> None:
+        self.room, self.held, self.others = room, b"", others
 
     def write(self, data: bytes) -> int:
         taken = data[: self.room]
@@ -89,6 +89,18 @@ class Disk:
         self.room -= len(taken)
         self.held += taken
         return len(taken)
+
+    def tell(self) -> int:
+        end = len(self.held)
+        self.held, self.others = self.held + self.others, b""
+        return end
+
+    def seek(self, offset: int, whence: int) -> int:
+        return len(self.held)
+
+    def truncate(self, size: int) -> None:
+        self.room += len(self.held) - size
+        self.held = self.held[:size]
 
     def fileno(self) -> int:
         raise OSError(9, "Bad file descriptor")
@@ -109,7 +121,32 @@ def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_
     assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1, 2, 3]
 
 
-def test_a_line_that_is_half_in_the_file_is_never_dropped(tmp_path: Path) -> None:
+def test_a_piece_of_a_line_is_taken_back_so_that_other_processes_may_go_on(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.close()
+    disk = Disk(30)
+    file._file = disk  # type: ignore[assignment]
+    file.write("event", n=0)
+    assert disk.held == b""
+    disk.room = 10_000
+    file.write("event", n=1)
+    assert [msgspec.json.decode(line)["n"] for line in disk.held.splitlines()] == [0, 1]
+
+
+def test_what_others_appended_behind_a_piece_is_not_cut(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.close()
+    disk = Disk(30, others=b"theirs\n")
+    file._file = disk  # type: ignore[assignment]
+    file.write("event", n=0)
+    disk.room = 10_000
+    file.write("event", n=1)
+    first, *lines = disk.held.splitlines()
+    assert first.endswith(b"theirs")
+    assert [msgspec.json.decode(line)["n"] for line in lines] == [0, 1]
+
+
+def test_of_more_than_can_wait_the_oldest_give_way(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
     disk = Disk(30)
@@ -120,7 +157,7 @@ def test_a_line_that_is_half_in_the_file_is_never_dropped(tmp_path: Path) -> Non
     file.write("ended", code=0)
     lines = [msgspec.json.decode(line) for line in disk.held.splitlines()]
     policies = [line["policy"] for line in lines if "policy" in line]
-    assert policies == [0, *range(1501 - len(policies), 1500)]
+    assert policies == list(range(1500 - len(policies), 1500))
     assert lines[-1]["kind"] == "ended"
 
 

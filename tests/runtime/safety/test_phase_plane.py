@@ -203,3 +203,24 @@ def test_curves_are_drawn_anew_bit_for_bit_as_numpy_draws_periodic_ones(shape: t
     rows = zip(angle.reshape(-1, NODES), velocity.reshape(-1, NODES), strict=True)
     for found, (a, v) in zip(drawn, rows, strict=True):
         assert np.array_equal(found, np.interp(nodes, a, v, period=2 * math.pi))
+
+
+def fastest_without_command(c: Case, damping: float) -> float:
+    """Highest speed of the box's worst plants of this damping from the edge of S, without a command (rad/s)."""
+    safe = upper_side(c).safe
+    angle = np.tile(np.arange(NODES) * H - math.pi, (2, 1))
+    velocity, gravity, h = np.tile(safe, (2, 1)), np.array(c.box.gravity)[:, None], 5e-4
+    peak = float(velocity.max())
+    for _ in range(round(1.5 / h)):
+        velocity = velocity - h * (gravity * np.sin(angle) + damping * velocity)
+        angle = angle + h * velocity
+        peak = max(peak, float(np.abs(velocity).max()))
+    return peak
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_0_v_across_the_motor_keeps_the_envelope_and_a_motor_that_coasts_may_not(run: str) -> None:
+    """What may be in force while the device is disarmed."""
+    c = case(run)
+    assert fastest_without_command(c, c.box.damping.low) < c.limit
+    assert c.limit < fastest_without_command(c, 0.0) < 1.07 * c.limit

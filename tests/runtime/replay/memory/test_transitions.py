@@ -178,6 +178,14 @@ def test_of_an_episode_that_was_joined_late_the_first_record_seen_counts_as_its_
     assert built.step.tolist() == [0, 1]
 
 
+def test_whoever_goes_on_with_an_episode_counts_from_its_first_record_whatever_was_lost() -> None:
+    records = episode(9, tick=50)
+    first, second = TransitionBuilder(RIG), TransitionBuilder(RIG)
+    first.add(records[:4])
+    second.began = first.began
+    assert second.add(records[6:]).step.tolist() == [6, 7, 8]
+
+
 def test_an_intervention_of_the_shield_is_noted() -> None:
     rows = episode(4)
     rows["rule"][1], rows["rule"][2] = Rule.RATE, Rule.FALLBACK
