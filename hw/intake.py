@@ -52,6 +52,11 @@ def is_before(number: int, other: int) -> bool:
     return (number - other) & _NUMBER_MASK >= _NUMBER_HALF
 
 
+def frames_between(number: int, other: int) -> int:
+    """How many frames a frame number lies ahead of an older one: they wrap from 2**32 - 1 to 1."""
+    return ((number - other) & _NUMBER_MASK) - (number < other)
+
+
 class StateIntake:
     """Buffer of the newest state frame.
 
@@ -106,7 +111,7 @@ class StateIntake:
             if not 0 < ahead < _NUMBER_HALF or t_us <= self._last_t_us:
                 counters.not_advancing += 1
                 return
-            counters.lost += ahead - 1
+            counters.lost += frames_between(frame, self.last_frame) - 1
         self.last_frame = frame
         self._last_t_us = t_us
         self.fault = state.fault

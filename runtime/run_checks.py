@@ -10,7 +10,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitude
-from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, exploration_findings
+from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.run_config import RunConfig, layout_of
@@ -90,6 +90,12 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
         yield (
             ("selection", "synthetic"),
             "synthetic experiences need noise that is added to actions: remove them, or choose another "
+            "exploration.process, at selection.synthetic",
+        )
+    elif isinstance(config.exploration, ParameterNoise):
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences need noise that does not depend on the policy: remove them, or choose another "
             "exploration.process, at selection.synthetic",
         )
     elif synthetic.states > 0 and not follows_episode_alone(config.exploration):

@@ -98,6 +98,9 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Reset the plant to the task's start state; the seed determines the episode's noise."""
         super().reset(seed=seed)
+        if self._device.fault:
+            self._request(Op.CLEAR_FAULT)
+            self._request(Op.ARM)
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
         self._observer.reset()
@@ -107,7 +110,10 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         return observation, info
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """One control period; raises ValueError when the action is not finite."""
+        """One control period.
+
+        Raises ValueError when the action is not finite, RuntimeError when the plant diverges and until the next reset.
+        """
         if not np.all(np.isfinite(action)):
             raise ValueError(f"action {action} is not finite")
         applied = self._actions.si(np.clip(action, -1.0, 1.0))
@@ -122,6 +128,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
 
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
         state = self._state.decode(self._device.sample())
+        if state.fault:
+            raise RuntimeError("the twin's plant diverged; give it more substeps (twin.substeps)")
         acted = tuple([c * a.resolution for c, a in zip(state.u_end, self.rig.actuators, strict=True)])
         seen = self._observer.observe(state.sensors)
         if self.rig.previous_command:

@@ -20,7 +20,7 @@ from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink
 from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
 from onrig.tools.faultlab.attack_realtime import RealtimeHits, Stops
 from onrig.tools.faultlab.campaign import Campaign, Filed, Fuzzing, Verdict, do_piece, verdict
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 
 class Size(NamedTuple):
@@ -115,9 +115,8 @@ def main(arguments: list[str]) -> int:
     only = args.only.split(",") if args.only else list(NAMES)
     if unknown := [name for name in only if name not in NAMES]:
         return complain("attack", f"--only: unknown part '{unknown[0]}'; choose from {', '.join(NAMES)}")
-    for file in (args.markdown, args.json):
-        if file is not None and not file.absolute().parent.is_dir():
-            return complain("attack", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
+    if problem := unwritable("markdown", args.markdown) or unwritable("json", args.json):
+        return complain("attack", problem)
     out = args.out.absolute()
     problem = _begin(out, Begun(args.seed, args.quick))
     if problem is not None:

@@ -30,7 +30,7 @@ from onrig.sim.baselines.yardstick import (
     optimum_baseline,
     random_baseline,
 )
-from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.options import TwinOptions, exact_problems
 from onrig.tools.load import explain, load
 from onrig.tools.terminal import VerbParser, complain, drawing_stream
 
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     if config.device.twin is None:
         return complain("baseline", f"{args.config} names a port; a baseline needs a twin ('device: {{twin: ...}}')")
     twin = msgspec.convert(config.device.twin, TwinOptions)
-    problems = task_model_problems(config.rig, config.task, twin.plant)
+    problems = [*task_model_problems(config.rig, config.task, twin.plant), *exact_problems(twin)]
     if problems:
         return complain("baseline", f"{args.config}: {'; '.join(problems)}")
     _show(config, task_model(config, twin), args.grid, twin.noise(config.rig))

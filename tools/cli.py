@@ -127,9 +127,11 @@ def _run(verb: str, arguments: list[str]) -> int:
     except OSError as error:
         import errno
 
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        return complain(verb, f"{error.filename!r:.60}...: {error.strerror}")
+        if error.errno == errno.ENAMETOOLONG:
+            return complain(verb, f"{error.filename!r:.60}...: {error.strerror}")
+        if error.errno in (errno.EACCES, errno.EPERM) and error.filename is not None:
+            return complain(verb, f"'{error.filename}': {error.strerror}")
+        raise
 
 
 if __name__ == "__main__":

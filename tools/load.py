@@ -25,7 +25,7 @@ from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
-from onrig.sim.twin.options import TwinOptions, twin_problems
+from onrig.sim.twin.options import TwinOptions, exact_problems, twin_problems, uncovered_zeros
 from onrig.tools.ports import no_port
 
 SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -139,7 +139,7 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
         for at, message in twin_problems(twin, config.rig, config.task.start):
             yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
         if config.selection.synthetic is not None:
-            for message in model_problems(config.rig, twin.plant):
+            for message in (*model_problems(config.rig, twin.plant), *exact_problems(twin)):
                 yield ("selection", "synthetic"), f"{message} at selection.synthetic"
         if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
             yield (
@@ -171,7 +171,10 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
-        for message in uncovered(msgspec.convert(config.device.twin, TwinOptions).plant, plants):
+        twin = msgspec.convert(config.device.twin, TwinOptions)
+        for message in uncovered_zeros(twin, config.rig, plants):
+            yield ("limits", "predicted"), f"{message} at limits.predicted"
+        for message in uncovered(twin.plant, plants):
             remedy = "describe the plant's family, or set null, at limits.predicted"
             yield ("limits", "predicted"), f"{message}: {remedy}"
 

@@ -19,7 +19,7 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import explain, load_for_rig
-from onrig.tools.terminal import VerbParser, complain, picture_problem
+from onrig.tools.terminal import VerbParser, complain, picture_problem, unwritable
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -53,10 +53,9 @@ def main(arguments: list[str]) -> int:
         for fault in faults:
             print(f"{fault.at_s:8.1f} s  {fault.kind:<17}  {fault.lasts_s:5.2f} s  {fault.amount:.3g}")
         return ExitCode.OK
-    for file in (args.json, args.plot):
-        if file is not None and not file.absolute().parent.is_dir():
-            return complain("soak", f"'{file}' cannot be written: there is no folder '{file.absolute().parent}'")
-    if problem := picture_problem("plot", args.plot):
+    if problem := (
+        unwritable("json", args.json) or unwritable("plot", args.plot) or picture_problem("plot", args.plot)
+    ):
         return complain("soak", problem)
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
         return complain("soak", f"--keep: '{args.keep}' is not empty; choose another folder")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,18 @@ def picture_problem(option: str, path: Path | None) -> str | None:
     if path is None or path.suffix.lower() in PICTURES:
         return None
     return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
+
+
+def unwritable(option: str, path: Path | None) -> str | None:
+    """Why an output file cannot be written, before hours are spent on what goes into it; None if it can."""
+    if path is None:
+        return None
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        return f"--{option}: there is no folder '{path.parent}'"
+    if path.is_dir():
+        return f"--{option}: '{path}' is a folder"
+    return None if os.access(folder, os.W_OK) else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:

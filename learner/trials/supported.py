@@ -19,7 +19,7 @@ from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan
-from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.options import TwinOptions, exact_problems
 
 
 def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
@@ -27,7 +27,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if config.device.twin is None:
         return ["trials run on a twin: give device.twin"]
     twin = msgspec.convert(config.device.twin, TwinOptions)
-    problems = model_problems(config.rig, twin.plant)
+    problems = [*model_problems(config.rig, twin.plant), *exact_problems(twin)]
     if twin.latency_us or twin.faults != FaultPlan():
         problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
     if config.rig.previous_command:

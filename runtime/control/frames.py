@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from onrig.hw.clock import ClockSync
+from onrig.hw.intake import frames_between
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.outside import AT_ONCE, GENTLY
@@ -223,7 +224,7 @@ class FrameSource:
             step.lateness_ns = received_ns - sampled
         if previous is None:
             return
-        missed = state.frame - previous.frame - 1
+        missed = frames_between(state.frame, previous.frame) - 1
         if missed > 0:
             expected_ns = previous.t_receive_ns + self._period_ns
             step.missed = min(missed, _MOST_MISSED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, nan
 
+from onrig.hw.intake import frames_between
 from onrig.hw.messages import State, Status
 from onrig.runtime.control.contradictions import Contradiction, Contradictions
 from onrig.runtime.control.observe import Observer
@@ -254,17 +255,18 @@ class Tick:
                 for a, b, r in zip(state.u_start, state.u_end, self._resolutions, strict=True)
             ]
         )
+        ahead = frames_between(state.frame, step.frame)
         if self._explorer is not None:
             self._explorer.after(
                 intervened=step.rule is not Rule.NONE,
                 tripped=step.tripped,
                 applied=step.applied,
                 sensors=step.sensors,
-                periods=max(state.frame - step.frame, 1),
+                periods=max(ahead, 1),
             )
         if tau or state.answers != step.frame:
             step.flags |= _LATE
-        if state.frame != step.frame + 1 or state.status & _ARMED_OR_FAULT != _ARMED:
+        if ahead != 1 or state.status & _ARMED_OR_FAULT != _ARMED:
             step.flags |= _INVALID
             return False
         step.reward = self._reward(observation, step.applied)

@@ -106,7 +106,8 @@ def _ramp(steps: int, spread: float) -> Values:
 GAMMA: Final = 0.95
 """Discount of the learners (de Bruin et al. 2018, §4)."""
 EPSILON: Final = 1e-2
-"""Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward."""
+"""Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward; where no reward
+of a step is as large as 1, below this part of the largest."""
 _CHUNK: Final = 4096
 """State-action pairs per block, so that gathered data stays in the processor's cache."""
 
@@ -140,6 +141,7 @@ class Backup:
         following, self._reward = model.advance(np.repeat(nodes, len(actions), 0), np.tile(actions, (len(nodes), 1)))
         self._index, self._weight = partition.memberships(following)
         self._gamma = gamma
+        self.largest_reward = float(np.abs(self._reward).max())
 
     def __call__(self, theta: Values) -> Values:
         """Return the next theta of one (n_nodes, M)."""
@@ -186,12 +188,18 @@ def discrete_actions(model: TaskModel, levels: int) -> Values:
 
 
 def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = EPSILON) -> Solution:
-    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); a contraction, so it ends."""
+    """Iterate from zero until theta changes by less than ``epsilon`` (max norm); a contraction, so it ends.
+
+    Raises ValueError where a step from a node leads out of the numbers.
+    """
     if not (0.0 <= gamma < 1.0 and epsilon > 0.0):
         raise ValueError(f"needs 0 <= gamma < 1 and a positive epsilon, got {gamma} and {epsilon}")
     partition = partition_for(model, grid.nodes)
     actions = discrete_actions(model, grid.levels)
     backup = Backup(model, partition, actions, gamma)
+    if not math.isfinite(backup.largest_reward):
+        raise ValueError("a step leads out of the numbers: the plant is too stiff for device.twin.substeps")
+    epsilon *= min(1.0, backup.largest_reward) or 1.0
     theta = np.zeros(backup.shape)
     change, iterations = np.inf, 0
     while change >= epsilon:

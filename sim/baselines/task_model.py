@@ -67,6 +67,15 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
         problems.append("the rig observes the previous command, which is not a state of the plant")
     if task.terminate:
         problems.append("the task terminates, so that the mean over a whole episode is not defined")
+    if len(plant.state_names) != 2:
+        problems.append(f"baselines are computed on grids of two states, this plant has {len(plant.state_names)}")
+    wrapped = {s.name for s in rig.sensors if s.wrap}
+    if len(rig.actuators) > 1 and wrapped.intersection(plant.state_names):
+        problems.append("grids for several actuators have no angle that wraps")
+    for o in rig.observations:
+        around = task.reward.target.get(o.name, 0.5 * (o.low + o.high))
+        if (o.sensor or o.name) not in wrapped and not o.low < around < o.high:
+            problems.append(f"the task's target {around:g} lies outside {o.name}'s range of {o.low:g} to {o.high:g}")
     return problems
 
 

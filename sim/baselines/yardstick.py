@@ -6,6 +6,7 @@ The random controller, fuzzy Q-iteration with and without noise, and the finite-
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import tempfile
 import zipfile
@@ -29,7 +30,13 @@ _SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
 _COARSE: Final = 2
 _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
-_SOURCES: Final = ("sim/baselines", "sim/plants", "runtime/task.py")
+_SOURCES: Final = (
+    "sim/baselines",
+    "sim/plants",
+    "runtime/task.py",
+    "runtime/normalisation.py",
+    "runtime/random_streams.py",
+)
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -122,6 +129,8 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
         path = _ROOT / source
         for file in sorted(path.glob("*.py")) if path.is_dir() else [path]:
             digest.update(file.read_bytes())
+    with suppress(OSError, TypeError):  # of other packages, too
+        digest.update(inspect.getsource(inspect.getmodule(type(model.plant)) or type(model.plant)).encode())
     return digest.hexdigest()
 
 

@@ -63,7 +63,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Origin of the signals."""
     twin: dict[str, Any]
     """Overrides of ``device.twin``."""
-    predicted: dict[str, float | int]
+    predicted: dict[str, Any]
     """Overrides of ``limits.predicted``."""
     parameters: tuple[Parameter, ...]
     noise: dict[str, SensorNoise]
@@ -92,7 +92,7 @@ def result_of(found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, s
         rig=rig.name,
         source=source,
         twin=_twin(found, parameters, plant, rig),
-        predicted=_predicted(found, plant, box),
+        predicted=_predicted(found, parameters, plant, rig, box),
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
@@ -112,8 +112,10 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
 def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
     """Plant, noise and zeros, without insignificant imperfections."""
     lasting = {p.name: p.value for p in parameters if p.name in plant.identifiable or p.name in _certain(found)}
-    zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if p.name.startswith(ZERO) and p.low * p.high > 0}
-    told: dict[str, Any] = {"plant": msgspec.to_builtins(plant.with_identifiable(lasting))}
+    zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _is_off(p)}
+    judged = {u.name for u, known in zip(found.unknowns, found.free.tolist(), strict=True) if known}
+    bare = msgspec.structs.replace(plant, **dict.fromkeys(judged.intersection(_IMPERFECTIONS), msgspec.UNSET))
+    told: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
     told["sensor_noise"] = {
         sensor.name: std / half
         for sensor, std in zip(rig.sensors, found.noise.alone.tolist(), strict=True)
@@ -122,18 +124,25 @@ def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, ri
     return {**told, "sensor_zero": zeros} if zeros else told
 
 
+def _is_off(parameter: Parameter) -> bool:
+    """Whether a sensor's zero is significant."""
+    return parameter.name.startswith(ZERO) and parameter.low * parameter.high > 0
+
+
 def _certain(found: Identified) -> set[str]:
     """Significant imperfections."""
     low = found.fit.coordinates - half_widths(found.joint, SHIELDED)
     return {u.name for u, least in zip(found.unknowns, low, strict=True) if u.name in _IMPERFECTIONS and least > 0}
 
 
-def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[str, float | int]:
-    """Lumped parameters, their spread, the largest dead band and the longest delay."""
+def _predicted(
+    found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig, box: PlantBox | None
+) -> dict[str, Any]:
+    """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of sensors that are off."""
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     spread = max([_LEAST_SPREAD, *(math.expm1(wide[i]) for i in lumped)])
-    told: dict[str, float | int] = {
+    told: dict[str, Any] = {
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
     told["spread"] = math.ceil(100.0 * spread) / 100.0
@@ -142,8 +151,28 @@ def _predicted(found: Identified, plant: Plant, box: PlantBox | None) -> dict[st
     if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
         told["dead_band"] = most["dead_band"]
     if "delay_s" in certain:
-        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
-    return told
+        known_us = round(1e6 * (plant.delay_s or 0.0))  # what is laid over this run already may have it
+        late_us = 0 if box is None else max(0, box.late_us - known_us)
+        told["late_us"] = late_us + math.ceil(1e4 * most["delay_s"]) * 100
+    errors = {} if box is None else _errors(parameters, found.fit.coordinates, wide, rig, box)
+    return told | ({"sensor_error": errors} if errors else {})
+
+
+def _errors(
+    parameters: tuple[Parameter, ...], coordinates: Array, wide: Array, rig: Rig, box: PlantBox
+) -> dict[str, float]:
+    """``sensor_error`` that covers what the sensors are off by; empty where none is."""
+    errors = {}
+    for p, most in zip(parameters, (np.abs(coordinates) + wide).tolist(), strict=True):
+        for sensor in rig.sensors if _is_off(p) else ():
+            for o in rig.observations if ZERO + sensor.name == p.name else ():
+                if (
+                    o.derivative_of is None
+                    and (o.sensor or o.name) == sensor.name
+                    and o.name in (box.place, box.velocity)
+                ):
+                    errors[o.name] = max(box.sensor_error.get(o.name, 0.0), most + 0.5 * sensor.resolution)
+    return {**box.sensor_error, **errors} if errors else {}
 
 
 def _samples(found: Identified) -> Array:

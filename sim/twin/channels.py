@@ -183,9 +183,10 @@ class Sensing:
             value = state[component] + zero
             if noise is not None:
                 value += noise[i]
-            if not math.isfinite(value):
+            counted = value / resolution
+            if not math.isfinite(counted):
                 return None
-            count = round(value / resolution)
+            count = round(counted)
             if wrap:
                 count = (count - low) % (high - low + 1) + low
             counts.append(min(max(count, low), high))

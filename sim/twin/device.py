@@ -191,8 +191,8 @@ class TwinDevice:
                 self.plant_state = (math.nan,) * len(self.plant_state)
 
     def _delay_line(self) -> DelayLine | None:
-        delay_s = self.options.plant.delay_s
-        return DelayLine(round(delay_s * 1e6), self._output.safe.counts) if delay_s else None
+        delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
+        return DelayLine(delay_us, self._output.safe.counts) if delay_us else None
 
     def _trip(self, fault: Fault) -> None:
         # The codes are ordered by severity, that is by who may clear them.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig
+from onrig.runtime.safety.plant_box import PlantBox, error_bound
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
@@ -103,6 +104,23 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
     if options.period_min_us > options.period_max_us:
         problems.append(("period_min_us", "must not exceed period_max_us"))
     return problems
+
+
+def exact_problems(options: TwinOptions) -> list[str]:
+    """Why the next state cannot be computed from what this twin's sensors say; empty if it can."""
+    return ["a sensor is off (sensor_zero), so what it says is not the plant's state"] if options.sensor_zero else []
+
+
+def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[str]:
+    """Sensors that are further off than the shield covers."""
+    zeros = options.sensor_zero or {}
+    for o in rig.observations:
+        sensor = next((s for s in rig.sensors if s.name == (o.sensor or o.name) and o.derivative_of is None), None)
+        if sensor is None or not zeros.get(sensor.name) or o.name not in (box.place, box.velocity):
+            continue
+        error = abs(zeros[sensor.name]) + 0.5 * sensor.resolution
+        if error > error_bound(box, rig, o.name):
+            yield f"the twin's {o.name} is up to {error:.3g} {o.unit} off, which sensor_error does not cover"
 
 
 def sensor_half_range(rig: Rig, sensor: str) -> float | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.hw.intake import LinkCounters, StateIntake, is_before
+from onrig.hw.intake import LinkCounters, StateIntake, frames_between, is_before
 from onrig.hw.messages import State, StateLayout
 from tests.hw.fake_device import state_of
 
@@ -67,7 +67,9 @@ def test_numbers_wrap_around(intake: StateIntake) -> None:
     take(intake, state_of(2**32 - 1, t_us=5), state_of(1, t_us=6))
     assert intake.newest is not None
     assert intake.newest.frame == 1
-    assert counters(intake).not_advancing == 0
+    assert (counters(intake).not_advancing, counters(intake).lost) == (0, 0)
+    assert frames_between(1, 2**32 - 1) == 1
+    assert frames_between(3, 2**32 - 2) == 4
 
 
 @pytest.mark.rules("H606")

@@ -24,6 +24,8 @@ def test_a_sound_rig_has_no_problems() -> None:
         (replace(PENDULUM, lease_periods=256), "lease_periods"),
         (replace(PENDULUM, sensors=(*PENDULUM.sensors, PENDULUM.sensors[0])), "sensors[2].name"),
         (replace(PENDULUM, sensors=(Sensor("angle", "rad", math.nan), PENDULUM.sensors[1])), "sensors[0].resolution"),
+        (replace(PENDULUM, sensors=(Sensor("angle", "rad", 4096.0, wrap=True),)), "sensors[0].resolution"),
+        (replace(PENDULUM, sensors=(Sensor("angle", "rad", 1e-10, wrap=True),)), "sensors[0].resolution"),
         (replace(PENDULUM, actuators=(replace(VOLTAGE, name="seventeen letters"),)), "actuators[0].name"),
         (replace(PENDULUM, actuators=(replace(VOLTAGE, unit="thirteen long"),)), "actuators[0].unit"),
         (replace(PENDULUM, actuators=(replace(VOLTAGE, low=3.0),)), "actuators[0]"),

@@ -285,6 +285,14 @@ def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Pat
     assert "this device is on a port at selection.synthetic" in problem
 
 
+def test_noise_that_depends_on_the_policy_cannot_be_drawn_anew(tmp_path: Path) -> None:
+    text = RUN.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}')
+    before = text[text.index("exploration:") : text.index("limits:")]
+    (problem,) = told(written(tmp_path, text.replace(before, "exploration: {process: parameter}\n")))
+    assert "expected" not in problem
+    assert "need noise that does not depend on the policy" in problem
+
+
 def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:
     text = RUN
     for name in ("lease", "short episode", "strategy", "range", "dwell"):

@@ -106,6 +106,21 @@ def test_an_action_that_is_not_finite_is_refused(bad: float) -> None:
         env.step(np.array([bad], np.float32))
 
 
+def test_a_plant_that_diverges_ends_in_an_error_and_not_in_zeros() -> None:
+    env = make(IDS[0], twin={"plant": {"kind": "pendulum", "resistance": 1e-4}})
+    env.reset(seed=0)
+
+    def until_it_does() -> None:
+        for _ in range(200):
+            env.step(np.ones(1, np.float32))
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="diverged"):
+            until_it_does()
+        observation, _ = env.reset(seed=1)
+        assert np.isfinite(observation).all()
+
+
 def test_stepping_before_the_first_reset_is_refused() -> None:
     with pytest.raises(RuntimeError, match="reset"):
         TwinEnv("pendulum", "swingup", PENDULUM).step(np.zeros(1, np.float32))

@@ -32,6 +32,22 @@ def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixtu
     assert all("the shield covers" in line for line in lines)
 
 
+def test_a_sensor_that_is_further_off_than_the_shield_answers_for(capsys: pytest.CaptureFixture[str]) -> None:
+    told = problem(capsys, "device.twin.sensor_zero={angle: 0.05}")
+    assert "the twin's angle is up to 0.0502 rad off, which sensor_error does not cover at limits.predicted" in told
+    assert (
+        main(
+            [
+                "check",
+                "pendulum",
+                "--set=device.twin.sensor_zero={angle: 0.001}",
+                "--set=limits.predicted.sensor_error={angle: 0.002}",
+            ]
+        )
+        == 0
+    )
+
+
 @pytest.mark.parametrize("name", ["wrong shapes", "NaN outputs"])
 def test_a_first_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = policies.write_bad(name, tmp_path)

@@ -77,13 +77,6 @@ def parser_of(what: str, description: str | None, quick: str | None = None) -> V
     return p
 
 
-def missing_folder(option: str, path: Path | None) -> str | None:
-    """Error for an output file whose folder is missing, or None."""
-    if path is None or path.absolute().parent.is_dir():
-        return None
-    return f"--{option}: there is no folder '{path.parent}'"
-
-
 def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
     """Print tables and notes, and write the JSON where it is asked for."""
     print("\n\n".join(parts))

@@ -23,12 +23,12 @@ from onrig.learner.trials.measures import mean_bounds
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows as read_episodes
-from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, missing_folder, parser_of, percentiles
+from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, parser_of, percentiles
 from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 _VERB: Final = "bench seeds"
 GOAL: Final = 0.8
@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     for option, value in (("seeds", args.seeds), ("at-once", args.at_once)):
         if not 1 <= value <= 1000:
             return complain(_VERB, f"--{option}: expected 1 to 1000, got {value}")
-    if problem := missing_folder("json", args.json):
+    if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
     try:
         config = load_for_rig(args.config, args.overrides)
@@ -180,7 +180,7 @@ def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]
 
 
 def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
-    """Read the finished seeds of a run; none where there is no file.
+    """Read the finished seeds of a run, each once, however many processes ran it; none where there is no file.
 
     Raises OSError, and _Failed for other files and for seeds of the run with other settings.
     """
@@ -198,7 +198,7 @@ def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
     if known and known != {_cell_of(words)}:
         said = f"'{path}' has seeds of '{shlex.join(words)}' from before its settings changed"
         raise _Failed(f"{said}: give another --out, or delete their rows", ExitCode.CONFIGURATION)
-    return rows
+    return list({row.seed: row for row in rows}.values())
 
 
 def _cell_of(words: Sequence[str]) -> str:

@@ -13,17 +13,19 @@ T = TypeVar("T")
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Append the rows of a finished trial, all at once; raises OSError."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not os.fstat(file).st_size:
+    """Append the rows of a finished trial, all at once, behind whole lines; raises OSError."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if not size:
             writer.writerow(columns)
+        elif os.pread(file.fileno(), 1, size - 1) != b"\n":  # a line that a power cut left broken
+            text.write("\n")
         writer.writerows(rows)
-        os.write(file, text.getvalue().encode())
-    finally:
-        os.close(file)
+        data = text.getvalue().encode()
+        while data:
+            data = data[file.write(data) or 0 :]
 
 
 def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]], T]) -> list[T]:

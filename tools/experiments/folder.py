@@ -8,10 +8,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_way
 from onrig.runtime.supervise.run_folder import circumstances
@@ -68,7 +69,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
 
 @contextlib.contextmanager
 def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]:
-    """Hold a folder that `check_folder` found suitable, with what is known before the first trial.
+    """Hold a folder that `check_folder` found suitable, with spec and cells in it.
 
     Raises OSError where it cannot be written, and Unsuitable while another process holds it.
     """
@@ -83,7 +84,6 @@ def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]
             raise Unsuitable(f"'{folder}': in use by another `onrig experiment`") from None
         sweep(folder)
         write_whole(folder / SPEC, spec.read_bytes())
-        write_whole(folder / META, _meta(folder))
         write_cells(folder, cells)
         yield
     finally:
@@ -118,17 +118,17 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
             raise Unsuitable(f"{what}; choose another folder")
 
 
-def _meta(folder: Path) -> bytes:
-    """Machine and versions of the run; later resumptions are listed under ``resumed``."""
-    now = circumstances()
-    try:
-        meta = msgspec.json.decode((folder / META).read_bytes(), type=dict[str, object])
-    except (OSError, msgspec.DecodeError):
-        meta = now
+def note_start(folder: Path, of: Literal["trials", "costs"]) -> None:
+    """Note machine, versions and time in ``meta.json``: of the first trials by themselves, later under ``resumed``, and
+    of measured costs under ``costs``.  Raises OSError."""
+    now, meta = circumstances(), read_fields(folder / META)
+    if of == "trials" and not meta.keys() & now.keys():
+        meta = {**now, **meta}
     else:
-        resumed = meta.get("resumed")
-        meta["resumed"] = [*(resumed if isinstance(resumed, list) else []), now]
-    return msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n"
+        under = "resumed" if of == "trials" else "costs"
+        before = meta.get(under)
+        meta[under] = [*(before if isinstance(before, list) else []), now]
+    write_whole(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
 def _numbers(spec: Spec) -> Iterator[int]:

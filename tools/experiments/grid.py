@@ -262,7 +262,7 @@ def _around_run(
         return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
     learner = msgspec.convert(config.learner, LearnerSettings)
     steps = episode_steps(config.task, config.rate_hz)
-    if _UPDATES not in values:
+    if not _sets_updates(values):
         updates = max(1, round(REUSE * steps * config.selection.write_probability / learner.batch))
         learner = msgspec.structs.replace(learner, updates_per_episode=updates, updates_per_transition=None)
     selection = msgspec.structs.replace(config.selection, strategy=str(parse_strategy(config.selection.strategy)))
@@ -281,6 +281,13 @@ def _around_run(
         message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
         troubles.append(_Trouble(message, ("episodes",)))
     return config, troubles
+
+
+def _sets_updates(values: Values) -> bool:
+    """Whether the number of updates is said, by itself or within the whole of ``learner``."""
+    learner, _ = values.get("learner", (None, ()))
+    within = learner if isinstance(learner, Mapping) else {}
+    return _UPDATES in values or "updates_per_episode" in within or "updates_per_transition" in within
 
 
 def _unread(values: Values, learner: LearnerSettings) -> Iterator[_Trouble]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, opened
+from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, note_start, opened
 from onrig.tools.experiments.grid import cells_of, shown
 from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, duration, missing, run_units, split
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
@@ -112,6 +112,7 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
     if not todo:
         return ExitCode.OK
+    note_start(folder, "trials")
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None
     workers: Workers | None = None
@@ -148,6 +149,7 @@ def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
         return complain("experiment", str(error))
     costs = costs_of(cells, 1)
     write_costs(folder, before | costs)
+    note_start(folder, "costs")
     for cell in cells:
         print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
     print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal computing")

@@ -184,7 +184,7 @@ class LocalWorkers:
                         else:
                             selector.unregister(process.fd)
                             yield from self._ended(process)
-                            if waiting:
+                            if waiting and process.ready:
                                 start()
                     if process.ready and process.unit is None and process in self._processes:
                         if waiting:
@@ -204,7 +204,7 @@ class LocalWorkers:
     def _ended(self, process: _Process) -> Iterator[Event]:
         why = process.why()
         self._dismiss(process)
-        if not process.ready:
+        if not process.ready and not self._processes:  # else the others have more to do
             raise NoWorkers(f"the workers do not start: {why}")
         if process.unit is not None:
             yield Lost(process.unit, why)

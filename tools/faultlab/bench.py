@@ -18,7 +18,6 @@ from onrig.tools.bench.report import (
     at_most,
     describe_machine,
     markdown,
-    missing_folder,
     parser_of,
     write_json,
 )
@@ -26,7 +25,7 @@ from onrig.tools.faultlab.fault_matrix import CASES, Case, Outcome
 from onrig.tools.faultlab.processes import Impatient
 from onrig.tools.faultlab.rig import WatchedRig
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 _CASE_S: Final = 12.0
 _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durable lost", "re-arming works", "")
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> int:
     if args.repeats < 1:
         return complain("bench faults", "--repeats: expected at least 1")
     for option, file in (("json", args.json), ("markdown", args.markdown)):
-        if problem := missing_folder(option, file):
+        if problem := unwritable(option, file):
             return complain("bench faults", problem)
     if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
         return complain("bench faults", f"--keep: '{args.keep}' is not empty; choose another folder")

@@ -88,8 +88,10 @@ class Filed:
     def add(self, piece: Piece) -> None:
         """File one."""
         self.pieces.append(piece)
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(piece) + b"\n")
+        with self._path.open("ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            broken = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+            file.write(b"\n" * broken + msgspec.json.encode(piece) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

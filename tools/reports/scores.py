@@ -31,6 +31,8 @@ from onrig.tools.reports.page import Sheet, bounded, without_empty
 from onrig.tools.reports.results import Result
 from onrig.tools.reports.world_results import WorldResult
 
+_OF_THE_TASK: Final = ("inertia", "task", "rig")
+"""Axes that change what performance is measured by."""
 _NOTE: Final = (
     "Normalised performance of noise-free evaluations (0 random, 1 reference), means with 95 % bootstrap bounds. "
     "Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
@@ -90,7 +92,11 @@ def scored_run(name: str, result: Result) -> Scored:
     """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
     each = result.cell.updates / result.cell.points
     updates = np.round((result.episodes - 1) * each).astype(np.int64)
-    group = str(result.cell.label["config"])
+    group = ", ".join(
+        str(value) if axis == "config" else f"{axis} {value}"
+        for axis, value in result.cell.label.items()
+        if axis == "config" or axis.partition(".")[0] in _OF_THE_TASK
+    )
     return Scored(group, name, result.cell, result.seeds, result.mu, result.episodes, updates)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 
@@ -11,7 +12,7 @@ from onrig.hw.transport import LinkError, open_port
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port
 from onrig.tools.ports import missing_port
-from onrig.tools.terminal import VerbParser
+from onrig.tools.terminal import VerbParser, complain
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,6 +33,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Disarm; returns the exit code."""
     args = parser().parse_args(arguments)
+    if not 0 < args.wait < math.inf:
+        return complain("disarm", f"--wait: expected a number of seconds above 0, got {args.wait:g}")
     try:
         transport = open_port(args.port, args.baud)
         try:

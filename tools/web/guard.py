@@ -10,7 +10,6 @@ import secrets
 import socket
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -184,13 +183,12 @@ class Guard:
         return hmac.compare_digest(offered.encode(), self._token.encode())
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
-        cookies: SimpleCookie = SimpleCookie()
-        try:
-            cookies.load(headers.get("Cookie", ""))
-        except CookieError:
-            return None
-        morsel = cookies.get(self.cookie)
-        return None if morsel is None else morsel.value
+        # Not http.cookies: cookies of this host's other ports come along, and one that it cannot read hides the rest.
+        for part in headers.get("Cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == self.cookie:
+                return value
+        return None
 
 
 def _same(origin: str, host: str) -> bool:

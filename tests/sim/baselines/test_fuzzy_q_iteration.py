@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ from onrig.sim.baselines.fuzzy_q_iteration import (
     periodic_axis,
     solve,
 )
-from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM
+from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM, with_task
 
 TINY = {"pendulum": Grid((12, 13), 3), "hardware": Grid((12, 13), 3), "magman": Grid((9, 9), 3)}
 
@@ -82,6 +83,16 @@ def test_iteration_ends_at_the_fixed_point_and_as_soon_as_it_may() -> None:
         theta = following
     assert np.array_equal(theta, solution.theta)
     assert changes[-1] < EPSILON <= min(changes[:-1])
+
+
+def test_the_unit_of_the_reward_does_not_matter() -> None:
+    reward = PENDULUM.task.reward
+    weights = [{name: 1e-6 * w for name, w in of.items()} for of in (reward.weights, reward.action_weights)]
+    less = msgspec.structs.replace(reward, weights=weights[0], action_weights=weights[1])
+    tiny = with_task(PENDULUM, reward=less)
+    one, other = solve(PENDULUM, TINY["pendulum"]), solve(tiny, TINY["pendulum"])
+    assert other.iterations > 50
+    assert (other.theta.argmax(axis=1) == one.theta.argmax(axis=1)).mean() > 0.95
 
 
 def test_the_result_is_the_same_every_time() -> None:

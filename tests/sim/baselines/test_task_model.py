@@ -39,6 +39,15 @@ def test_a_task_that_terminates_or_a_rig_that_sees_its_command_has_none() -> Non
     assert "previous command" in task_model_problems(sees, MAGMAN.task, MAGMAN.plant)[0]
 
 
+def test_what_no_grid_can_be_laid_over_is_told() -> None:
+    beyond = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, target={"velocity": 40.0}))
+    assert task_model_problems(beyond.rig, beyond.task, beyond.plant) == [
+        "the task's target 40 lies outside velocity's range of -30 to 30"
+    ]
+    two = msgspec.structs.replace(PENDULUM.rig, actuators=PENDULUM.rig.actuators * 2)
+    assert "no angle that wraps" in task_model_problems(two, PENDULUM.task, PENDULUM.plant)[-1]
+
+
 # -- the random controller ---------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from onrig.sim.identification.result import Result, drawn_plants, read_result, r
 from onrig.sim.identification.uncertainty import Joint, Noise
 from onrig.sim.plants import Pendulum
 from onrig.sim.plants.registry import uncovered
-from onrig.sim.twin.options import TwinOptions
+from onrig.sim.twin.options import TwinOptions, uncovered_zeros
 from tests.runtime.samples import PENDULUM
 from tests.sim.identification.recorded import PERIOD_S, chirped, record
 from tests.sim.plants.spring import SpringBox
@@ -113,6 +113,34 @@ def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(re
     assert list(uncovered(msgspec.convert(found.twin, TwinOptions).plant, shielded)) == []
     spring = SpringBox("position", "velocity", 1.0, 0.1, 1.0)
     assert "dead_band" not in result_of(there, Pendulum(), RIG, spring, "a test").predicted
+
+
+def test_an_imperfection_of_the_first_guess_that_was_not_found_is_gone() -> None:
+    guess = Pendulum(dead_band=0.3, dry_friction=0.1)
+    assert result_of(identified(), guess, RIG, None, "a test").twin["plant"].keys() >= {"dry_friction"}
+    assert "dead_band" not in result_of(identified(), guess, RIG, None, "a test").twin["plant"]
+
+
+def test_identifying_once_more_does_not_count_the_delay_twice() -> None:
+    box = PENDULUM.limits.predicted
+    assert isinstance(box, PendulumBox)
+    once = result_of(identified(), Pendulum(), RIG, box, "a test").predicted["late_us"]
+    laid_over = msgspec.structs.replace(box, late_us=once)
+    again = result_of(identified(), Pendulum(delay_s=VALUES["delay_s"]), RIG, laid_over, "a test").predicted["late_us"]
+    assert once <= again <= once + 500
+
+
+def test_the_shield_covers_a_sensor_that_is_off(result: Result) -> None:
+    assert "sensor_error" not in result.predicted, "nothing is known of a shield"
+    box = PENDULUM.limits.predicted
+    assert isinstance(box, PendulumBox)
+    found = result_of(identified(), Pendulum(), PENDULUM.rig, box, "a test")
+    shielded = msgspec.structs.replace(box, **found.predicted)
+    assert 0.03 < shielded.sensor_error["angle"] < 0.035
+    twin = msgspec.convert(found.twin, TwinOptions)
+    assert list(uncovered_zeros(twin, PENDULUM.rig, shielded)) == []
+    (message,) = uncovered_zeros(twin, PENDULUM.rig, box)
+    assert "angle is up to 0.0302 rad off, which sensor_error does not cover" in message
 
 
 def test_what_could_not_be_known_is_said() -> None:

@@ -564,6 +564,21 @@ def test_a_sensor_s_zero_is_added_to_what_it_reads() -> None:
         lockstep(TwinOptions(plant=PLANT, sensor_zero={"angel": 0.1}))
 
 
+def test_a_delay_below_a_microsecond_is_none() -> None:
+    bench = lockstep(TwinOptions(plant=msgspec.structs.replace(PLANT, delay_s=1e-7)))
+    bench.reset()
+    assert bench.sample().sensors == (0, 0)
+
+
+def test_a_state_that_no_count_can_stand_for_is_a_fault_as_one_that_is_no_number_is() -> None:
+    bench = lockstep(TwinOptions(plant=PLANT))
+    bench.reset()
+    bench.sample()
+    bench.device.plant_state = (0.0, 1e306)
+    bench.command(0)
+    assert bench.sample().fault == Fault.SENSOR
+
+
 def test_actuator_noise_moves_the_plant_but_not_the_report() -> None:
     bench = lockstep(TwinOptions(plant=PLANT, actuator_noise=0.05))
     velocities = []

@@ -29,13 +29,12 @@ from onrig.tools.bench.report import (
     conclude,
     describe_machine,
     installed_version,
-    missing_folder,
     parser_of,
     percentiles,
 )
 from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 _VERB: Final = "bench learning"
 FINAL_SHARE: Final = 0.1
@@ -92,7 +91,7 @@ def main(arguments: list[str]) -> int:
         return complain(_VERB, f"--case: no case has all of these in its name; there are {_named()}")
     if not 1 <= args.seeds <= 1000:
         return complain(_VERB, f"--seeds: expected 1 to 1000, got {args.seeds}")
-    if problem := missing_folder("json", args.json):
+    if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
     subjects = [ONRIG, PEER] if installed_version(PEER) is not None else [ONRIG]
     if PEER not in subjects:

@@ -44,12 +44,11 @@ from onrig.tools.bench.report import (
     describe_subjects,
     installed_version,
     left_out,
-    missing_folder,
     number,
     parser_of,
 )
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 FULL: Final = Plan(GROUPS, 7, 500)
 QUICK: Final = Plan(GROUPS, 3, 100)
@@ -75,7 +74,7 @@ def parser() -> VerbParser:
 def main(arguments: list[str]) -> int:
     """Measure, print tables and checks; returns the exit code."""
     args = parser().parse_args(arguments)
-    if problem := missing_folder("json", args.json):
+    if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in (ONRIG, PEER, LIMIT)}
     present = {package: version or "" for package, version in versions.items() if version or package == ONRIG}

@@ -37,13 +37,12 @@ from onrig.tools.bench.report import (
     checks_table,
     conclude,
     describe_machine,
-    missing_folder,
     parser_of,
     rows_table,
 )
 from onrig.tools.bench.timing import quantiles_us
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0
@@ -84,7 +83,7 @@ def main(arguments: list[str]) -> int:
     import torch
 
     args = parser().parse_args(arguments)
-    if problem := missing_folder("json", args.json):
+    if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
     torch.set_num_threads(1)
     report = build_report(*measure(QUICK if args.quick else FULL))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.bench.report import missing_folder, parser_of
-from onrig.tools.terminal import VerbParser, picture_problem
+from onrig.tools.bench.report import parser_of
+from onrig.tools.terminal import VerbParser, picture_problem, unwritable
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)
@@ -113,7 +114,7 @@ def problem_of(args: argparse.Namespace) -> str | None:
     """Problem with the arguments, or None."""
     for option in ("json", "plot"):
         path: Path | None = getattr(args, option)
-        if missing := missing_folder(option, path):
+        if missing := unwritable(option, path):
             return missing
     if problem := picture_problem("plot", args.plot):
         return problem
@@ -122,9 +123,9 @@ def problem_of(args: argparse.Namespace) -> str | None:
     for part in args.without.split(","):
         if part and part not in _PARTS:
             return f"--without: unknown part '{part}'; choose from {', '.join(_PARTS)}"
-    if not args.seconds >= 1 or not args.slice >= 1:
+    if not 1 <= args.seconds < math.inf or not 1 <= args.slice < math.inf:
         return "--seconds, --slice: expected at least 1 s"
-    if args.swaps is not None and not args.swaps >= 0.05:
+    if args.swaps is not None and not 0.05 <= args.swaps < math.inf:
         return f"--swaps: expected at least 0.05 s, got {args.swaps:g}"
     if any(not 1 <= rate <= 10_000 for rate in args.rates or ()):
         return "--rate: expected 1 to 10000 Hz"

@@ -36,13 +36,12 @@ from onrig.tools.bench.report import (
     describe_subjects,
     installed_version,
     left_out,
-    missing_folder,
     number,
     parser_of,
 )
 from onrig.tools.bench.timing import Timings, quantiles_us
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"
 _SEED: Final = 0
@@ -198,7 +197,7 @@ def main(arguments: list[str]) -> int:
         if min(args.capacity) < _LEAST:
             return complain(_VERB, f"--capacity: at least {_LEAST}, got {min(args.capacity)}")
         plan = msgspec.structs.replace(plan, capacities=tuple(args.capacity))
-    if problem := missing_folder("json", args.json):
+    if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in ("onrig", *PEERS)}
     present = {package: version or "" for package, version in versions.items() if version or package == "onrig"}

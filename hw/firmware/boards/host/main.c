@@ -59,7 +59,7 @@ static bool parse(int n, char **arguments, struct options *options) {
         } else if (strcmp(name, "--pace") == 0) {
             bool lockstep = strcmp(value, "lockstep") == 0, named = lockstep || strcmp(value, "realtime") == 0;
             options->time_scale = named ? (lockstep ? 0.0f : 1.0f) : strtof(value, &end);
-            if (!named && !(options->time_scale > 0.0f)) return false;
+            if (!named && !(options->time_scale >= 0.01f && options->time_scale <= 1000.0f)) return false;
         } else {
             return false;
         }
