@@ -86,7 +86,7 @@ class Agent:
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
-        """Whether a restored state did not fit the sampler, which was reset."""
+        """Whether what the sampler had noted was of another memory, and was reset."""
         looks_at = parse_strategy(config.selection.strategy).keeper.looks_at
         self.feedback: Final = {kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in looks_at}
         """What the rig is told: the TD error, which pages show, and what the retention looks at."""
@@ -120,10 +120,14 @@ class Agent:
         )
 
     def _start_over(self) -> None:
-        """Forget what was noted of experiences that are not in the memory."""
+        """Forget what was noted of experiences that are not in the memory, and not what was learned from them."""
         if self._notes is not None:
             self._notes.clear()
+        learned = self._sampler.learned()
         self._sampler, self._seen = self._fresh_sampler(), 0
+        if learned:
+            self._sampler.restore(self._sampler.state() | learned)
+        self.sampler_lost = True
 
     @property
     def batches(self) -> PolicyBatches:
@@ -151,12 +155,13 @@ class Agent:
             window=None if before is None else Window(*(field[0] for field in before)),
         )
 
-    def join(self, memory: bytes, restored: int) -> None:
-        """Note which memory of the rig the mirror is of: its id, and how many writes it inherited from its predecessor.
+    def join(self, memory: bytes, restored: int, of: bytes = b"") -> None:
+        """Note which memory of the rig the mirror is of: its id, and how many writes it inherited ``of`` another one.
 
-        The sampler starts over if it has seen writes that did not happen in this memory.
+        The sampler starts over if it has seen writes that did not happen in this memory, or may not have.
         """
-        known = self._mirror.storage.inserted if memory == self._memory else restored
+        inherited = restored if of == self._memory else 0
+        known = self._mirror.storage.inserted if memory == self._memory else inherited
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._start_over()
         if self._batches is not None:
@@ -255,7 +260,6 @@ class Agent:
             self._sampler.restore(within(state, "sampler/"))
         except (KeyError, ValueError):
             self._start_over()
-            self.sampler_lost = True
         return True
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:

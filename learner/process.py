@@ -138,10 +138,11 @@ class LearnerProcess:
                 raise Unfit(str(error)) from None
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
-            if agent.sampler_lost:
-                _warn("the sampler's state belongs to another memory; it was reset")
         seen = agent.seen
-        agent.join(attached.memory, attached.restored)
+        agent.join(attached.memory, attached.restored, attached.restored_of)
+        if agent.sampler_lost:
+            _warn("what the sampler had noted of experiences belongs to another memory; it was reset")
+            agent.sampler_lost = False
         # Where the sampler starts over, what had been counted is still there: no update is owed for it once more.
         self._counted = max(agent.seen, min(seen, attached.restored))
         if not self._lockstep:

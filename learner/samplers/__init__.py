@@ -133,6 +133,10 @@ class Sampler(Protocol):
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: the next draws are the same."""
 
+    def learned(self) -> State:
+        """The part of ``state()`` that was learned and is of no slot: it stays of use with another memory."""
+        return {}
+
 
 class Registered(Sampler, Protocol):
     """A class named in ``SAMPLERS``."""

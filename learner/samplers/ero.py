@@ -146,13 +146,17 @@ class Ero(Joint):
     def state(self) -> State:
         """Copy of coins, features, network and streams."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
-        state |= self._nets.state("net") | {"new": self._new.copy()}
+        state |= self.learned() | {"new": self._new.copy()}
         for trial in range(self._trials):
             for name, uniform in (("draws", self._draws), ("samples", self._samples)):
                 state |= {f"{name}{trial}/{k}": v for k, v in uniform[trial].state().items()}
         state["members"] = np.stack([tree.values > 0.0 for tree in self._members])
         state["coins"] = words_of_streams(self._coins)
         return state
+
+    def learned(self) -> State:
+        """Copy of the network."""
+        return self._nets.state("net")
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: under the same policy the next draws are the same."""

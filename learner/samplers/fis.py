@@ -125,6 +125,10 @@ class Fis:
         }
         return own | {f"within/{name}": value for name, value in self._sampler.state().items()}
 
+    def learned(self) -> State:
+        """The part of ``state()`` that was learned and is of no slot."""
+        return {f"within/{name}": value for name, value in self._sampler.learned().items()}
+
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: the next draws are the same.
 

@@ -71,6 +71,10 @@ class Joint:
         """Copy of everything the next draws depend on."""
         return {"previous": self._previous.copy()}
 
+    def learned(self) -> State:
+        """The part of ``state()`` that was learned and is of no slot."""
+        raise NotImplementedError
+
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: under the same policy the next draws are the same."""
         if state["previous"].shape != self._previous.shape:
@@ -112,6 +116,10 @@ class OneTrial:
     def state(self) -> State:
         """Copy of everything the next draws depend on."""
         return self.joint.state()
+
+    def learned(self) -> State:
+        """The part of ``state()`` that was learned and is of no slot."""
+        return self.joint.learned()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: under the same policy the next draws are the same."""

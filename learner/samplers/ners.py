@@ -202,12 +202,16 @@ class Ners(Joint):
     def state(self) -> State:
         """Copy of scores, features, networks, streams and this episode's replays."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
-        state |= {f"nets/{k}": v for k, v in self._nets.state().items()}
+        state |= self.learned()
         for trial, law in enumerate(self._laws):
             state |= {f"law{trial}/{k}": v for k, v in law.state().items()}
         state["replayed"] = self._replayed.copy()
         state["choices"] = words_of_streams(self._choices)
         return state
+
+    def learned(self) -> State:
+        """Copy of the networks."""
+        return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: under the same policy the next draws are the same."""

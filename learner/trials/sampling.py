@@ -187,6 +187,10 @@ class PresetSlots:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Nothing to restore."""
 
+    def learned(self) -> State:
+        """Nothing is learned."""
+        return {}
+
 
 def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:
     """Build the sampling half of ``strategy`` for trials of ``seeds``, as ``sampler_for`` does for one."""

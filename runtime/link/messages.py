@@ -79,7 +79,9 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     memory: bytes = b""
     """Name of the memory, to which write numbers refer."""
     restored: int = 0
-    """Number of writes shared with the previous memory, through a checkpoint."""
+    """Number of writes shared with an earlier memory, through a checkpoint."""
+    restored_of: bytes = b""
+    """Name of that memory."""
     done: int = -1
     """Lockstep: last training episode fully concluded; a learner resumes from its state after it."""
     pushes: bool = False

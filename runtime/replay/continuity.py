@@ -148,6 +148,7 @@ class Continuity:
         counts = self._upkeep.restored
         if counts is not None:
             self._count_on(counts)
+            self._parts.desk.restored_of = decode_point(self._upkeep.note).memory
         if self._standing.took_over:
             self._take_over(counts, recovery)
         elif recovery is not None:
@@ -298,7 +299,8 @@ class Continuity:
             **parts.policies.counts(),
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
-        note = encode_point(Point(loop, durations, parts.accounts.state(), parts.builder.began))
+        opened, began, memory = parts.accounts.state(), parts.builder.began, parts.desk.memory_name
+        note = encode_point(Point(loop, durations, opened, began, memory))
         beside = [self._folder / "episodes.csv"]
         if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
             beside.append(self._folder / "events.jsonl")

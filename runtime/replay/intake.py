@@ -158,11 +158,12 @@ class Intake:
         parts = self._parts
         parts.memory.insert(parts.builder.add(records))
         parts.figures.add(records)
-        parts.watch.add(records)
+        untold = since(records, self.told)
+        parts.watch.follow(records[: len(records) - len(untold)], told=True, ruled=False)
+        parts.watch.add(untold)
         parts.policies.follow(records, parts.ring.dropped)
         self._timing.add(records)
         self.log(records)
-        untold = since(records, self.told)
         if len(untold):
             self._tick_events.add(untold)
             if self._telemetry is not None:

@@ -131,6 +131,7 @@ class ReplayProcess:
         if self._telemetry is not None:
             self._memory.on_errors = self._telemetry.replayed
         self._reported_s = 0.0
+        self._told_full = False
         self._parts = Parts(
             self._ring,
             loop_state,
@@ -157,6 +158,7 @@ class ReplayProcess:
         )
         if self._continuity.context is not None:
             self._intake.log(self._continuity.context)
+            self._watch.follow(self._continuity.context, told=True, ruled=True)
         self._desk.closed = max(self._desk.closed, closed_before(self._ring, self._board[Word.CLOSED]))
         self._horizon = Horizon(self._ring, lockstep=config.lockstep)
         self._growth = Growth(self._memory.storage.nbytes)
@@ -193,6 +195,7 @@ class ReplayProcess:
             self._looks.took(time.monotonic())
             self._intake.add(records)
             self._ring.take(len(records))
+            self._tell_if_full()
             self._board[Word.TAKEN] = max(self._ring.taken, self._intake.told)
         self._server.serve(self._desk.handle)
         for ticket, answer in self._desk.due():
@@ -221,6 +224,13 @@ class ReplayProcess:
         self._log.turn(now)
         self._tell_logged()
         return len(records) > 0
+
+    def _tell_if_full(self) -> None:
+        """Warn once where a memory that keeps everything has no room any more."""
+        memory = self._memory
+        if memory.keeper.refused and memory.strategy.retention == "FULL" and not self._told_full:
+            self._told_full = True
+            _warn(f"the memory is full ({memory.storage.capacity} experiences) and takes no more: selection.capacity")
 
     def _tell_logged(self) -> None:
         logged = self._log.logged

@@ -32,6 +32,8 @@ class Point(msgspec.Struct, frozen=True):
     """Of the episode that was open (real time)."""
     began: tuple[int, int, int] = (-1, -1, 0)
     """Episode and kind of the last record, and the tick with which they began."""
+    memory: bytes = b""
+    """Name of the memory."""
 
 
 class Recovery(NamedTuple):

@@ -112,6 +112,7 @@ def _buffer(memory: Memory) -> dict[str, object]:
     return {
         "capacity": storage.capacity,
         "stored": storage.stored,
+        "refused": memory.keeper.refused,
         "bytes": storage.nbytes + memory.keeper.nbytes,
         "strategy": str(memory.strategy),
         "synthetic": int(np.count_nonzero(storage.meta & Flag.SYNTHETIC)),

@@ -223,8 +223,12 @@ def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew
     assert grown.export("run") == first.export("run")
 
 
-@pytest.mark.parametrize(("restored", "kept"), [(CAPACITY, True), (CAPACITY - 1, False)])
-def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(tmp_path: Path, restored: int, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("restored", "of", "kept"), [(CAPACITY, b"one", True), (CAPACITY - 1, b"one", False), (CAPACITY, b"two", False)]
+)
+def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
+    tmp_path: Path, restored: int, of: bytes, kept: bool
+) -> None:
     first = agent()
     first.join(b"one", 0)
     first.catch_up()
@@ -232,9 +236,28 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(tmp_path: P
     first.save(tmp_path / "learner.npz")
     again = agent()
     assert again.restore(tmp_path / "learner.npz")
-    again.join(b"another", restored)
+    again.join(b"another", restored, of)
     again.catch_up()
+    assert again.sampler_lost is not kept
     assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept
+
+
+@pytest.mark.parametrize("strategy", ["FIFO[NERS]", "FIFO[ERO]"])
+def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) -> None:
+    a = agent(strategy)
+    a.join(b"one", 0)
+    a.catch_up()
+    for episode in range(1, 4):
+        a.begin_episode(episode, float(episode))
+        learned(a, 20)
+    before, fresh = a._sampler.learned(), agent(strategy)._sampler.learned()
+    assert any((before[name] != fresh[name]).any() for name in before)
+    a.join(b"another", CAPACITY - 1, b"one")
+    assert a.sampler_lost
+    after = a._sampler.learned()
+    assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
+    a.catch_up()
+    learned(a, 5)
 
 
 def _referring(seed: int) -> tuple[Agent, Mirror]:
@@ -312,7 +335,7 @@ def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
     first.save(tmp_path / "learner.npz")
     again, its_mirror = agent_with(62)
     assert again.restore(tmp_path / "learner.npz")
-    again.join(b"another", 62)
+    again.join(b"another", 62, b"one")
     beats: list[int] = []
     for one, of in ((first, mirror), (again, its_mirror)):
         gather(of, 90)

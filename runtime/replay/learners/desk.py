@@ -93,7 +93,9 @@ class LearnerDesk:
         """Training episode of the newest checkpoint on disk (lockstep)."""
         self._expected_updates: int | None = None
         """Updates that a learner must report when it continues a lockstep run; None once it has."""
-        self._token = os.urandom(16)
+        self.memory_name: Final = os.urandom(16)
+        self.restored_of = b""
+        """Name of the memory that the checkpoint was of from which this one was restored."""
         self._restored = memory.storage.inserted
         self.closed = 0
         """Last training episode whose transitions are complete in the memory."""
@@ -250,10 +252,10 @@ class LearnerDesk:
                 self._expected_updates = self.updates if self.done >= 0 or self._restored else None
             self._pusher = session
             self.error_batch = 0  # a new session numbers its batches from its own start
-        if request.memory not in (b"", self._token):
+        if request.memory not in (b"", self.memory_name):
             pass  # a mirror of another memory: the answer says so, and the learner attaches again without it
         elif known is None:
-            came_back = request.memory == self._token
+            came_back = request.memory == self.memory_name
             self._event("learner_resumed" if came_back else "learner_attached", learner=ticket.key, pushes=why is None)
         elif why is None and not held:
             self._event("push_passed", learner=ticket.key)
@@ -268,8 +270,9 @@ class LearnerDesk:
                 closed=self.closed,
                 next_policy_id=self._policies.next_id,
                 lockstep=self._lockstep,
-                memory=self._token,
+                memory=self.memory_name,
                 restored=self._restored,
+                restored_of=self.restored_of,
                 done=self.done,
                 pushes=why is None,
                 why=why or "",

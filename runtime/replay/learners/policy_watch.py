@@ -43,12 +43,18 @@ class PolicyWatch:
         """Policy that acted last."""
         self.age_ticks = 0
         """Ticks in which it has acted since it became active."""
-        self.passed = self.rolled_back = self.failed = 0
+        self._tells = self._rules = True
 
     @property
     def age_s(self) -> float:
         """Device time for which the policy has acted since it became active."""
         return self.age_ticks / self._rate_hz
+
+    def follow(self, records: NDArray[np.void], *, told: bool, ruled: bool) -> None:
+        """Take records that a process before this one took in: events were ``told`` then, and verdicts ``ruled``."""
+        self._tells, self._rules = not told, not ruled
+        self.add(records)
+        self._tells = self._rules = True
 
     def add(self, records: NDArray[np.void]) -> None:
         """Take the next records (dtype ``RecordLayout.dtype``)."""
@@ -125,16 +131,13 @@ class PolicyWatch:
         reason = self._reason()
         assert self.policy_id is not None
         if reason is None:
-            self.passed += 1
             self._tell("policy_probation_passed", self.policy_id, "passed", "", {})
         else:
-            self.failed += 1
             detail = f"{self._describe(reason)}; {_ALONE}"
             self._tell("policy_probation_failed", self.policy_id, "failed", detail, {"reason": reason.value})
         self._on_probation = False
 
     def _roll_back(self, policy_id: int, back_to: int | None) -> None:
-        self.rolled_back += 1
         reason = self._reason() if policy_id == self.policy_id else None
         if reason is None and back_to is not None and self._last is not None and Rule(self._last["rule"]).falls_back:
             reason = Reason.FALLBACK
@@ -149,17 +152,19 @@ class PolicyWatch:
         self, kind: str, policy_id: int, verdict: Verdict, detail: str, more: dict[str, int | str | None]
     ) -> None:
         last = self._last
-        self._event(
-            kind,
-            policy=policy_id,
-            **more,
-            **({"detail": detail} if detail else {}),
-            episode=None if last is None else int(last["episode"]),
-            tick=None if last is None else int(last["tick"]),
-            acted_ticks=self.age_ticks,
-            fallback_share=round(self._fallback / self.age_ticks, 4) if self.age_ticks else None,
-        )
-        self._ruled(policy_id, verdict, detail)
+        if self._tells:
+            self._event(
+                kind,
+                policy=policy_id,
+                **more,
+                **({"detail": detail} if detail else {}),
+                episode=None if last is None else int(last["episode"]),
+                tick=None if last is None else int(last["tick"]),
+                acted_ticks=self.age_ticks,
+                fallback_share=round(self._fallback / self.age_ticks, 4) if self.age_ticks else None,
+            )
+        if self._rules:
+            self._ruled(policy_id, verdict, detail)
 
 
 FILE_NAME: Final = "rolled_back.json"

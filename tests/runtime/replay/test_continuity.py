@@ -114,6 +114,8 @@ def parts(
         desk=SimpleNamespace(
             closed=closed,
             done=done,
+            memory_name=b"this one",
+            restored_of=b"",
             learner_kept=kept,
             error_batch=0,
             error_batches=0,
@@ -140,7 +142,8 @@ def parts(
 
 
 SUMS = Sums(5, int(Kind.TRAIN), 20_000, -12.5, 3.25, interventions=7, missed=1, policy_id=4)
-NOTE = encode_point(Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), (5, int(Kind.TRAIN), 900)))
+BEGAN = 5, int(Kind.TRAIN), 900
+NOTE = encode_point(Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), BEGAN, b"that one"))
 
 
 class Upkeep:
@@ -223,7 +226,8 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     again: Any = went_on.context
     assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
     assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
-    assert (of.accounts.state(), of.builder.began) == ((SUMS,), (5, Kind.TRAIN, 900)), "however much the ring has left"
+    assert of.desk.restored_of == b"that one"
+    assert (of.accounts.state(), of.builder.began) == ((SUMS,), BEGAN), "however much the ring has left"
     assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
     assert of.policies.passed_on == 1
 

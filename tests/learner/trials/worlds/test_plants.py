@@ -190,6 +190,14 @@ def test_the_shield_acts_and_the_experience_has_what_it_let_through() -> None:
     assert (applied[intervened[:, 0], 0] < 1.0).all()
 
 
+def test_the_shield_measures_rates_from_the_command_and_not_from_what_noise_made_of_it() -> None:
+    world = _world([0], {"limits.rate_per_s": {"voltage": 15.0}, "device.twin.actuator_noise": 0.3}, shield=True)
+    everyone = _all(world, 1)
+    world.begin(everyone)
+    assert not any(world.step(np.zeros((1, 1, 1)), everyone).intervened.any() for _ in range(10))
+    assert world.step(np.ones((1, 1, 1)), everyone).intervened.all()
+
+
 def test_a_trip_counts_once_however_long_the_state_stays_outside() -> None:
     world = _world([0], {**STRICT, "task.start.velocity": 5.0}, shield=True)
     everyone = _all(world, 1)
