@@ -36,6 +36,9 @@ WHAT: Final = {
         "bench.link.verb",
         "time from the last gradient step to the rig; experiences per second, with and without keys",
     ),
+    "policy": Benchmark(
+        "bench.policy", "what policies of several sizes cost in a tick and to build, next to numpy and torch"
+    ),
     "faults": Benchmark(
         "faultlab.bench",
         "fault matrix (cable pulled, processes killed, disk full, ...): time until the actuators are safe",

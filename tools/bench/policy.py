@@ -1,0 +1,235 @@
+"""``onrig bench policy [CONFIG]``: what policies cost on this board, run in a tick and built in its slack.
+
+Made-up networks of the rig's width and several sizes (needs onnx), beside numpy and torch where it is installed, or
+policies from files.  Runs are timed one behind the other and once more with caches that something else has filled, as
+they are in a tick that comes every few milliseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.policy.admission import Refused
+from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContract, contract_for
+from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.replay.learners.admission_terms import admission_limits
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.bench.report import (
+    Report,
+    at_most,
+    checks_table,
+    conclude,
+    describe_machine,
+    parser_of,
+    percentiles,
+    rows_table,
+)
+from onrig.tools.bench.timing import measure, quiet_collector
+from onrig.tools.evaluate import judge, read_model
+from onrig.tools.load import explain, load
+from onrig.tools.progress import progress_for
+from onrig.tools.terminal import VerbParser, complain, unwritable
+
+_VERB: Final = "bench policy"
+HIDDEN: Final = ("50,20", "64,64", "128,128", "400,300")
+_CELLS: Final = 32
+_LIMIT_NS: Final = 300_000_000
+"""Of one kind of measurement in a round."""
+_CACHE_BYTES: Final = 32 << 20
+"""Read between two runs: more than the caches of small boards hold."""
+
+Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+Ask = Callable[[Sequence[float]], object]
+
+
+class Plan(NamedTuple):
+    """How often each subject is measured."""
+
+    rounds: int
+    """Over all subjects in turn, so that slow drift meets them alike."""
+    runs: int
+    cold: int
+    builds: int
+
+
+FULL: Final = Plan(10, 1000, 40, 5)
+QUICK: Final = Plan(2, 200, 10, 2)
+
+
+class Policy(NamedTuple):
+    """A policy to be measured."""
+
+    name: str
+    model: bytes
+    peers: dict[str, Ask]
+    """The same function in other libraries."""
+
+
+def parser() -> VerbParser:
+    """Build the benchmark's argument parser."""
+    p = parser_of("policy", __doc__, quick="a fifth of the rounds, each shorter")
+    p.add_argument("config", nargs="?", default="pendulum", help="path or shipped name of a run (default: pendulum)")
+    p.add_argument("--file", dest="files", type=Path, action="append", default=[], help="a policy (ONNX; repeatable)")
+    p.add_argument(
+        "--hidden", action="append", metavar="N,N", help=f"units of hidden layers (repeatable; {' '.join(HIDDEN)})"
+    )
+    p.add_overrides()
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print table and checks; returns the exit code."""
+    args = parser().parse_args(arguments)
+    if problem := unwritable("json", args.json):
+        return complain(_VERB, problem)
+    sizes = []
+    for text in args.hidden or HIDDEN:
+        units = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
+        if not all(1 <= n <= 4096 for n in units):
+            return complain(_VERB, f"--hidden: expected numbers of 1 to 4096 with commas between them, got '{text}'")
+        sizes.append(units)
+    try:
+        config = load(args.config, args.overrides)
+    except ConfigError as error:
+        return explain(error)
+    policies = []
+    for path in args.files:
+        try:
+            model = read_model(path, config)
+        except OSError as error:
+            return complain(_VERB, f"--file: '{path}' cannot be read: {error.strerror or error}")
+        verdict = model if isinstance(model, Refused) else judge(model, config)
+        if isinstance(model, Refused) or isinstance(verdict, Refused):
+            assert isinstance(verdict, Refused)
+            return complain(_VERB, f"--file: '{path}' is refused at {verdict.stage}: {verdict.reason}")
+        policies.append(Policy(path.name, model, {}))
+    if not policies or args.hidden:
+        if find_spec("onnx") is None:
+            return complain(_VERB, "onnx is not installed: pip install onnx, or give --file", ExitCode.PREFLIGHT)
+        policies += made_up(config, sizes)
+    report = report_of(policies, QUICK if args.quick else FULL, config)
+    conclude(report, [rows_table(report.rows), checks_table(report.checks)], args.json)
+    return ExitCode.OK
+
+
+def made_up(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[Policy]:
+    """Random networks for the rig: deterministic ones of these sizes, then a Gaussian and one with LSTM cells."""
+    from onrig.learner.export import export_gaussian_policy, export_policy, export_recurrent_policy
+
+    rng = np.random.default_rng(0)
+    n, m = len(config.signals), len(config.rig.actuators)
+
+    def contract(behaviour: str) -> PolicyContract:
+        return contract_for(
+            config.rig,
+            config.rate_hz,
+            policy_id=0,
+            parent_run="bench",
+            training_step=0,
+            behaviour=behaviour,
+            signals=config.signals,
+        )
+
+    def layers(widths: Sequence[tuple[int, int]]) -> Layers:
+        return [(rng.normal(0.0, i**-0.5, (i, o)).astype(np.float32), np.zeros(o, np.float32)) for i, o in widths]
+
+    found = []
+    for hidden in sizes:
+        network = layers(list(itertools.pairwise((n, *hidden, m))))
+        name = "-".join(map(str, hidden))
+        found.append(Policy(name, export_policy(network, contract(DETERMINISTIC)), _peers(network)))
+    std = np.full(m, 0.2, np.float32)
+    hidden = sizes[0]
+    network = layers(list(itertools.pairwise((n, *hidden, m))))
+    name = f"{'-'.join(map(str, hidden))}, Gaussian"
+    found.append(Policy(name, export_gaussian_policy(network, std, contract(GAUSSIAN), bounded=True), {}))
+    cells = layers([(n + _CELLS, 4 * _CELLS), (2 * _CELLS, 4 * _CELLS), (_CELLS, m)])
+    found.append(Policy(f"LSTM {_CELLS}-{_CELLS}", export_recurrent_policy(cells, std, contract(GAUSSIAN)), {}))
+    return found
+
+
+def _peers(network: Layers) -> dict[str, Ask]:
+    """The same network in numpy, and in torch where that is installed."""
+
+    def by_numpy(observation: Sequence[float]) -> object:
+        x = np.array(observation, np.float32)
+        for weight, bias in network[:-1]:
+            x = np.maximum(x @ weight + bias, 0.0)
+        return np.tanh(x @ network[-1][0] + network[-1][1]).tolist()
+
+    peers: dict[str, Ask] = {"numpy": by_numpy}
+    if find_spec("torch") is not None:
+        import torch
+
+        torch.set_num_threads(1)
+        parts: list[Any] = []
+        for weight, bias in network:
+            linear = torch.nn.Linear(*weight.shape)
+            linear.load_state_dict({"weight": torch.from_numpy(weight.T.copy()), "bias": torch.from_numpy(bias)})
+            parts += [linear, torch.nn.ReLU()]
+        module = torch.nn.Sequential(*parts[:-1], torch.nn.Tanh())
+
+        def by_torch(observation: Sequence[float]) -> object:
+            with torch.inference_mode():
+                return module(torch.tensor(observation)).tolist()
+
+        peers["torch"] = by_torch
+    return peers
+
+
+def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Report:
+    """Measure all subjects in turn; the bound is what the rig's admission allows at its rate."""
+    filler = np.ones(_CACHE_BYTES // 8)
+    subjects = []
+    for policy in policies:
+        session = PolicySession(policy.model)
+        noise = 0 if session.noise is None else session.noise.shape[1]
+        seen = (0.1,) * len(config.signals)
+        subjects.append((policy, "onrig", partial(_run, session.ask, seen + (0.1,) * noise)))
+        subjects += [(policy, peer, partial(_run, ask, seen)) for peer, ask in policy.peers.items()]
+    times: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    quiet_collector()
+    progress = progress_for(plan.rounds * len(subjects))
+    try:
+        for _ in range(plan.rounds):
+            for policy, library, run in subjects:
+                progress.doing(f"{policy.name}, {library}")
+                times[policy.name, library, "run"] += measure(run, range(plan.runs), _LIMIT_NS)
+                cold = measure(run, range(plan.cold), _LIMIT_NS, lambda i: filler.sum())
+                times[policy.name, library, "run, caches cold"] += cold
+                if library == "onrig":
+                    build = partial(_build, policy.model)
+                    times[policy.name, library, "build"] += measure(build, range(plan.builds), _LIMIT_NS)
+                progress.done(1)
+    finally:
+        progress.close()
+    rows = [
+        percentiles(f"{name}: {what}", library, "us", np.asarray(spent) / 1e3)
+        for (name, library, what), spent in times.items()
+    ]
+    budget_us = admission_limits(config).latency_budget_us
+    checks = [
+        at_most(f"{row.case}, at the median, at {config.rate_hz:g} Hz (us)", row.p50, budget_us)
+        for row in rows
+        if row.subject == "onrig" and row.case.endswith("cold")
+    ]
+    return Report(describe_machine(), 0.0, rows, checks)
+
+
+def _run(ask: Ask, question: Sequence[float], i: int) -> object:
+    return ask(question)
+
+
+def _build(model: bytes, i: int) -> object:
+    return PolicySession(model)
