@@ -15,7 +15,7 @@ from onrig.tools.faultlab.pages import attack_line, attack_markdown, attack_text
     [
         (["--seed", "-1"], "--seed"),
         (["--only", "garbage,nonsense"], "'nonsense'"),
-        (["--json", "nowhere/at/all.json"], "nowhere/at/all.json"),
+        (["--json", "nowhere/at/all.json"], "--json: there is no folder 'nowhere/at'"),
     ],
 )
 def test_bad_arguments_are_told_in_a_line_and_nothing_is_started(

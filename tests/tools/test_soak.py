@@ -17,7 +17,7 @@ from onrig.tools.soak import main
         (["--every", "0"], "--every"),
         (["--minutes", "1", "--every", "61"], "--every"),
         (["--seed", "-1"], "--seed"),
-        (["--json", "nowhere/at/all.json"], "nowhere/at/all.json"),
+        (["--json", "nowhere/at/all.json"], "--json: there is no folder 'nowhere/at'"),
     ],
 )
 def test_bad_figures_are_told_in_a_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def parts(normalized: float | None = 0.9) -> Any:
         memory=SimpleNamespace(
             offered=990,
             strategy="FIFO[Uniform]",
-            keeper=SimpleNamespace(nbytes=24),
+            keeper=SimpleNamespace(nbytes=24, refused=4),
             storage=SimpleNamespace(stored=3, capacity=10, nbytes=320, meta=meta, digest=lambda: bytes([0xAB, 0xCD])),
         ),
     )
@@ -60,6 +60,7 @@ def test_the_summary_counts_everything_once() -> None:
     assert found["buffer"] == {
         "capacity": 10,
         "stored": 3,
+        "refused": 4,
         "bytes": 344,
         "strategy": "FIFO[Uniform]",
         "synthetic": 2,
