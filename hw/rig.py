@@ -150,7 +150,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
         for i, value in enumerate(values):
             if not (math.isfinite(value) and value > 0):
                 problems.append((f"{kind}[{i}].resolution", "must be a positive number"))
-            elif kind == "sensors" and rig.sensors[i].wrap and not 2 <= round(2.0 * math.pi / value) <= 2 * MAX_COUNT:
+            elif kind == "sensors" and rig.sensors[i].wrap and not 2 <= 2.0 * math.pi / value <= 2 * MAX_COUNT:
                 message = f"one turn must be 2 to {2 * MAX_COUNT} counts, of {value} rad each it has"
                 problems.append((f"{kind}[{i}].resolution", f"{message} {2.0 * math.pi / value:.3g}"))
     for i, a in enumerate(rig.actuators):

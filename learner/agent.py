@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import zipfile
@@ -119,14 +120,15 @@ class Agent:
             Setting.of_run(config, self._settings, capacity, look),
         )
 
-    def _start_over(self) -> None:
-        """Forget what was noted of experiences that are not in the memory, and not what was learned from them."""
+    def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Forget what a state of the sampler has of experiences that are not in the memory, and not what it learned."""
         if self._notes is not None:
             self._notes.clear()
-        learned = self._sampler.learned()
         self._sampler, self._seen = self._fresh_sampler(), 0
+        learned = {name: state[name] for name in self._sampler.learned() if name in state}
         if learned:
-            self._sampler.restore(self._sampler.state() | learned)
+            with contextlib.suppress(ValueError):  # of networks of another size
+                self._sampler.restore(self._sampler.state() | learned)
         self.sampler_lost = True
 
     @property
@@ -155,16 +157,18 @@ class Agent:
             window=None if before is None else Window(*(field[0] for field in before)),
         )
 
-    def join(self, memory: bytes, restored: int, of: bytes = b"") -> None:
-        """Note which memory of the rig the mirror is of: its id, and how many writes it inherited ``of`` another one.
+    def join(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
+        """Note which memory of the rig the mirror is of: its id, and how many writes it shares with those before it.
 
         The sampler starts over if it has seen writes that did not happen in this memory, or may not have.
         """
-        inherited = restored if of == self._memory else 0
-        known = self._mirror.storage.inserted if memory == self._memory else inherited
+        own = self._mirror.storage.inserted
+        known = own if memory == self._memory else lineage.get(self._memory, 0)
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
-            self._start_over()
-        if self._batches is not None:
+            self._start_over(self._sampler.learned())
+        if self._batches is not None and self._memory not in (b"", memory, *lineage):
+            self._batches.begin_here()
+        elif self._batches is not None:
             self._batches.returned(known)
         self._memory = memory
 
@@ -259,7 +263,7 @@ class Agent:
                 self._notes.restore(within(state, "notes/"))
             self._sampler.restore(within(state, "sampler/"))
         except (KeyError, ValueError):
-            self._start_over()
+            self._start_over(within(state, "sampler/"))
         return True
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:

@@ -88,7 +88,8 @@ class Attachment:
         ruled: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
         self.config = config
-        """This learner's, from ``attach`` on with as many episodes as the rig's run: schedules are over those."""
+        """This learner's, from ``attach`` on with episodes and checkpoints as in the rig's run: schedules are over the
+        former, and in lockstep a state is kept for each of the latter."""
         self._client, self._role, self._note, self._ruled = client, role, note, ruled
         self._heard = 0
         self._session: Final = os.urandom(16)
@@ -125,7 +126,8 @@ class Attachment:
             raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
         if inputs != self.config.task.inputs:
             raise Unfit("the policies of the rig at the other end see other inputs (task.inputs)")
-        self.config = msgspec.structs.replace(self.config, episodes=convert(document, ("episodes",), int))
+        kept = {name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))}
+        self.config = msgspec.structs.replace(self.config, **kept)
         intervened = self.config.selection.intervened
         algorithm = msgspec.convert(self.config.learner, LearnerSettings).selected
         self.mirror = Mirror(

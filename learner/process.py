@@ -39,7 +39,7 @@ class LearnerProcess:
     """State machine of a learner attached to one rig."""
 
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
-        self._config, self._role = config, connection.role
+        self._role = connection.role
         self._settings = msgspec.convert(config.learner, LearnerSettings)
         self._shown_s = 0.0
 
@@ -139,7 +139,7 @@ class LearnerProcess:
             torch.set_num_threads(1 if self._lockstep else self._settings.threads)
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
         seen = agent.seen
-        agent.join(attached.memory, attached.restored, attached.restored_of)
+        agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
         if agent.sampler_lost:
             _warn("what the sampler had noted of experiences belongs to another memory; it was reset")
             agent.sampler_lost = False
@@ -297,7 +297,7 @@ class LearnerProcess:
     def _conclude(self, episode: int) -> None:
         """Finish an episode: save the state before the rig may depend on it, then acknowledge."""
         self._agent.handled = episode
-        if self._lockstep and is_due(self._config, episode):
+        if self._lockstep and is_due(self._link.config, episode):
             self._write()
         self._tell_done(episode)
         self.save(at_most_every_s=_SAVE_S)

@@ -100,7 +100,10 @@ class LineTail:
         """Return the new lines since the last call, without line ends; none if the file cannot be read."""
         try:
             size = self._path.stat().st_size
-            if size < self._at:  # a new file of the same name, in a recreated run folder
+            if self._at - len(self._rest) <= size < self._at:  # a piece of a line that its writer took back
+                self._rest = self._rest[: len(self._rest) - (self._at - size)]
+                self._at = size
+            elif size < self._at:  # a new file of the same name, in a recreated run folder
                 self._at, self._rest = 0, b""
             if size == self._at:
                 return []

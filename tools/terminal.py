@@ -122,7 +122,10 @@ def unwritable(option: str, path: Path | None) -> str | None:
         return f"--{option}: there is no folder '{path.parent}'"
     if path.is_dir():
         return f"--{option}: '{path}' is a folder"
-    return None if os.access(folder, os.W_OK) else f"--{option}: '{path}' cannot be written: Permission denied"
+    # A link is followed, and what is no file (a pipe, a terminal) is written to as it is.
+    whole = not path.exists() or path.is_file()
+    able = os.access(path.resolve().parent if whole else path, os.W_OK)
+    return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:

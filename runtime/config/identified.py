@@ -1,7 +1,7 @@
 """``identified: FILE``: the result of `onrig identify` overrides a configuration's plants.
 
-The file's ``twin`` overrides ``device.twin``, its ``predicted`` overrides ``limits.predicted``, if present.  The key
-then holds the file's hash, which is recorded with the run.
+The file's ``twin`` overrides ``device.twin``, its ``predicted`` overrides ``limits.predicted``, if present; bounds of
+other sensors' errors stay.  The key then holds the file's hash, which is recorded with the run.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from onrig.runtime.config.yaml_nodes import Data, value_at
 
 KEY: Final = "identified"
 HASH: Final = "sha256:"
+_BY_NAME: Final = "sensor_error"
 _LAID_OVER: Final[tuple[tuple[str, NodePath], ...]] = (
     ("twin", ("device", "twin")),
     ("predicted", ("limits", "predicted")),
@@ -47,8 +48,12 @@ def with_identified(document: Document, beside: Path, rig: object) -> Document:
         values = found.data[part]
         if _is_mapping(document.data, at) and isinstance(values, dict):
             for field, value in values.items():
-                where = ".".join(map(str, (*at, field)))
-                document = override(document, f"{where}={msgspec.json.encode(value).decode()}", origin=str(path))
+                names = [*at, field]
+                over = {".".join(map(str, names)): value}
+                if field == _BY_NAME and isinstance(value, dict) and _is_mapping(document.data, tuple(names)):
+                    over = {".".join(map(str, (*names, name))): error for name, error in value.items()}
+                for where, told in over.items():
+                    document = override(document, f"{where}={msgspec.json.encode(told).decode()}", origin=str(path))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return override(document, f'{KEY}="{HASH}{digest}"', origin=str(path))
 

@@ -21,11 +21,13 @@ from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
 
 _MARGIN: Final = 4.0
-"""Slack required for a build, as a multiple of the slowest recent one, and of how much larger a model is.  Builds take
+"""Slack required for a build, as a multiple of the slowest recent one and of what a larger model adds.  Builds take
 0.3 to 1 ms, occasionally 2 or 3: with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy waits
 for the end of the episode."""
 _FIRST_GUESS_NS: Final = 600_000
 _FIRST_GUESS_BYTES: Final = 64 << 10
+_BUILD_NS_PER_BYTE: Final = 5
+"""Of a model beyond the largest one so far: four times what was measured (`onrig bench policy`)."""
 _COPY_NS: Final = 100_000
 _NS_PER_BYTE: Final = 2
 """Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
@@ -74,7 +76,7 @@ class PolicySwitch:
         self._fetched: SlotPolicy | None = None
         self._built: PolicySession | None = None
         self._ready: tuple[int, PolicySession] | None = None
-        self._build_ns, self._built_bytes = _FIRST_GUESS_NS, _FIRST_GUESS_BYTES
+        self._build_ns, self._largest_bytes = _FIRST_GUESS_NS, _FIRST_GUESS_BYTES
         self._tenure = Tenure(None, None)
         self._behind: list[_Seated] = []
         self._came_back = False
@@ -121,8 +123,8 @@ class PolicySwitch:
                 self._fetched = taken
             return
         if self._built is None:
-            larger = max(1.0, len(self._fetched.model) / self._built_bytes)
-            if slack_ns < _MARGIN * larger * self._build_ns:
+            more_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched.model) - self._largest_bytes)
+            if slack_ns < _MARGIN * (self._build_ns + more_ns):
                 return
             self._build()
             return
@@ -146,7 +148,7 @@ class PolicySwitch:
             self.refused += 1
         # The slowest build, decaying, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
-        self._built_bytes = len(fetched.model)
+        self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 
     def time_builds(self, times: int = 5) -> None:
         """Measure the median duration of a build, outside the loop; library loading and stalls do not count."""
@@ -157,7 +159,7 @@ class PolicySwitch:
             start = time.monotonic_ns()
             PolicySession(self.active.model)
             durations.append(time.monotonic_ns() - start)
-        self._build_ns, self._built_bytes = sorted(durations)[times // 2], len(self.active.model)
+        self._build_ns = sorted(durations)[times // 2]
 
     def _warm_up(self) -> None:
         if self._built is not None and self._fetched is not None:

@@ -61,6 +61,15 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """The memory it mirrors; empty before the first time."""
 
 
+class Ancestor(msgspec.Struct, frozen=True):
+    """A memory that another one goes back to, through checkpoints."""
+
+    memory: bytes
+    """Its name."""
+    writes: int
+    """Number of its first writes that are those of the other one."""
+
+
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Data a learner needs to mirror the buffer and to export acceptable policies."""
 
@@ -79,9 +88,9 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     memory: bytes = b""
     """Name of the memory, to which write numbers refer."""
     restored: int = 0
-    """Number of writes shared with an earlier memory, through a checkpoint."""
-    restored_of: bytes = b""
-    """Name of that memory."""
+    """Number of writes shared with the memory before, through a checkpoint."""
+    lineage: tuple[Ancestor, ...] = ()
+    """The latest of the memories that writes were restored of, the last one at the end."""
     done: int = -1
     """Lockstep: last training episode fully concluded; a learner resumes from its state after it."""
     pushes: bool = False

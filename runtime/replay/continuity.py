@@ -148,7 +148,8 @@ class Continuity:
         counts = self._upkeep.restored
         if counts is not None:
             self._count_on(counts)
-            self._parts.desk.restored_of = decode_point(self._upkeep.note).memory
+            point = decode_point(self._upkeep.note)
+            self._parts.desk.descend(point.memory, point.lineage)
         if self._standing.took_over:
             self._take_over(counts, recovery)
         elif recovery is not None:
@@ -299,8 +300,8 @@ class Continuity:
             **parts.policies.counts(),
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
-        opened, began, memory = parts.accounts.state(), parts.builder.began, parts.desk.memory_name
-        note = encode_point(Point(loop, durations, opened, began, memory))
+        opened, began, desk = parts.accounts.state(), parts.builder.began, parts.desk
+        note = encode_point(Point(loop, durations, opened, began, desk.memory_name, desk.lineage))
         beside = [self._folder / "episodes.csv"]
         if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
             beside.append(self._folder / "events.jsonl")

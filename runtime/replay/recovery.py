@@ -15,6 +15,7 @@ import msgspec
 
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_switch import SwitchState
+from onrig.runtime.link.messages import Ancestor
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBack
@@ -33,7 +34,8 @@ class Point(msgspec.Struct, frozen=True):
     began: tuple[int, int, int] = (-1, -1, 0)
     """Episode and kind of the last record, and the tick with which they began."""
     memory: bytes = b""
-    """Name of the memory."""
+    """Name of the memory, and those that it was restored of."""
+    lineage: tuple[Ancestor, ...] = ()
 
 
 class Recovery(NamedTuple):

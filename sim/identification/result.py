@@ -151,9 +151,7 @@ def _predicted(
     if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
         told["dead_band"] = most["dead_band"]
     if "delay_s" in certain:
-        known_us = round(1e6 * (plant.delay_s or 0.0))  # what is laid over this run already may have it
-        late_us = 0 if box is None else max(0, box.late_us - known_us)
-        told["late_us"] = late_us + math.ceil(1e4 * most["delay_s"]) * 100
+        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
     errors = {} if box is None else _errors(parameters, found.fit.coordinates, wide, rig, box)
     return told | ({"sensor_error": errors} if errors else {})
 
@@ -161,7 +159,7 @@ def _predicted(
 def _errors(
     parameters: tuple[Parameter, ...], coordinates: Array, wide: Array, rig: Rig, box: PlantBox
 ) -> dict[str, float]:
-    """``sensor_error`` that covers what the sensors are off by; empty where none is."""
+    """``sensor_error`` of sensors that are off: by so much more than their error has been."""
     errors = {}
     for p, most in zip(parameters, (np.abs(coordinates) + wide).tolist(), strict=True):
         for sensor in rig.sensors if _is_off(p) else ():
@@ -171,8 +169,8 @@ def _errors(
                     and (o.sensor or o.name) == sensor.name
                     and o.name in (box.place, box.velocity)
                 ):
-                    errors[o.name] = max(box.sensor_error.get(o.name, 0.0), most + 0.5 * sensor.resolution)
-    return {**box.sensor_error, **errors} if errors else {}
+                    errors[o.name] = most + box.sensor_error.get(o.name, 0.5 * sensor.resolution)
+    return errors
 
 
 def _samples(found: Identified) -> Array:

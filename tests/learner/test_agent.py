@@ -230,13 +230,13 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
     tmp_path: Path, restored: int, of: bytes, kept: bool
 ) -> None:
     first = agent()
-    first.join(b"one", 0)
+    first.join(b"one", {})
     first.catch_up()
     learned(first, 20)
     first.save(tmp_path / "learner.npz")
     again = agent()
     assert again.restore(tmp_path / "learner.npz")
-    again.join(b"another", restored, of)
+    again.join(b"another", {of: restored})
     again.catch_up()
     assert again.sampler_lost is not kept
     assert (learned(again, 5)[0] == learned(first, 5)[0]) is kept
@@ -245,19 +245,53 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
 @pytest.mark.parametrize("strategy", ["FIFO[NERS]", "FIFO[ERO]"])
 def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) -> None:
     a = agent(strategy)
-    a.join(b"one", 0)
+    a.join(b"one", {})
     a.catch_up()
     for episode in range(1, 4):
         a.begin_episode(episode, float(episode))
         learned(a, 20)
     before, fresh = a._sampler.learned(), agent(strategy)._sampler.learned()
     assert any((before[name] != fresh[name]).any() for name in before)
-    a.join(b"another", CAPACITY - 1, b"one")
+    a.join(b"another", {b"one": CAPACITY - 1})
     assert a.sampler_lost
     after = a._sampler.learned()
     assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
     a.catch_up()
     learned(a, 5)
+
+
+def test_networks_of_a_state_that_does_not_fit_a_memory_that_has_grown_are_kept(tmp_path: Path) -> None:
+    first = agent("FULL[NERS]")
+    for episode in range(1, 4):
+        first.begin_episode(episode, float(episode))
+        learned(first, 20)
+    first.save(tmp_path / "learner.npz")
+    config = msgspec.structs.replace(RUN, seed=0, episodes=10, selection=Selection("FULL[NERS]", 2 * CAPACITY))
+    ners = NersSettings(hidden=(8, 6), score=(5,))
+    settings = LearnerSettings(ddpg=DdpgConfig(), updates_per_episode=100, ners=ners)
+    grown = Agent(config, settings, Mirror(2 * CAPACITY, Layout(2, 1), cyclic=True))
+    assert grown.restore(tmp_path / "learner.npz")
+    assert grown.sampler_lost
+    before, after = first._sampler.learned(), grown._sampler.learned()
+    assert {name: value.tolist() for name, value in after.items()} == {n: v.tolist() for n, v in before.items()}
+
+
+def test_batches_of_a_memory_that_is_nobody_s_are_not_learned_from_again() -> None:
+    config = msgspec.structs.replace(RUN, episodes=9, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
+    settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
+    mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
+    a = Agent(config, settings, mirror)
+    a.join(b"one", {})
+    for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
+        mirror.storage.insert(
+            step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=(x[6], 0.2, x[2]), episode=1, step=step
+        )
+    a.join(b"three", {b"two": 24})
+    a.learn_from_batches(lambda: None)
+    assert a.batches.learned == 0
+    a.join(b"four", {b"three": 0})
+    a.learn_from_batches(lambda: None)
+    assert a.batches.learned == 1
 
 
 def _referring(seed: int) -> tuple[Agent, Mirror]:
@@ -304,7 +338,7 @@ def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() 
     for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
         acted = (x[6], 0.2, x[2])
         mirror.storage.insert(step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=acted, episode=3, step=step)
-    agent.join(b"one", 0)
+    agent.join(b"one", {})
     agent.learn_from_batches(lambda: None)
     assert agent.updates == 30
     assert (agent._algorithm.state()["online_networks"] == before).all()
@@ -329,13 +363,13 @@ def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
             mirror.storage.insert(number % CAPACITY, x[:2], x[2:3], x[5], x[3:5], flag, 1, behaviour=acted, **at)
 
     first, mirror = agent_with(62)
-    first.join(b"one", 0)
+    first.join(b"one", {})
     first.learn_from_batches(lambda: None)
     assert first.batches.learned == 2
     first.save(tmp_path / "learner.npz")
     again, its_mirror = agent_with(62)
     assert again.restore(tmp_path / "learner.npz")
-    again.join(b"another", 62, b"one")
+    again.join(b"another", {b"one": 62})
     beats: list[int] = []
     for one, of in ((first, mirror), (again, its_mirror)):
         gather(of, 90)

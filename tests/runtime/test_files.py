@@ -118,6 +118,17 @@ def test_a_file_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> No
     assert tail.lines() == [b"new"]
 
 
+def test_a_piece_that_its_writer_took_back_is_forgotten_and_nothing_told_twice(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one\ntw")
+    tail = LineTail(path)
+    assert tail.lines() == [b"one"]
+    path.write_bytes(b"one\n")
+    assert tail.lines() == []
+    path.write_bytes(b"one\nthree\n")
+    assert tail.lines() == [b"three"]
+
+
 def test_what_stood_there_before_is_not_told_again(tmp_path: Path) -> None:
     path = tmp_path / "e"
     path.write_bytes(b"before\n")

@@ -183,9 +183,14 @@ class LocalWorkers:
                             yield from _told(process, reply)
                         else:
                             selector.unregister(process.fd)
-                            yield from self._ended(process)
+                            why = process.why()
+                            self._dismiss(process)
+                            if process.unit is not None:
+                                yield Lost(process.unit, why)
                             if waiting and process.ready:
                                 start()
+                            elif waiting and not self._processes:
+                                raise NoWorkers(f"the workers do not start: {why}")
                     if process.ready and process.unit is None and process in self._processes:
                         if waiting:
                             process.give(waiting.popleft())
@@ -200,14 +205,6 @@ class LocalWorkers:
         for process in self._processes:
             process.close()
         self._processes.clear()
-
-    def _ended(self, process: _Process) -> Iterator[Event]:
-        why = process.why()
-        self._dismiss(process)
-        if not process.ready and not self._processes:  # else the others have more to do
-            raise NoWorkers(f"the workers do not start: {why}")
-        if process.unit is not None:
-            yield Lost(process.unit, why)
 
     def _dismiss(self, process: _Process) -> None:
         self._processes.remove(process)

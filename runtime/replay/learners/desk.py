@@ -28,6 +28,7 @@ from onrig.runtime.link.messages import (
     UNKNOWN,
     VERSION,
     Accepted,
+    Ancestor,
     Attach,
     Attached,
     Closed,
@@ -55,6 +56,8 @@ _MAX_PEERS: Final = 64
 """Connections remembered; beyond that, the one silent for longest must attach again."""
 _KEPT_RULINGS: Final = 64
 """Number of latest rulings on policies kept for learners."""
+_ANCESTORS: Final = 64
+"""Memories before this one that are remembered."""
 _SILENT_S: Final = 5.0
 """Silence after which a learner is not waited for at the end."""
 
@@ -94,8 +97,8 @@ class LearnerDesk:
         self._expected_updates: int | None = None
         """Updates that a learner must report when it continues a lockstep run; None once it has."""
         self.memory_name: Final = os.urandom(16)
-        self.restored_of = b""
-        """Name of the memory that the checkpoint was of from which this one was restored."""
+        self.lineage: tuple[Ancestor, ...] = ()
+        """Memories that this one was restored of, the last one at the end."""
         self._restored = memory.storage.inserted
         self.closed = 0
         """Last training episode whose transitions are complete in the memory."""
@@ -122,6 +125,11 @@ class LearnerDesk:
         """Of the latest closed episodes."""
         self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
         self._ruled = 0
+
+    def descend(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
+        """Note the memory of whose checkpoint this one was restored, and the lineage of that."""
+        before = [Ancestor(one.memory, min(one.writes, self._restored)) for one in lineage]
+        self.lineage = (*before, Ancestor(memory, self._restored))[-_ANCESTORS:]
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Answer | None:
         """Answer one request; None if the answer comes later."""
@@ -272,7 +280,7 @@ class LearnerDesk:
                 lockstep=self._lockstep,
                 memory=self.memory_name,
                 restored=self._restored,
-                restored_of=self.restored_of,
+                lineage=self.lineage,
                 done=self.done,
                 pushes=why is None,
                 why=why or "",

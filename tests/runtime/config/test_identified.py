@@ -11,6 +11,7 @@ import pytest
 from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
+from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.supervise.run_folder import write_run_folder
 
 FOUND = """\
@@ -47,6 +48,24 @@ def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
     assert load_run(str(tmp_path / "mine.yaml")).identified
     monkeypatch.chdir(tmp_path)
     assert load_run("pendulum", ["identified=identified.yaml"]).identified
+
+
+def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "off.yaml"
+    path.write_text(FOUND.replace("spread: 0.08", "spread: 0.08, sensor_error: {angle: 0.03}"))
+    for before, after in (
+        ("{}", {"angle": 0.03}),
+        ("{velocity: 1.2}", {"velocity": 1.2, "angle": 0.03}),
+        ("{velocity: 1.2, angle: 0.01}", {"velocity": 1.2, "angle": 0.03}),
+    ):
+        run = tmp_path / "run.yaml"
+        text = (
+            find("pendulum").read_text().replace("    spread: 0.3\n", f"    spread: 0.3\n    sensor_error: {before}\n")
+        )
+        run.write_text(f"{text}identified: off.yaml\n")
+        box = load_run(str(run)).limits.predicted
+        assert isinstance(box, PendulumBox)
+        assert box.sensor_error == after
 
 
 def test_other_overrides_go_over_it(found: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state
+from onrig.runtime.link.messages import Ancestor
 from onrig.runtime.log.sink import NoLog
 from onrig.runtime.record import Kind
 from onrig.runtime.replay import continuity
@@ -107,7 +108,7 @@ def parts(
     kept: bool = True,
 ) -> Any:
     episode = (state or LoopState()).episode
-    accounts = EpisodeAccounts(PENDULUM.task)
+    accounts, descent = EpisodeAccounts(PENDULUM.task), []  # type: tuple[EpisodeAccounts, list[Any]]
     accounts.restore(() if whole else (SUMS,))
     return SimpleNamespace(
         ring=ring(dropped=11),
@@ -115,7 +116,8 @@ def parts(
             closed=closed,
             done=done,
             memory_name=b"this one",
-            restored_of=b"",
+            lineage=(),
+            descend=lambda memory, lineage: descent.append((memory, lineage)),
             learner_kept=kept,
             error_batch=0,
             error_batches=0,
@@ -138,12 +140,15 @@ def parts(
             count=12, last=SimpleNamespace(episode=episode, kind=last), flush=lambda: room, waiting=0 if room else 3
         ),
         accounts=accounts,
+        descent=descent,
     )
 
 
 SUMS = Sums(5, int(Kind.TRAIN), 20_000, -12.5, 3.25, interventions=7, missed=1, policy_id=4)
 BEGAN = 5, int(Kind.TRAIN), 900
-NOTE = encode_point(Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), BEGAN, b"that one"))
+NOTE = encode_point(
+    Point(LoopState(), Durations((0, []), (0, []), ()), (SUMS,), BEGAN, b"that one", (Ancestor(b"the first", 30),))
+)
 
 
 class Upkeep:
@@ -226,7 +231,7 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     again: Any = went_on.context
     assert (of.ring.taken, again, went_on.lost) == (50, list(range(40, 50)), 0)
     assert went_on.dropped == 2 + 11, "the ring counts those of this life itself"
-    assert of.desk.restored_of == b"that one"
+    assert of.descent == [(b"that one", (Ancestor(b"the first", 30),))]
     assert (of.accounts.state(), of.builder.began) == ((SUMS,), BEGAN), "however much the ring has left"
     assert told == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
     assert of.policies.passed_on == 1

@@ -21,6 +21,7 @@ from onrig.runtime.link.messages import (
     UNKNOWN,
     VERSION,
     Accepted,
+    Ancestor,
     Attach,
     Attached,
     Closed,
@@ -123,6 +124,21 @@ def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[fl
 
 
 # -- attach ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.desk._restored = 40
+    rig.desk.descend(b"third", [Ancestor(b"first", 30), Ancestor(b"second", 50)])
+    assert [(one.memory, one.writes) for one in rig.attach().lineage] == [
+        (b"first", 30),
+        (b"second", 40),
+        (b"third", 40),
+    ]
+    for number in range(100):
+        rig.desk.descend(b"%d" % number, rig.desk.lineage)
+    assert len(rig.attach().lineage) == 64
+    assert rig.attach().lineage[-1] == Ancestor(b"99", 40)
 
 
 def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
