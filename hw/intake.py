@@ -107,11 +107,11 @@ class StateIntake:
             counters.unreadable += 1
             return
         if self.last_frame is not None:
-            ahead = (frame - self.last_frame) & _NUMBER_MASK
+            ahead = frames_between(frame, self.last_frame)
             if not 0 < ahead < _NUMBER_HALF or t_us <= self._last_t_us:
                 counters.not_advancing += 1
                 return
-            counters.lost += frames_between(frame, self.last_frame) - 1
+            counters.lost += ahead - 1
         self.last_frame = frame
         self._last_t_us = t_us
         self.fault = state.fault

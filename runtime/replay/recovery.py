@@ -34,8 +34,9 @@ class Point(msgspec.Struct, frozen=True):
     began: tuple[int, int, int] = (-1, -1, 0)
     """Episode and kind of the last record, and the tick with which they began."""
     memory: bytes = b""
-    """Name of the memory, and those that it was restored of."""
+    """Name of the memory."""
     lineage: tuple[Ancestor, ...] = ()
+    """Memories that it was restored of, the last one at the end."""
 
 
 class Recovery(NamedTuple):

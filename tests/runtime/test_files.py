@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.files import LineTail, read_fields, replace_file, replace_own_file
+from onrig.runtime.files import LineTail, append_lines, read_fields, replace_file, replace_own_file
 
 
 def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -154,3 +154,13 @@ def test_a_backlog_is_read_in_pieces(tmp_path: Path) -> None:
     path.write_bytes(b"one\ntwo\n")
     tail = LineTail(path, at_once_bytes=5)
     assert [tail.lines(), tail.lines(), tail.lines()] == [[b"one"], [b"two"], []]
+
+
+def test_lines_are_appended_behind_whole_ones(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    append_lines(path, b"one\n")
+    with path.open("ab") as file:
+        file.write(b"tw")
+    append_lines(path, b"three\n")
+    append_lines(path, b"four\n")
+    assert path.read_bytes() == b"one\ntw\nthree\nfour\n"

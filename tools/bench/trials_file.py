@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
+
+from onrig.runtime.files import append_lines
 
 T = TypeVar("T")
 
@@ -16,16 +17,10 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
     """Append the rows of a finished trial, all at once, behind whole lines; raises OSError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    with path.open("ab+", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        if not size:
-            writer.writerow(columns)
-        elif os.pread(file.fileno(), 1, size - 1) != b"\n":  # a line that a power cut left broken
-            text.write("\n")
-        writer.writerows(rows)
-        data = text.getvalue().encode()
-        while data:
-            data = data[file.write(data) or 0 :]
+    if not path.exists() or not path.stat().st_size:
+        writer.writerow(columns)
+    writer.writerows(rows)
+    append_lines(path, text.getvalue().encode())
 
 
 def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]], T]) -> list[T]:

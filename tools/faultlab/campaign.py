@@ -7,7 +7,6 @@ The pieces of ``Fuzzing`` are judged in a process of their own, which may die of
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 import signal
@@ -22,6 +21,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from onrig.runtime.files import append_lines
 from onrig.tools.faultlab.balance import Gauges
 
 GROWN_MB: Final = 10.0
@@ -88,12 +88,7 @@ class Filed:
     def add(self, piece: Piece) -> None:
         """File one."""
         self.pieces.append(piece)
-        with self._path.open("ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            broken = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            file.write(b"\n" * broken + msgspec.json.encode(piece) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(self._path, msgspec.json.encode(piece) + b"\n")
 
 
 def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
