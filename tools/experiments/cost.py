@@ -55,7 +55,7 @@ class Cost(msgspec.Struct, frozen=True):
 def updates_of(cell: AnyCell, steps: int | None = None) -> int:
     """Updates, or iterations, of a trial, or of its first ``steps`` in a world."""
     if not isinstance(cell, WorldCell):
-        return round(cell.updates)
+        return round(cell.updates_by(cell.points))
     return cell.config.updates_until(cell.config.steps if steps is None else steps)
 
 

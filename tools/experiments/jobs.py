@@ -68,8 +68,12 @@ class Unit(NamedTuple):
 
     @property
     def work(self) -> float:
-        """Batch updates of all its trials, which dominate its time."""
-        return self.cell.updates * len(self.seeds)
+        """Batch updates of all its trials, which take most of its time."""
+        return self.work_by(self.cell.points)
+
+    def work_by(self, points: int) -> float:
+        """Of them, those until the first ``points`` scores."""
+        return self.cell.updates_by(points) * len(self.seeds)
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):

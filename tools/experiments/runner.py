@@ -118,7 +118,7 @@ class Tally:
     @property
     def fraction(self) -> float:
         """Of the work, 0 to 1."""
-        running = sum(unit.work * done / unit.cell.points for unit, done in self._running.values())
+        running = sum(unit.work_by(done) for unit, done in self._running.values())
         return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
 
     def line(self) -> str:

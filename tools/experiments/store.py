@@ -53,11 +53,10 @@ class Cell(_Labelled, frozen=True):
         """Scores of a trial: one for each episode."""
         return self.config.episodes
 
-    @property
-    def updates(self) -> float:
-        """Batch updates of a trial, which dominate its time."""
+    def updates_by(self, points: int) -> float:
+        """Batch updates of a trial until its first ``points`` scores; they take most of its time."""
         each = self.config.learner.get("updates_per_episode")
-        return (float(each) if isinstance(each, int | float) else 1.0) * self.config.episodes
+        return (float(each) if isinstance(each, int | float) else 1.0) * points
 
 
 class WorldCell(_Labelled, frozen=True):
@@ -70,10 +69,10 @@ class WorldCell(_Labelled, frozen=True):
         """Scores of a trial: one for each evaluation."""
         return self.config.points
 
-    @property
-    def updates(self) -> float:
-        """Batch updates of a trial, which dominate its time."""
-        selected, iterations = self.config.learner.selected, self.config.updates_until(self.config.steps)
+    def updates_by(self, points: int) -> float:
+        """Batch updates of a trial until its first ``points`` scores; they take most of its time."""
+        selected = self.config.learner.selected
+        iterations = self.config.updates_until(points * self.config.evaluation.every)
         each = selected.replays * selected.batch_steps / selected.batch if isinstance(selected, OnPolicyConfig) else 1
         return float(iterations * each)
 

@@ -90,8 +90,7 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
 
 def scored_run(name: str, result: Result) -> Scored:
     """Scores of a run's trials, whose episodes are evaluated with the policy before their updates."""
-    each = result.cell.updates / result.cell.points
-    updates = np.round((result.episodes - 1) * each).astype(np.int64)
+    updates = np.round((result.episodes - 1) * result.cell.updates_by(1)).astype(np.int64)
     group = ", ".join(
         str(value) if axis == "config" else f"{axis} {value}"
         for axis, value in result.cell.label.items()

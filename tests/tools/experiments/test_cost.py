@@ -9,6 +9,8 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import Evaluation, StepRun
 from onrig.runtime.replay.settings import Selection
 from onrig.tools.experiments.cost import Cost, costs_of, updates_of
+from onrig.tools.experiments.jobs import Unit
+from onrig.tools.experiments.runner import Tally
 from onrig.tools.experiments.store import WorldCell
 
 PPO = LearnerSettings(algorithm="ppo")
@@ -69,8 +71,20 @@ def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytes
 
 
 def test_progress_counts_gradient_steps() -> None:
-    assert _cell(REPLAYING).updates == 400
-    assert _batches(epochs=3, depth=2, draw="uniform").updates == 10 * 3 * 2 * 16
+    assert [_cell(REPLAYING).updates_by(points) for points in (0, 1)] == [0, 400]
+    batches = _batches(epochs=3, depth=2, draw="uniform")
+    assert [batches.updates_by(points) for points in (1, 7)] == [3 * 2 * 16, 10 * 3 * 2 * 16]
+
+
+def test_time_left_is_told_by_updates_not_by_evaluations() -> None:
+    run = msgspec.structs.replace(REPLAYING, update_every=2, random_steps=500, evaluation=Evaluation(every=250))
+    unit = Unit(_cell(run), (0,))
+    now = iter([0.0, 10.0, 20.0])
+    tally = Tally([unit], 0, lambda: next(now))
+    tally.advanced(unit, 2)
+    assert tally.line() == "0 of 1 trials, 0.20 evaluations/s"
+    tally.advanced(unit, 3)
+    assert tally.line() == "0 of 1 trials, 0.15 evaluations/s, 20 s left"
 
 
 @pytest.mark.parametrize("actors", [1, 4])
