@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 
 _RING_RECORDS: Final = 16_384
-"""At 1 kHz, enough for eight seconds without a replay process while half of the records are retained."""
+"""At least; at 1 kHz enough for eight seconds without a replay process while half of the records are retained."""
 _MOST_RING_RECORDS: Final = 1 << 20
 _LIFE_BITS: Final = 62
 
@@ -29,10 +30,12 @@ class _Planned(NamedTuple):
 def ring_records(config: RunConfig) -> int:
     """Number of records in the ring of a run.
 
-    In lockstep, where nothing may be lost, twice the records between two checkpoints, within reason.
+    Half of the ring is retained for a replay process that takes over: in real time the records of two checkpoints'
+    intervals, as one takes a while to write; in lockstep, where the loop waits for it, those of one.  Within reason.
     """
     if not config.lockstep:
-        return _RING_RECORDS
+        between = 1e9 * config.checkpoint_s / config.wall_period_ns
+        return min(max(_RING_RECORDS, 4 * math.ceil(between)), _MOST_RING_RECORDS)
     records = round(config.task.episode_s * config.rate_hz) + 1
     episodes = (2 if config.evaluate_every else 1) * (config.checkpoint_episodes + 1)
     return min(max(_RING_RECORDS, 2 * episodes * records), _MOST_RING_RECORDS)

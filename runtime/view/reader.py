@@ -109,7 +109,7 @@ class ViewReader:
         return Actuators.read(self._board)
 
     def records(self, seen: int, limit: int) -> tuple[int, NDArray[np.void]]:
-        """Step records from number ``seen`` on, at most the newest ``limit`` (the ring has the last 8192).
+        """Step records from number ``seen`` on, at most the newest ``limit`` (the ring has at least the last 8192).
 
         Returns the number to ask from next time, and the records (dtype ``layout.dtype``, SI units), ascending.
         """
