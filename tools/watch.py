@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import Remote, Running, SegmentError
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentGone
 from onrig.runtime.supervise.requests import Keyboard, keyboard
-from onrig.tools.terminal import VerbParser, drawing_stream
+from onrig.tools.terminal import VerbParser, complain, drawing_stream
 from onrig.tools.verbs.stop import choose, outcome
 
 if TYPE_CHECKING:
@@ -58,8 +59,14 @@ def main(arguments: list[str]) -> int:
                 with keys:
                     code = _screen(watcher, found, keys, alive)
             gone = not alive()
-    except SegmentError:
+    except SegmentGone:
         gone, code = True, ExitCode.OK
+    except SegmentError as error:
+        return complain("watch", f"{error}; watch it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
+    except ConfigError as error:
+        from onrig.tools.load import explain
+
+        return explain(error)
     if gone:
         print(f"{found.folder}: {outcome(found.folder)}")
     return code

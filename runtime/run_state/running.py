@@ -7,12 +7,15 @@ the owner tells a running rig from the remains of a killed one.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.segment import Segment, SegmentError, live_folders
+from onrig.runtime.shm.segment import Segment, SegmentError, SegmentGone, live_folders
 
 _NAME: Final = "run"
 
@@ -44,11 +47,17 @@ def running_rigs() -> list[Running]:
     return found
 
 
+def stop_by_signal(running: Running, level: int) -> None:
+    """Ask for a stop as in `Remote.stop` where the board cannot be read; the supervisor passes it on."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(running.pid, signal.SIGQUIT if level > 1 else signal.SIGTERM)
+
+
 class Remote:
     """Board of another process's run; a context manager."""
 
     def __init__(self, running: Running) -> None:
-        """Raises SegmentError if the run has just ended."""
+        """Raises SegmentGone if the run has just ended, SegmentError if it is of another version of Onrig."""
         self._segment = Segment.attach(running.shm / "board", BOARD_SCHEMA)
         self._board = Board(self._segment)
 
@@ -85,4 +94,4 @@ class Remote:
         return Actuators.read(self._board)
 
 
-__all__ = ["Remote", "Running", "SegmentError", "announce", "running_rigs"]
+__all__ = ["Remote", "Running", "SegmentError", "SegmentGone", "announce", "running_rigs", "stop_by_signal"]

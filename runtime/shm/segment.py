@@ -27,6 +27,10 @@ class SegmentError(RuntimeError):
     """A missing, foreign, differently laid out or truncated segment."""
 
 
+class SegmentGone(SegmentError):
+    """A missing segment: its run is over."""
+
+
 def _schema_hash(schema: str) -> bytes:
     return hashlib.blake2b(schema.encode(), digest_size=16).digest()
 
@@ -56,9 +60,12 @@ class Segment:
 
     @classmethod
     def attach(cls, path: Path, schema: str) -> Segment:
-        """Map an existing segment; raises SegmentError unless it is an Onrig segment of this schema and complete."""
+        """Map an existing segment; raises SegmentGone if it is missing, SegmentError unless it is an Onrig segment of
+        this schema and complete."""
         try:
             fd = os.open(path, os.O_RDWR)
+        except FileNotFoundError as error:
+            raise SegmentGone(f"{path}: {error.strerror}") from None
         except OSError as error:
             raise SegmentError(f"{path}: {error.strerror}") from None
         try:

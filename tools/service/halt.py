@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentGone, running_rigs
 
 FADE_S: Final = 12.0
 """The longest fade that a configuration may ask for, and some room."""
@@ -58,8 +58,11 @@ def main(arguments: list[str]) -> int:
             doubt = remote.actuators.unconfirmed(time.monotonic_ns(), time.time())
             sys.stderr.write(f"{found.folder}: actuators {doubt}. Look at the rig\n")
             return ExitCode.HARDWARE
-    except SegmentError:
+    except SegmentGone:
         return 0  # it has just ended
+    except SegmentError as error:  # of another version, say: systemd's signal stops it
+        sys.stderr.write(f"{found.folder}: {error}\n")
+        return ExitCode.HARDWARE
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_state.actuators import SAFE, UNCONFIRMED, UNTOUCHED, Actuators
-from onrig.runtime.run_state.running import Remote, Running, SegmentError, running_rigs
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentGone, running_rigs, stop_by_signal
 from onrig.runtime.run_state.states import State
 from onrig.tools.terminal import VerbParser, complain
 
@@ -64,8 +64,12 @@ def main(arguments: list[str]) -> int:
             remote.stop(2 if args.now else 1)
             asked_ns = time.monotonic_ns()  # what a frame showed before may have changed since
             actuators = _await_word(remote, ended, asked_ns, found.folder)
-    except SegmentError:
+    except SegmentGone:
         actuators = None  # it has just ended; its summary has the state
+    except SegmentError as error:  # of another version, say
+        actuators = None
+        print(f"{found.folder}: {error}; asked by a signal instead", flush=True)
+        stop_by_signal(found, 2 if args.now else 1)
     safe = actuators is not None and actuators.shown_safe(asked_ns)
     if actuators is not None and safe:
         print(f"{found.folder}: {_how_safe(actuators, asked_ns, 'at once' if args.now else 'faded out')}", flush=True)
@@ -159,7 +163,9 @@ def resume(arguments: list[str]) -> int:
                     f"{found.folder}: still {before.name.lower()}; the cause persists (see the run's terminal)",
                     ExitCode.HARDWARE,
                 )
-    except SegmentError:
+    except SegmentGone:
         return complain("resume", f"{found.folder}: the run has just ended")
+    except SegmentError as error:
+        return complain("resume", f"{error}; resume it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
     print(f"{found.folder}: resumed")
     return ExitCode.OK

@@ -35,11 +35,21 @@ class Curve:
         """Episodes that a row stands for, at most."""
 
     def take(self, episodes: Iterable[EpisodeRow]) -> list[Row] | None:
-        """Take the next episodes; return the new rows, or None when all rows have changed."""
+        """Take the next episodes; return the new rows, or None when all rows have changed.
+
+        A resumed run repeats those after its checkpoint; they take the place of what was there.
+        """
         fresh = [_row(e) for e in episodes]
+        repeated = bool(fresh) and any(
+            r[_EVAL] == fresh[0][_EVAL] and _number(r) >= _number(fresh[0]) for r in self.rows
+        )
+        if repeated:
+            self.rows = [row for row in self.rows if _number(row) < _number(fresh[0])]
+        if not self.rows:
+            self.merged = 1
         self.rows += fresh
         if len(self.rows) <= self._limit:
-            return fresh
+            return None if repeated else fresh
         while len(self.rows) > self._limit:
             self._merge()
         return None
@@ -51,7 +61,7 @@ class Curve:
             rows = [r for r in self.rows if r[_EVAL] == kind]
             merged += [_both(a, b) for a, b in zip(rows[::2], rows[1::2], strict=False)]
             merged += rows[len(rows) & ~1 :]
-        self.rows = sorted(merged, key=lambda r: (r[_EPISODE] or 0, r[_EVAL] or 0))
+        self.rows = sorted(merged, key=lambda row: (_number(row), row[_EVAL]))
 
 
 class Story:
@@ -77,6 +87,10 @@ class Story:
         self.items = [*self.items, *items][-_ITEMS:]
         self.policies = [*self.policies, *policies][-_POLICIES:]
         return items[-_ITEMS:], policies[-_POLICIES:]
+
+
+def _number(row: Row) -> float:
+    return row[_EPISODE] or 0
 
 
 def _row(e: EpisodeRow) -> Row:
@@ -171,9 +185,11 @@ def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
 
 
 def _samples(records: Records, rules: list[int]) -> Samples:
+    composed = "input" in (records.dtype.names or ())
     return {
         "t": [round(v, 4) for v in (records["t_mono_ns"].astype(np.float64) / 1e9).tolist()],
         "observation": _columns(records["observation"]),
+        **({"input": _columns(records["input"])} if composed else {}),
         "policy": _columns(records["policy"]),
         "applied": _columns(records["applied"]),
         "rule": rules,

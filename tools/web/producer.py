@@ -32,6 +32,8 @@ _CLIP_PAUSE_S: Final = 1.0
 _AT_ONCE: Final = 2000
 """Records per look at most: four seconds at 500 Hz."""
 _LOOKS_AT_END: Final = 100
+_ABSENT_S: Final = 10.0
+"""Without a sign of the run, it is taken to be over: the longest that one takes to begin."""
 _RECENT: Final = 8192
 _FAST: Final = 3.0
 """Device time that runs faster than so many times real time is shown an episode at a time."""
@@ -50,6 +52,9 @@ class Producer:
         pace = config.device.pace
         self._in_clips = config.lockstep or (isinstance(pace, Scaled) and pace.scaled > _FAST)
         self._ended = False
+        self._sessions = 0
+        self._retell = False
+        self._looked_s: float | None = None
         self._asked_ns = 0
         self._seen = 0
         self._due = dict.fromkeys(("status", "figures", "files", "look", "clip"), -1e9)
@@ -74,6 +79,12 @@ class Producer:
 
     def story_so_far(self) -> Iterator[Message]:
         """Everything that a page needs which opens now."""
+        found = self.find()
+        if found is not None and found != self.running:  # nobody was watching when it was resumed
+            self._follow(found)
+        yield from self._story_now()
+
+    def _story_now(self) -> Iterator[Message]:
         yield Message("about", self._about)
         yield self._status()
         yield Message("episodes", {"whole": True, "merged": self._curve.merged, "rows": self._curve.rows})
@@ -89,9 +100,12 @@ class Producer:
     def turn(self, now_s: float) -> Iterator[Message]:
         """What has come since the last call (``now_s``: host monotonic)."""
         if self._is_due("look", now_s, _LOOK_S):
-            yield from self._look()
+            yield from self._look(now_s)
         if self._is_due("files", now_s, _FILES_S):
             yield from self._files()
+        if self._retell:
+            self._retell = False
+            yield from self._story_now()
         live = self._view.live
         if live is None:
             return
@@ -106,8 +120,8 @@ class Producer:
             yield from self._memory(live, figures)
 
     def farewell(self) -> Iterator[Message]:
-        """The last words, once the run is over."""
-        if not self._ended:
+        """The last words, once the run is over; none where only the page ends."""
+        if not self._ended and self.find() is None:
             yield from self._leave()
 
     def _is_due(self, what: str, now_s: float, every_s: float) -> bool:
@@ -122,25 +136,36 @@ class Producer:
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
-    def _look(self) -> Iterator[Message]:
+    def _look(self, now_s: float) -> Iterator[Message]:
         """Find the run in shared memory, or notice that it has left it."""
         found = self.find()
-        if self._view.live is not None:
-            if found != self.running:  # over, or its supervisor was killed
+        self._looked_s = now_s if self._looked_s is None else self._looked_s
+        if found is not None and found != self.running:
+            self._follow(found)
+            yield self._status()
+        elif found is None and not self._ended:
+            absent = not self._awaited and now_s - self._looked_s >= _ABSENT_S  # killed before it wrote a summary
+            if self._view.live is not None or absent or self._has_summary():
                 yield from self._leave()
-            return
-        if found is None:
-            if not self._ended and not self._awaited and (self._view.folder / "summary.json").exists():
-                yield from self._leave()
-            return
+
+    def _has_summary(self) -> bool:
+        return not self._awaited and (self._view.folder / "summary.json").exists()
+
+    def _follow(self, found: Running) -> None:
+        """Attach to the run's present session, whose ring counts from 0; it may have cut files to a checkpoint."""
+        self.close()
         with contextlib.suppress(SegmentError):
             self._view.attach(found)
-            if self._ended:  # it was resumed, and may have cut what came after its checkpoint
+            if self._sessions or self._ended:
                 self._view.rewind()
                 self._curve, self._story = Curve(), Story()
                 self._latest.clear()
+                self._retell = True  # to pages that saw the session before
+            self._sessions += 1
+            self._motion = Motion(self._view.config)
+            self._seen = self._sample_version = self._asked_ns = 0
+            self._amplitude = None
             self._ended = self._awaited = False
-            yield self._status()
 
     def _leave(self) -> Iterator[Message]:
         self.close()

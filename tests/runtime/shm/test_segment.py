@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.shm import segment
-from onrig.runtime.shm.segment import HEADER_BYTES, Segment, SegmentError, create_folder, remove_folder, sweep_folders
+from onrig.runtime.shm.segment import (
+    HEADER_BYTES,
+    Segment,
+    SegmentError,
+    SegmentGone,
+    create_folder,
+    remove_folder,
+    sweep_folders,
+)
 
 HEADER = struct.Struct("<8sII16sQ")
 
@@ -26,6 +34,15 @@ def test_both_ends_see_the_same_bytes(tmp_path: Path) -> None:
     assert owner.body[99] == 2, "a guest that leaves takes nothing with it"
     owner.close()
     assert (tmp_path / "s").exists(), "closing is not removing"
+
+
+def test_one_that_is_missing_is_told_from_one_that_is_laid_out_differently(tmp_path: Path) -> None:
+    with pytest.raises(SegmentGone):
+        Segment.attach(tmp_path / "s", "schema")
+    Segment.create(tmp_path / "s", 8, "schema").close()
+    with pytest.raises(SegmentError, match="another schema") as told:
+        Segment.attach(tmp_path / "s", "other")
+    assert not isinstance(told.value, SegmentGone)
 
 
 def test_only_its_owner_may_open_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import Remote, Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
@@ -91,6 +92,15 @@ def test_the_run_of_a_pid_is_found() -> None:
     rigs = [Running(7, Path("a"), Path("b")), Running(8, Path("c"), Path("d"))]
     assert find(8, rigs) == rigs[1]
     assert find(9, rigs) is None
+
+
+def test_a_run_of_another_version_is_not_taken_for_halted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Segment.create(tmp_path / "board", 64, "an older board").close()
+    monkeypatch.setattr("onrig.tools.service.halt.running_rigs", lambda: [Running(7, tmp_path, tmp_path)])
+    assert main(["7"]) == ExitCode.HARDWARE
+    assert "another schema" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], [""], ["1"]])

@@ -50,6 +50,25 @@ def test_merging_is_told_so_that_all_rows_are_sent_anew() -> None:
     assert curve.merged == 2
 
 
+def test_episodes_that_a_resumed_run_repeats_take_the_place_of_what_was_there() -> None:
+    curve = Curve()
+    both = [row(n, kind) for n in range(1, 6) for kind in ("train", "eval")]
+    curve.take(both)
+    assert curve.take([row(4, score=0.75), row(4, "eval")]) is None, "all rows are sent anew"
+    assert [(r[0], r[1]) for r in curve.rows] == [(n, kind) for n in range(1, 5) for kind in (0, 1)]
+    assert curve.rows[-2][3] == 0.75
+    assert curve.take(both[:4]) is None
+    assert len(curve.rows) == 4
+
+
+def test_a_curve_that_begins_anew_is_merged_no_more() -> None:
+    curve = Curve(4)
+    curve.take([row(n) for n in range(1, 7)])
+    assert curve.merged == 2
+    assert curve.take([row(1)]) is None
+    assert (curve.merged, len(curve.rows)) == (1, 1)
+
+
 def test_policies_come_with_their_verdicts_and_reasons() -> None:
     story = Story()
     items, policies = story.take(

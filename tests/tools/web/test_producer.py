@@ -154,6 +154,62 @@ def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: lis
     assert histograms == {"tick": {"first": 80, "counts": [600]}}
 
 
+def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live: LiveRun) -> None:
+    producer = Producer(REALTIME, live.folder)
+    list(producer.turn(0.0))
+    assert list(producer.farewell()) == []
+    assert field(by_kind(producer.story_so_far())["status"], "phase") == "running"
+    producer.close()
+
+
+def test_a_page_that_opens_after_a_resumption_that_nobody_watched_shows_the_run_alive(
+    tmp_path: Path, live: LiveRun, rigs: list[Running]
+) -> None:
+    producer = Producer(REALTIME, live.folder)
+    live.push(records(50))
+    list(producer.turn(0.0))
+    list(producer.turn(0.05))
+    rigs.clear()
+    assert [m.kind for m in producer.turn(2.0)][-1] == "ended"
+    (tmp_path / "again").mkdir()
+    with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
+        rigs.append(again.running._replace(pid=2))
+        again.push(records(5))
+        told = by_kind(producer.story_so_far())
+        assert "ended" not in told
+        assert field(told["status"], "phase") == "running"
+        list(producer.turn(2.05))
+        rows = records(3, tick=5)
+        rows["t_mono_ns"] = np.arange(1, 4) * 10**9
+        again.push(rows)
+        assert "motion" in by_kind(producer.turn(2.1)), "though its ring counts from 0 again"
+        producer.close()
+
+
+def test_a_session_that_follows_within_a_look_is_told_anew_to_pages_that_saw_the_one_before(
+    tmp_path: Path, live: LiveRun, rigs: list[Running]
+) -> None:
+    producer = Producer(REALTIME, live.folder)
+    (live.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
+    list(producer.turn(0.0))
+    with LiveRun(live.folder, tmp_path / "again", REALTIME) as again:
+        rigs[:] = [again.running._replace(pid=2)]
+        told = list(producer.turn(5.0))
+        assert "about" in [m.kind for m in told]
+        assert "ended" not in [m.kind for m in told]
+        (episodes,) = (m.data for m in told if m.kind == "episodes" and field(m.data, "whole"))
+        assert len(msgspec.convert(field(episodes, "rows"), list[object])) == 1
+        producer.close()
+
+
+def test_a_run_that_was_killed_is_over_once_nothing_has_been_seen_of_it_for_a_while(
+    tmp_path: Path, rigs: list[Running]
+) -> None:
+    producer = Producer(PENDULUM, tmp_path)
+    assert by_kind(producer.turn(100.0)) == {}, "it may be about to begin"
+    assert "ended" in by_kind(producer.turn(111.0))
+
+
 def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
     tmp_path: Path, rigs: list[Running]
 ) -> None:

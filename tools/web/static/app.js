@@ -63,7 +63,7 @@ const handle = {
   },
   episodes(episodes) {
     page.learning.take(episodes);
-    page.lists.takeEpisodes(page.learning.rows, page.learning.at);
+    page.lists.takeEpisodes(page.learning.rows, page.learning.at, page.learning.merged);
     const last = page.learning.rows.at(-1);
     if (last && page.status?.phase !== "running") {
       progress(last[page.learning.at.episode]);

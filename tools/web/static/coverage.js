@@ -1,4 +1,4 @@
-// The memory: experiences as points over two observations, with the policy as a surface behind them (de Bruin et al. 2018, figure 4).
+// The memory: experiences as points over two of the policy's inputs, with the policy as a surface behind them (de Bruin et al. 2018, figure 4).
 
 import { Picture, colours, onChange, sayEmpty } from "./theme.js";
 import { Plot, angleLabel, angleTicks, isAngle, short, unitText, written } from "./plot.js";
@@ -190,7 +190,7 @@ export class Coverage {
   paintTrajectory(ctx, plot) {
     const now = this.stage.now();
     if (!now) return;
-    const s = this.stage.samples, xs = s.observation[this.x], ys = s.observation[this.y];
+    const s = this.stage.samples, seen = s.input ?? s.observation, xs = seen[this.x], ys = seen[this.y];
     plot.clip();
     ctx.strokeStyle = colours.ink;
     ctx.lineWidth = 1.6;
@@ -209,7 +209,7 @@ export class Coverage {
     ctx.strokeStyle = colours.panel;
     ctx.lineWidth = 2;
     ctx.beginPath();
-    ctx.arc(plot.px(now.observation[this.x]), plot.py(now.observation[this.y]), 6, 0, 2 * Math.PI);
+    ctx.arc(plot.px(xs[now.index]), plot.py(ys[now.index]), 6, 0, 2 * Math.PI);
     ctx.fill();
     ctx.stroke();
     plot.unclip();

@@ -52,7 +52,9 @@ export class Lists {
     document.getElementById("policies-note").textContent = `${offered} offered, ${admitted} admitted, ${refused} refused`;
   }
 
-  takeEpisodes(rows, at) {
+  /** A row may stand for `merged` episodes, of which it has the sum. */
+  takeEpisodes(rows, at, merged) {
+    this.merged = merged;
     this.interventions = rows.filter((r) => r[at.eval] === 0).map((r) => [r[at.episode], r[at.interventions]]);
     this.safety.draw();
   }
@@ -113,11 +115,12 @@ export class Lists {
     ctx.fillRect(2, height - 18, room, 1);
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
-    const what = width < 480 ? "interventions" : "ticks with an intervention, per episode";
+    const per = this.merged > 1 ? `per ${this.merged} episodes` : "per episode";
+    const what = width < 480 ? "interventions" : `ticks with an intervention, ${per}`;
     ctx.fillText(most ? `${what} (most: ${most})` : "no interventions", 2, height - 8);
     ctx.textAlign = "right";
     ctx.fillText(`episode ${last}`, width - 2, height - 8);
-    this.safety.describe(`Interventions per episode; at most ${most}`);
+    this.safety.describe(`Interventions ${per}; at most ${most}`);
   }
 }
 

@@ -7,7 +7,7 @@ const BEHIND_S = 0.15;
 const KEPT_S = 12;
 const WAITING = 60;
 const FIELDS = ["t", "rule", "reward", "amplitude", "margin"];
-const COLUMNS = ["observation", "policy", "applied"];
+const COLUMNS = ["observation", "input", "policy", "applied"]; // input: where it is not the observation
 
 export class Stage {
   constructor() {
@@ -38,11 +38,12 @@ export class Stage {
       this.head = more.t[more.t.length - 1] - BEHIND_S;
     } else {
       for (const f of FIELDS) s[f].push(...more[f]);
-      for (const c of COLUMNS) s[c].forEach((column, i) => column.push(...more[c][i]));
+      const columns = COLUMNS.filter((c) => s[c]);
+      for (const c of columns) s[c].forEach((column, i) => column.push(...more[c][i]));
       const drop = s.t.findIndex((t) => t >= s.t[s.t.length - 1] - KEPT_S);
       if (drop > 200) {
         for (const f of FIELDS) s[f].splice(0, drop);
-        for (const c of COLUMNS) s[c].forEach((column) => column.splice(0, drop));
+        for (const c of columns) s[c].forEach((column) => column.splice(0, drop));
       }
     }
     this.clip = false;
