@@ -163,8 +163,11 @@ def _begin(out: Path, begun: Begun) -> str | None:
         return None
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         return f"--out: '{out}' is not empty; choose another folder"
-    out.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(msgspec.json.encode(begun))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(msgspec.json.encode(begun))
+    except OSError as error:
+        return f"--out: '{out}' cannot be written: {error.strerror}"
     return None
 
 

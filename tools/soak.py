@@ -57,8 +57,6 @@ def main(arguments: list[str]) -> int:
         unwritable("json", args.json) or unwritable("plot", args.plot) or picture_problem("plot", args.plot)
     ):
         return complain("soak", problem)
-    if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
-        return complain("soak", f"--keep: '{args.keep}' is not empty; choose another folder")
     from onrig.tools.faultlab.soak_rig import settings_for
 
     settings = settings_for(args.rate, args.seed, args.overrides)
@@ -68,6 +66,14 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     if config.device.twin is None:
         return complain("soak", f"{args.config} names a port; faults are injected only into a twin")
+    if args.keep is not None:
+        try:
+            args.keep.mkdir(parents=True, exist_ok=True)
+            empty = not any(args.keep.iterdir())
+        except OSError as error:
+            return complain("soak", f"--keep: '{args.keep}' cannot be written: {error.strerror}")
+        if not empty:
+            return complain("soak", f"--keep: '{args.keep}' is not empty; choose another folder")
     return _soak(args, settings)
 
 
@@ -94,7 +100,6 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     length_s = 60.0 * args.minutes
     with ExitStack() as stack:
         if args.keep is not None:
-            args.keep.mkdir(parents=True, exist_ok=True)
             folder = args.keep.absolute()
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onrig-soak-")))

@@ -117,7 +117,7 @@ def judge_wheel(facts: WheelFacts, needs: Needs) -> Check:
         return failed(name, "not installed", f"{pip} 'onrig[learner]'" if wheel.torch else f"{pip} {wheel.package}")
     if works(facts):
         return passed(name, version)
-    remedy = f"{pip} '{wheel.package}<{version}'"
+    remedy = f"{pip} '{wheel.package}<{version.partition('+')[0]}'"
     if facts.code is None:
         found, remedy = f"{version}: did not come up in {_TIMEOUT_S:g} s", f"{pip} --force-reinstall {wheel.package}"
     elif facts.code < 0:

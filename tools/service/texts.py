@@ -52,9 +52,15 @@ class Artifact(NamedTuple):
     text: str
 
 
-def service_name(config: str) -> str:
-    """Name of a service from that of its configuration: what systemd, udev and a symlink all take."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", Path(config).stem).strip("-") or "rig"
+_EVERY_RIGS: Final = "run"
+"""What `onrig init` calls the configuration in every rig's folder."""
+
+
+def service_name(config: Path) -> str:
+    """Name of a service from that of its configuration, or of the folder where that is ``run.yaml``: what systemd, udev
+    and a symlink all take."""
+    name = config.parent.name if config.stem == _EVERY_RIGS else config.stem
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "rig"
 
 
 _FTDI: Final = "0403"
@@ -76,7 +82,7 @@ def rule_text(s: Service) -> str:
             match.append(f"ATTRS{{serial}}=={_quoted(s.usb.serial)}")
         if s.usb.vendor == _FTDI:
             lines.append("# An FTDI adapter keeps data back for 16 ms unless told otherwise.")
-            lines.append('ACTION=="add", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
+            lines.append('ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
     lines.append(f"# The rig's port by a name that stays, and ModemManager kept off it: /dev/onrig-{s.name}")
     grant = [f'SYMLINK+="onrig-{s.name}"', f'GROUP="{s.group}"', 'MODE="0660"', 'ENV{ID_MM_DEVICE_IGNORE}="1"']
     lines.append(", ".join(match + grant))

@@ -184,14 +184,9 @@ def describe(
             "the learner needs torch: pip install 'onrig[learner]', or local_learner=false", ExitCode.PREFLIGHT
         )
     if config.link.keys is not None:
-        from onrig.runtime.link.keys import KeyFault, load_rig_keys
-
-        try:
-            load_rig_keys(Path(config.link.keys).expanduser())
-        except KeyFault as fault:
-            raise Refused(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
+        _check_keys(config.link.keys, user)
     return Service(
-        name=service_name(name),
+        name=service_name(find(name).absolute()),
         rig=config.rig.name,
         user=user,
         group=facts.group if facts.group != "root" else _NOBODY,
@@ -207,6 +202,22 @@ def describe(
         fade_s=config.supervision.fade_s,
         for_user=for_user,
     )
+
+
+def _check_keys(keys: str, user: str) -> None:
+    """Read the rig's keys as the service will: with sudo, too, they are the user's; raises Refused."""
+    from onrig.runtime.link.keys import KeyFault, load_rig_keys
+
+    account, present = pwd.getpwnam(user), os.geteuid()
+    path = Path(account.pw_dir, keys[2:]) if keys.startswith("~/") else Path(keys).expanduser()
+    try:
+        if account.pw_uid != present:
+            os.seteuid(account.pw_uid)
+        load_rig_keys(path)
+    except (KeyFault, PermissionError) as fault:
+        raise Refused(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
+    finally:
+        os.seteuid(present)
 
 
 def next_steps(service: Service, user: str) -> list[str]:

@@ -10,7 +10,7 @@ from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.sim.twin.main import serve
 from onrig.tools.load import explain, load
 from onrig.tools.ports import missing_port
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable
 
 
 def main(arguments: list[str]) -> int:
@@ -27,8 +27,8 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     if config.device.twin is None:
         return complain("twin", f"{args.config} names a port; this needs a twin ('device: {{twin: ...}}')")
-    if args.link is not None and not args.link.parent.is_dir():
-        return complain("twin", f"--link: no such folder '{args.link.parent}'")
+    if problem := unwritable("link", args.link):
+        return complain("twin", problem)
     missing = None if args.port is None else missing_port(args.port)
     if missing is not None:
         return complain("twin", f"--port: {args.port}: {missing}", ExitCode.HARDWARE)

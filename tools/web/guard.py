@@ -74,7 +74,7 @@ def listen_at(address: Address) -> socket.socket:
         return listening
     why = failure.strerror if failure is not None else "no port"
     where = f"{address.host}:{ports[0]}" if len(ports) == 1 else f"{address.host}, ports {ports[0]} to {ports[-1]}"
-    raise OSError(f"{where}: {why}; choose another with --web PORT")
+    raise OSError(f"{where}: {why}; choose another port")
 
 
 def new_token() -> str:

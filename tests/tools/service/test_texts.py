@@ -146,7 +146,7 @@ def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
     assert lines[0] == MARK
     rules = [line for line in lines if not line.startswith("#")]
     assert rules == [
-        'ACTION=="add", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"',
+        'ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"',
         'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", ATTRS{idProduct}=="6001", ATTRS{serial}=="A600XYZ", '
         'SYMLINK+="onrig-pendulum", GROUP="dialout", MODE="0660", ENV{ID_MM_DEVICE_IGNORE}="1"',
     ]
@@ -170,10 +170,17 @@ def test_the_limits_are_the_users_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "name"), [("pendulum", "pendulum"), ("/a/my rig (2).yaml", "my-rig-2"), ("/a/%.yaml", "rig")]
+    ("config", "name"),
+    [
+        ("/pendulum.yaml", "pendulum"),
+        ("/a/my rig (2).yaml", "my-rig-2"),
+        ("/a/%.yaml", "rig"),
+        ("/lab/my-rig/run.yaml", "my-rig"),
+        ("/run.yaml", "rig"),
+    ],
 )
 def test_a_service_is_named_after_its_configuration(config: str, name: str) -> None:
-    assert service_name(config) == name
+    assert service_name(Path(config)) == name
 
 
 def test_a_rig_s_name_stays_in_the_line_of_the_description() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import pwd
 import stat
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main as cli
 from onrig.tools.service import verb as install_service
 from onrig.tools.service.texts import MARK, Artifact
 from onrig.tools.service.verb import InTheWay, artifacts, main, standing, write
@@ -148,6 +150,29 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(
     (tmp_path / "root").write_text("a file")
     assert main([str(config), "--write", "--root", str(tmp_path / "root")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_keys_are_read_as_the_user_of_the_service_whose_home_they_may_be_in(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with sudo: the process is another user, and its home another's."""
+    me, taken = os.geteuid(), [os.geteuid() + 1]
+    account = pwd.getpwuid(me)
+    home = pwd.struct_passwd((*account[:5], str(tmp_path / "home"), account[6]))
+    monkeypatch.setenv("SUDO_USER", account.pw_name)
+    monkeypatch.setenv("HOME", str(tmp_path / "root"))
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: home)
+    monkeypatch.setattr(os, "geteuid", lambda: taken[-1])
+    monkeypatch.setattr(os, "seteuid", taken.append)
+    keys = tmp_path / "home/K"
+    keys.parent.mkdir()
+    keyed = ["--set", "link={listen: 'tcp://*:5555', keys: ~/K}", "--root", str(tmp_path / "image")]
+    assert main([str(config), *keyed]) == ExitCode.PREFLIGHT
+    with monkeypatch.context() as as_user:
+        as_user.setattr(os, "geteuid", lambda: me)
+        assert cli(["keys", str(keys)]) == ExitCode.OK
+    assert main([str(config), *keyed]) == ExitCode.OK
+    assert taken[-2:] == [me, me + 1], "and the process is again who it was"
 
 
 def content(folder: Path) -> dict[str, str]:
