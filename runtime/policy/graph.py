@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from onrig.runtime.policy.call import Value, value_of
 from onrig.runtime.policy.contract import HIDDEN, ModelRefused, Ports
 from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
 from onrig.runtime.policy.operators import check_operator, evaluate
-from onrig.runtime.policy.shape_rules import Value, value_of
 
 OPSETS: Final = range(13, 27)
 """Operator sets that the shape rules cover; older ones have axes and bounds in attributes."""

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from onrig.runtime.policy import shape_rules as rules
+from onrig.runtime.policy.call import MAX_PARTS, Call, Result, Value
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.onnx_wire import MAX_RANK, Node
-from onrig.runtime.policy.shape_rules import MAX_PARTS, Call, Result, Value
 
 
 class Operator(NamedTuple):

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from onrig.runtime.policy.call import Value, value_of
 from onrig.runtime.policy.contract import ModelRefused, ports_for
 from onrig.runtime.policy.graph import MAX_ELEMENTS, Cost, check_graph, check_operators
 from onrig.runtime.policy.onnx_wire import FLOAT, read_model
 from onrig.runtime.policy.operators import OPERATORS, evaluate
-from onrig.runtime.policy.shape_rules import Value, value_of
 from tests.runtime.policy import models
 from tests.runtime.policy.models import node
 
@@ -239,6 +239,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
     axis = st.integers(-rank - 1, rank)
     some = st.lists(axis, min_size=1, max_size=2)
     sizes = st.lists(st.integers(1, 3), max_size=3).map(tuple)
+    flags = st.integers(-1, 2)
     constants: dict[str, np.ndarray] = {}
     attributes: dict[str, object] = {}
     outputs = ["y"]
@@ -246,7 +247,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
     if op in ("Add", "Sub", "Mul", "Div", "Min", "Max"):
         constants["b"] = np.ones(draw(sizes), np.float32)
     elif op == "Gemm":
-        attributes |= {"transA": draw(st.integers(0, 1)), "transB": draw(st.integers(0, 1))}
+        attributes |= {"transA": draw(flags), "transB": draw(flags)}
         constants |= {"b": np.ones(draw(sizes), np.float32), "c": np.ones(draw(sizes), np.float32)}
     elif op == "MatMul":
         constants["b"] = np.ones(draw(sizes), np.float32)
@@ -277,7 +278,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
     elif op in ("Flatten", "Concat"):
         attributes["axis"] = draw(axis)
     elif op == "ArgMax":
-        attributes |= {"axis": draw(axis), "keepdims": draw(st.integers(0, 1))}
+        attributes |= {"axis": draw(axis), "keepdims": draw(flags)}
     elif op == "Transpose":
         attributes["perm"] = draw(st.permutations(range(max(rank, 1))))
     elif op == "Cast":
@@ -336,6 +337,8 @@ def test_onnxruntime_agrees_with_every_shape_that_is_accepted(
         ("Concat", (2, 3), [], {"axis": -1}, [(2, 3)]),
         ("ArgMax", (2, 3, 4), [], {"axis": 1}, [(2, 1, 4)]),
         ("ArgMax", (2, 3, 4), [], {"axis": -1, "keepdims": 0}, [(2, 3)]),
+        ("ArgMax", (2, 3, 4), [], {"axis": -1, "keepdims": 2}, None),
+        ("ArgMax", (2, 3, 4), [], {"axis": -1, "keepdims": -1}, None),
     ],
 )
 def test_yields_the_shapes_of_the_specification(
@@ -346,7 +349,7 @@ def test_yields_the_shapes_of_the_specification(
     expected: list[tuple[int, ...]] | None,
 ) -> None:
     constants = {f"c{i}": np.array(values, np.int64) for i, values in enumerate(lists)}
-    count = attributes.get("num_outputs", len(expected or ()))
+    count = attributes.get("num_outputs", len(expected or (1,)))
     assert isinstance(count, int)
     made = helper.make_node(op, ["observation", *constants], [f"y{i}" for i in range(count)])
     made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())

@@ -1,0 +1,139 @@
+"""A node of a graph with its input values, for rules that refuse what does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.runtime.policy.contract import ModelRefused
+from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, Node
+
+Shape = tuple[int, ...]
+
+MAX_PARTS: Final = 64
+"""Inputs or outputs of one node (Concat, Split, Min, Max), and constants in one list of axes or indices."""
+FLOATS: Final = frozenset({FLOAT, DOUBLE})
+_TYPE_CODES: Final[Mapping[np.dtype[np.generic], int]] = {dtype: code for code, dtype in DTYPES.items()}
+
+
+class Value(NamedTuple):
+    """ONNX element type and shape of a value in the graph; ``constant`` if it is an initializer."""
+
+    elem_type: int
+    shape: Shape
+    constant: Array | None = None
+    below: int = 0
+    """Bound of computed integers, which are 0 to below - 1."""
+
+
+class Result(NamedTuple):
+    """Result of a node: element type, shape of each output, and operations (multiply-adds or comparable)."""
+
+    elem_type: int
+    shapes: tuple[Shape, ...]
+    operations: int
+    constant: Array | None = None
+    """The value, if the node is a Constant."""
+    below: int = 0
+    """Bound of the integers, if the node computes any."""
+
+
+def value_of(array: Array) -> Value:
+    """Value of an initializer."""
+    return Value(_TYPE_CODES[array.dtype], array.shape, array)
+
+
+class Call:
+    """One node with its input values; the accessors refuse inputs that do not fit."""
+
+    def __init__(self, node: Node, inputs: tuple[Value | None, ...]) -> None:
+        self.node = node
+        self._inputs = inputs
+
+    def refused(self, reason: str) -> ModelRefused:
+        """Refusal of this node."""
+        return ModelRefused("shapes", f"{self.node.op_type} -> {self.node.outputs[0]!r}: {reason}")
+
+    def value(self, index: int) -> Value:
+        """Return a float input; raises ModelRefused if it is missing or has integers."""
+        value = self.optional(index)
+        if value is None:
+            raise self.refused(f"input {index} is missing")
+        if value.elem_type not in FLOATS:
+            raise self.refused(f"input {index} has element type {value.elem_type}, only floats are computed with")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """Return an input or None."""
+        return self._inputs[index] if index < len(self._inputs) else None
+
+    def values(self) -> list[Value]:
+        """Return all inputs, floats of one type."""
+        values = [self.value(i) for i in range(len(self._inputs))]
+        if len({v.elem_type for v in values}) != 1:
+            raise self.refused("inputs differ in type")
+        return values
+
+    def indices(self, index: int, rank: int = 1) -> list[int] | None:
+        """Return the constant integers of an optional input with one dimension, or a scalar if ``rank`` is 0."""
+        value = self.optional(index)
+        if value is None:
+            return None
+        if value.constant is None or value.elem_type != INT64:
+            raise self.refused(f"input {index} must be constant int64, since shapes depend on it")
+        if len(value.shape) not in {rank, 1} or value.constant.size > MAX_PARTS:
+            raise self.refused(f"input {index} has shape {value.shape}")
+        return [int(v) for v in value.constant.reshape(-1)]
+
+    def integer(self, name: str, default: int) -> int:
+        """Return an integer attribute."""
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
+            return default
+        if not isinstance(attribute.value, int):
+            raise self.refused(f"attribute {name!r} is not an integer")
+        return attribute.value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a boolean attribute; only 0 and 1, as runtimes do not agree on what else is true."""
+        value = self.integer(name, int(default))
+        if value not in {0, 1}:
+            raise self.refused(f"attribute {name!r} is {value}, neither 0 nor 1")
+        return value == 1
+
+    def axis(self, axis: int, rank: int) -> int:
+        """Normalise an axis into [0, rank)."""
+        if not -rank <= axis < rank:
+            raise self.refused(f"axis {axis} of {rank} dimensions")
+        return axis % rank
+
+    def axes(self, axes: list[int], rank: int) -> list[int]:
+        """Normalise axes into [0, rank), each at most once."""
+        if len(normal := [self.axis(a, rank) for a in axes]) != len(set(normal)):
+            raise self.refused(f"axes {axes} repeat")
+        return normal
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """Broadcast as numpy does."""
+        rank = max(map(len, shapes))
+        out: list[int] = []
+        for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
+            wide = {d for d in dims if d != 1}
+            if len(wide) > 1:
+                raise self.refused(f"shapes {list(shapes)} do not broadcast")
+            out.append(wide.pop() if wide else 1)
+        return tuple(out)
+
+    def constant(self) -> Array:
+        """Return the content of a Constant node: a tensor, a number or a list of numbers."""
+        if len(self.node.attributes) == 1:
+            [(name, (_, value))] = self.node.attributes.items()
+            if isinstance(value, np.ndarray):
+                return value
+            if name.startswith("value_float") and value != ():
+                return np.array(value, DTYPES[FLOAT])
+            if value != ():
+                return np.array(value, DTYPES[INT64])
+        raise self.refused(f"needs one value, has the attributes {[*self.node.attributes]}")
