@@ -43,7 +43,7 @@ BENCHES: Final = {
         "--set 'limits.envelope={velocity: {low: -5, high: 5}}' --set task.episode_s=2",
         "`limits.predicted` is null here because it assumes the full braking voltage; the envelope on the measured "
         "velocity and the fallback stay.",
-        "{velocity: 1.2}",
+        "{velocity: 1.6}",
     ),
     "magman": Bench(
         "magnetic manipulator",
@@ -58,7 +58,7 @@ BENCHES: Final = {
         "--set 'limits.range={current_1: [0, 0.06], current_2: [0, 0.06], current_3: [0, 0.06], current_4: [0, 0.06]}' "
         "--set 'limits.envelope={velocity: {low: -0.3, high: 0.3}}' --set task.episode_s=2",
         "The ball may not move at all with so little current: that is the point of the first try.",
-        "{velocity: 0.08}",
+        "{velocity: 0.085}",
     ),
 }
 _PAGE: Final = Template("""\
@@ -166,7 +166,7 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set identified=ide
 ```
 
 Before it, write `sensor_error: $behind` under `limits.predicted` in `run.yaml` if the firmware is the one for the
-Pico: its velocity is the slope of the last milliseconds, behind the true one by up to that much, and the promise of the
+Pico: its velocity is the slope of the last milliseconds, off from the true one by up to that much, and the promise of the
 shield depends on it. Widen one limit at a time until `run.yaml` holds as it stands, then write port, pace and
 `identified:` into it.
 

@@ -18,6 +18,7 @@ const struct onrig_rig *const onrig_drive_rig = &ONRIG_PICO_RIG;
 
 static struct onrig_slope slope;
 static bool counting; /* the decoder answers */
+static int32_t angle; /* since the start, at which the pendulum hung down; within a turn, whatever the count wraps at */
 
 void onrig_drive_start(void) {
     onrig_pin_output(PENDULUM_PIN_ENABLE);
@@ -30,14 +31,17 @@ void onrig_drive_start(void) {
     onrig_quadrature_start(PENDULUM_PIN_ENCODER_A);
 }
 
-/* Counts in the rig's direction since the start, at which the pendulum hung down. */
+/* Count in the rig's direction, which wraps around; the angle follows it. */
 static bool turned(int32_t *count) {
     static bool begun;
-    static int32_t zero;
+    static uint32_t before;
     if (!onrig_quadrature_read(count)) return false;
-    if (!begun) zero = *count; /* the decoder may have counted one on meeting the pins */
+    uint32_t now = (uint32_t)PENDULUM_ENCODER_SIGN * (uint32_t)*count;
+    if (!begun) before = now; /* the decoder may have counted one on meeting the pins */
     begun = true;
-    *count = PENDULUM_ENCODER_SIGN * (int32_t)((uint32_t)*count - (uint32_t)zero);
+    angle = onrig_quadrature_wrapped(angle + (int32_t)(now - before), PENDULUM_ENCODER_COUNTS_PER_TURN);
+    before = now;
+    *count = (int32_t)now;
     return true;
 }
 
@@ -52,7 +56,7 @@ bool onrig_drive_poll(void) {
 bool onrig_drive_sense(int32_t *counts) {
     int32_t count;
     if (!counting || !turned(&count)) return false;
-    counts[0] = onrig_quadrature_wrapped(count, PENDULUM_ENCODER_COUNTS_PER_TURN);
+    counts[0] = angle;
     float rad_s = onrig_slope_of(&slope, PENDULUM_VELOCITY_POLLS) * RESOLUTION(0) * POLLS_PER_S;
     counts[1] = (int32_t)(rad_s / RESOLUTION(1));
     return true;

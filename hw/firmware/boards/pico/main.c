@@ -82,11 +82,11 @@ void onrig_on_poll(void) {
 static void hear(uint8_t byte) {
     size_t body = onrig_reader_take(&reader, byte);
     if (body == 0) return;
-    uint64_t now_us = onrig_board_now_us();
+    uint64_t now_us = onrig_board_now_us(), last_us = device.sampled_us;
     tick(now_us);
-    uint64_t last_us = device.sampled_us;
     onrig_device_handle(&device, reader.chunk + 1, body, now_us);
-    if (device.sampled_us != last_us) sampled_us = now_us; /* sampling begins anew */
+    /* Sampling begins anew, or fell due while interrupts were masked: the alarm that waits is taken back below. */
+    if (device.sampled_us != last_us) sampled_us = now_us;
     follow();
     wake_for_next_sample();
 }
