@@ -86,16 +86,29 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
 
 def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
     """A memory too large for this machine, which trials would otherwise discover only when they start."""
-    if run.learner.selected.batch_steps:
-        return
-    capacity = run.capacity(spaces.n, spaces.m)
-    layout = Layout(spaces.n, spaces.m, behaviour=run.learner.stochastic)
-    needed = capacity * (layout.row_bytes + run.learner.note_bytes)
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed, there = _bytes_within(run, spaces), machine_bytes()
     if needed > there:
         size = f"take {needed / 1e9:.3g} GB in each trial, this machine has {there / 1e9:.3g} GB"
         path = "steps" if run.selection.capacity is None else "selection.capacity"
-        yield path, f"{capacity} experiences {size}: keep fewer (selection.capacity)"
+        yield path, f"{run.capacity(spaces.n, spaces.m)} experiences {size}: keep fewer (selection.capacity)"
+
+
+def machine_bytes() -> int:
+    """Memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def trial_bytes(run: StepRun) -> int:
+    """What a trial's experiences come to take; 0 where it keeps batches of its own policies alone, or cannot run."""
+    spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
+    return 0 if spaces is None else _bytes_within(run, spaces)
+
+
+def _bytes_within(run: StepRun, spaces: Spaces) -> int:
+    if run.learner.selected.batch_steps:
+        return 0
+    layout = Layout(spaces.n, spaces.m, behaviour=run.learner.stochastic)
+    return round(run.capacity(spaces.n, spaces.m) * (layout.row_bytes + run.learner.note_bytes))
 
 
 @lru_cache(maxsize=64)

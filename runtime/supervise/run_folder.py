@@ -22,7 +22,10 @@ from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.folder_access import check_folder, check_way
 from onrig.runtime.run_state.wholeness import Whole
 
-_PACKAGES: Final = ("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch")
+_PACKAGES: Final = (
+    *("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch"),
+    *("gymnasium", "mujoco", "box2d"),
+)
 
 
 _LONGEST_LINE: Final = 1 << 20

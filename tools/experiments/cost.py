@@ -16,6 +16,7 @@ from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.grid import shown
@@ -148,10 +149,12 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
 
     batch = run.learner.batch
     fill = max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch)
-    # Where experiences are dropped at random, memories take long to fill.
-    selection = msgspec.structs.replace(run.selection, write_probability=1.0)
     # Nothing is learned while acting, and there is room for what the probe itself adds.
     steps = run.steps + fill + _ROOM * run.update_every
+    # Where experiences are dropped at random, memories take long to fill; FULL is to hold what the probe adds, too.
+    full, capacity = parse_strategy(run.selection.strategy).retention == "FULL", run.selection.capacity
+    capacity = steps if full and capacity is not None else capacity
+    selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
     evaluation = msgspec.structs.replace(run.evaluation, every=steps)
     probed = {"steps": steps, "random_steps": run.steps, "evaluation": evaluation, "selection": selection}
     trials = StepTrials(msgspec.structs.replace(run, **probed), range(at_once))

@@ -20,6 +20,10 @@ AT_ONCE: Final = 16
 """Trials that are trained together: per trial about as fast as 50, in a third of the memory."""
 
 
+_SHARE_FOR_TRIALS: Final = 0.6
+"""Of the memory, for experiences; the rest is for networks, the programs and everybody else."""
+
+
 class Outcome(NamedTuple):
     """Result of a run of the experiment."""
 
@@ -49,6 +53,15 @@ def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Uni
             first, end = (len(unit.seeds) * k // n for k in (i, i + 1))
             rounds.setdefault(i, []).append(Unit(unit.cell, unit.seeds[first:end]))
     return [unit for i in sorted(rounds) for unit in rounds[i]]
+
+
+def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
+    """Trials to train together, at most ``AT_ONCE``: fewer where all that run at a time would not fit into memory."""
+    from onrig.learner.trials.supported import machine_bytes, trial_bytes
+
+    largest = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
+    room = _SHARE_FOR_TRIALS * machine_bytes() / max(1, slots * largest)
+    return max(1, min(AT_ONCE, int(room)))
 
 
 def run_units(folder: Path, units: Sequence[Unit], there: int, workers: Workers, display: Display) -> Outcome:
@@ -105,8 +118,10 @@ class Tally:
     def settled(self, unit: Unit, *, done: bool) -> None:
         """A unit is finished, or lost."""
         self._running.pop(_key(unit), None)
-        self._settled_work += unit.work
-        if done:
+        if not done:
+            self._total_work -= unit.work
+        else:
+            self._settled_work += unit.work
             self._settled_episodes += unit.cell.points * len(unit.seeds)
             self.trials += len(unit.seeds)
 

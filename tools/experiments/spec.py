@@ -56,7 +56,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluation: Evaluation = Evaluation()
     """In a world."""
     figures: tuple[int | str, ...] = ()
-    """Output of `onrig report`: figures of de Bruin et al. 2018 by number, tables as ``table-6``."""
+    """Of runs: figures of de Bruin et al. 2018 by number, and tables as ``table-6``, that the report is to have."""
     first_seed: int = 0
     """Seeds of the trials are ``first_seed`` and those after it, the same in every cell: trials are paired."""
     set: dict[str, object] = {}
@@ -97,6 +97,12 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
     if getattr(spec, other):
         told = "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
         found.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
+    if not in_world and ("evaluation",) in document.marks:
+        told = "trials of a run are evaluated once with every episode"
+        found.append(problem_at(document, ("evaluation",), f"{told} at evaluation", at_key=True))
+    if in_world and spec.figures:
+        told = "the figures of de Bruin et al. 2018 are of runs; a report of worlds draws all that it can"
+        found.append(problem_at(document, ("figures",), f"{told} at figures", at_key=True))
     if not 0 <= spec.first_seed <= _MAX_SEED - MAX_TRIALS:
         message = f"expected 0 to 2^63 - {MAX_TRIALS + 1}, got {spec.first_seed} at first_seed"
         found.append(problem_at(document, ("first_seed",), message))

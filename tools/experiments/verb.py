@@ -21,7 +21,16 @@ from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, note_start, opened
 from onrig.tools.experiments.grid import cells_of, shown
-from onrig.tools.experiments.runner import AT_ONCE, Outcome, display_here, duration, missing, run_units, split
+from onrig.tools.experiments.runner import (
+    AT_ONCE,
+    Outcome,
+    at_once_of,
+    display_here,
+    duration,
+    missing,
+    run_units,
+    split,
+)
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
 from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
@@ -119,7 +128,8 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     try:
         workers = _workers(args)
         display = display_here()
-        outcome = run_units(folder, split(todo, workers.slots, args.chunk or AT_ONCE), there, workers, display)
+        chunk = args.chunk or (AT_ONCE if args.cluster else at_once_of(cells, workers.slots))
+        outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
     except NoWorkers as error:
         return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if args.cluster else ExitCode.INTERNAL)
     except OSError as error:
@@ -184,13 +194,15 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
 
     at_once = min(chunk, len(seeds))
     costs = costs_of(cells, at_once)
-    cell_s = [costs[cell.id].trial_s(cell) * len(seeds) / at_once for cell in cells]
+    left = {unit.cell.id: len(unit.seeds) for unit in missing(folder, cells, seeds)}
+    cell_s = [costs[cell.id].trial_s(cell) * left.get(cell.id, 0) / at_once for cell in cells]
     for cell, cost_s in zip(cells, cell_s, strict=True):
         print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
+    there = len(cells) * len(seeds) - sum(left.values())
     print(
-        f"{len(cells)} cells of {len(seeds)} trials, {length} each, about {duration(sum(cell_s))} of one core "
-        f"({in_words(cells, costs, at_once)}); would run in {folder}"
+        f"{len(cells)} cells of {len(seeds)} trials, {length} each{f', {there} trials are there' * bool(there)}, about "
+        f"{duration(sum(cell_s))} of one core ({in_words(cells, costs, at_once)}); would run in {folder}"
     )
     return ExitCode.OK
 

@@ -39,6 +39,14 @@ AXES: Final = (
     "episodes",
 )
 """Conditions in the order in which they are named; further ones of a grid follow."""
+_PLACED: Final = frozenset(
+    {
+        *("config", "strategy", "alpha", "per_alpha", "algorithm", "network", "hidden", "rate_hz", "gamma", "inertia"),
+        *("noise", "sensor_noise", "actuator_noise", "synthetic_states", "synthetic_actions", "refresh", "episodes"),
+        *("write_probability", "capacity", "capacity_bytes"),
+    }
+)
+"""Axes of a grid, by their short names, that the strategy and these conditions tell of."""
 _AT_BASE_RATE: Final = ("discount", "kept")
 
 
@@ -247,12 +255,16 @@ def _free_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
 
 
 def _tell_apart(cells: Sequence[Cell], found: list[Setting]) -> None:
-    """Add the axes of a grid that nothing here knows of, where cells would look the same without them."""
+    """Add the axes of a grid that nothing here knows of, where cells would seem to differ in their strategy alone, or
+    in nothing."""
+    certain = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in found)]
     for axis in dict.fromkeys(key for cell in cells for key in cell.label):
         seen: dict[tuple[object, ...], set[str | float | int | None]] = {}
         for cell, setting in zip(cells, found, strict=True):
-            known = (setting.strategy, *sorted(setting.conditions.items()))
-            seen.setdefault(known, set()).add(cell.label.get(axis))
+            same: tuple[object, ...] = tuple(setting.conditions[a] for a in certain)
+            if axis.rpartition(".")[2] in _PLACED:
+                same = (setting.strategy, *sorted(setting.conditions.items()))
+            seen.setdefault(same, set()).add(cell.label.get(axis))
         if any(len(values) > 1 for values in seen.values()):
             for i, cell in enumerate(cells):
                 value = cell.label.get(axis)

@@ -97,7 +97,9 @@ def _revisions(folder: Path) -> str:
     resumed = meta.get("resumed")
     starts = [meta, *(resumed if isinstance(resumed, list) else [])]
     known = [
-        str(start["git_revision"])[:8] for start in starts if isinstance(start, dict) and start.get("git_revision")
+        str(start["git_revision"])[:8] + " (with uncommitted changes)" * bool(start.get("git_dirty"))
+        for start in starts
+        if isinstance(start, dict) and start.get("git_revision")
     ]
     return f" Run at revision {', then '.join(dict.fromkeys(known))}." if known else ""
 

@@ -20,12 +20,14 @@ from onrig.learner.trials.measures import (
     rise_time,
 )
 from onrig.learner.trials.step_run import PLANT, StepRun
+from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.plants import PlantOptions, run_of
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import Strategy, bytes_of, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.cost import Cost, updates_of
+from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
 from onrig.tools.reports.page import Sheet, bounded, without_empty
 from onrig.tools.reports.results import Result
@@ -75,13 +77,18 @@ class Scored(NamedTuple):
 
 
 def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
-    """Scores in a world; None in a world of gymnasium, and where episodes may end before their time."""
+    """Scores in a world; None in a world of gymnasium, and where episodes may end before their time.
+
+    Raises NoSuchTask where the run that the world was made of is gone, or is another one by now.
+    """
     run = result.cell.config
     if not run.world.startswith(PLANT):
         return None
     config, options = _plant_run(run)
     if options.end_outside or config.task.terminate:
         return None
+    if cell_id(run, config) != result.cell.id:
+        raise NoSuchTask(f"'{run.task}' has changed since its trials were run")
     horizon = run.horizon or episode_steps(config.task, config.rate_hz)
     updates = np.array([updates_of(result.cell, int(steps)) for steps in result.steps])
     performance = normalized_curves(config.task, result.returns / horizon)

@@ -64,8 +64,9 @@ def draw_world(
             "ln |TD error|": [np.log(r.measure("td error")) for r in members],
             "target": [r.measure("target") for r in members],
         }
-    path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
-    pictures.append(Picture(0, f"Replayed experiences, {world}", caption, path))
+    if any(np.isfinite(values).any() for values in panels["ln |TD error|"]):
+        path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
+        pictures.append(Picture(0, f"Replayed experiences, {world}", caption, path))
     if scores:
         caption = (
             "Mean score κ of the minibatches between evaluations, after figures 2 and 4 of Cicek et al. 2021, with "

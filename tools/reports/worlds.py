@@ -96,12 +96,14 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     shielded = shield_sheet(usable)
     if shielded.rows:
         sheets.insert(-1, shielded)
-    try:
-        found = [scored_world(world, in_words(r, worlds[world]), r) for world in worlds for r in worlds[world]]
-    except NoSuchTask as error:
-        found = []
-        warnings.append(f"No scores: {error}.")
-    if scored := [one for one in found if one is not None]:
+    scored, unknown = [], {}
+    for world, members in worlds.items():
+        try:
+            scored += [one for r in members if (one := scored_world(world, in_words(r, members), r)) is not None]
+        except NoSuchTask as error:
+            unknown[world] = error
+    warnings += [f"No scores of {world}: {error}." for world, error in unknown.items()]
+    if scored:
         sheets[:0] = scores_sheets(scored, read_costs(folder))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "

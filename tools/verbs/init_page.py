@@ -166,8 +166,8 @@ onrig run run.yaml --set device.pace=realtime --device PORT --set identified=ide
 ```
 
 Before it, write `sensor_error: $behind` under `limits.predicted` in `run.yaml` if the firmware is the one for the
-Pico: its velocity is the slope of the last milliseconds, off from the true one by up to that much, and the promise of the
-shield depends on it. Widen one limit at a time until `run.yaml` holds as it stands, then write port, pace and
+Pico: its velocity is the slope of the last milliseconds, off from the true one by up to that much, and the promise of
+the shield depends on it. Widen one limit at a time until `run.yaml` holds as it stands, then write port, pace and
 `identified:` into it.
 
 *Right:* the learning curve rises over some hundred episodes, interventions fade, and `onrig replay RUN` finds every

@@ -70,6 +70,12 @@ def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytes
     assert replayed == [1, 1, 1]
 
 
+def test_a_full_memory_with_just_enough_room_has_room_for_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    run = msgspec.structs.replace(REPLAYING, selection=Selection("FULL[Uniform]", capacity=REPLAYING.steps))
+    assert costs_of([_cell(run)], 1)["id"].updates >= 1
+
+
 def test_progress_counts_gradient_steps() -> None:
     assert [_cell(REPLAYING).updates_by(points) for points in (0, 1)] == [0, 400]
     batches = _batches(epochs=3, depth=2, draw="uniform")

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 import pytest
 
 from onrig.tools.cli import main
-from onrig.tools.experiments.store import read_cells, read_spec, read_trials
+from onrig.tools.experiments.grid import cells_of
+from onrig.tools.experiments.spec import load_spec
+from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
 from tests.tools.experiments import specs
 from tests.tools.experiments.specs import written
 
@@ -189,6 +192,22 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     told = "told from 1 or more updates of 2 trials of each of 1 kinds of cells"
     assert last.endswith(f" of one core ({told}); would run in runs/one-1")
     assert list(tmp_path.iterdir()) == [spec]
+
+
+def test_a_dry_run_that_goes_on_counts_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
+    (cell,) = cells_of(load_spec(spec), lambda config, settings: [])
+    folder = tmp_path / "out"
+    folder.mkdir()
+    write_cells(folder, [cell])
+    for seed in range(2):
+        write_trial(folder, cell, seed, Trial(np.zeros(9), np.zeros(9)))
+    assert experiment(spec, "--dry-run", "--resume", "--out", folder) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("1 cells of 2 trials, 9 episodes each, 2 trials are there, about 0 s of one core ")
 
 
 def test_a_full_disk_is_told_in_one_line(

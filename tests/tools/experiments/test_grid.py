@@ -18,6 +18,7 @@ from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import cell_id, load_spec, same
 from onrig.tools.experiments.store import Cell
 from tests.tools.experiments import specs
+from tests.tools.experiments.specs import written
 
 HEAD = "name: n\ntitle: T\ntrials: 2\nepisodes: 100\nblocks:\n"
 
@@ -138,6 +139,12 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
     config = msgspec.structs.replace(cell.config, learner=older)
     assert cell_id(config) == cell.id
     assert same(config, cell.config)
+
+
+def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: Path) -> None:
+    text = "{name: a, title: A, trials: 1, episodes: 9, evaluation: {every: 7}, blocks: [{config: pendulum}]}"
+    with pytest.raises(ConfigError, match="evaluated once with every episode at evaluation"):
+        load_spec(written(tmp_path, text))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.supported import trial_bytes
 from onrig.tools.experiments.jobs import Unit
-from onrig.tools.experiments.runner import Outcome, Tally, duration, missing, run_units, split
-from onrig.tools.experiments.store import Cell, read_trials
+from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, duration, missing, run_units, split
+from onrig.tools.experiments.store import Cell, WorldCell, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers
 from tests.tools.experiments import specs
 from tests.tools.experiments.fake_engine import DEADLY_SEED, FAULTY_SEED
@@ -143,6 +145,25 @@ def test_a_tally_tells_trials_rate_and_time_left(cells: list[Cell]) -> None:
     tally.settled(one, done=True)
     tally.advanced(other, 1)
     assert tally.line() == "3 of 5 trials, 1 episodes/s, 5 s left"
+
+
+def test_a_lost_unit_is_no_work_done(cells: list[Cell]) -> None:
+    now = iter([0.0, 10.0])
+    one, other = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
+    tally = Tally([one, other], 0, lambda: next(now))
+    tally.settled(one, done=False)
+    tally.advanced(other, 1)
+    assert tally.line() == "0 of 4 trials, 0 episodes/s, 20 s left"
+
+
+def test_as_many_trials_run_at_once_as_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.learner.trials.supported.machine_bytes", lambda: 10 << 30)
+    run = StepRun("gym:Pendulum-v1", 20_000_000)
+    each = trial_bytes(run)
+    assert each >= 20_000_000 * 4 * (3 + 1 + 3 + 1)
+    cell = WorldCell("id", {"world": "Pendulum-v1"}, run)
+    assert at_once_of([cell], 1) == int(0.6 * (10 << 30) / each) > at_once_of([cell], 2) >= 1
+    assert at_once_of([WorldCell("id", {}, StepRun("gym:Pendulum-v1", 1000))], 2) == AT_ONCE
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (185, "3 min 05 s"), (7500, "2 h 05 min")])

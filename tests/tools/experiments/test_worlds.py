@@ -80,6 +80,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("capacity: [30]", "capacity: [4000000000]", "keep fewer (selection.capacity) at selection.capacity"),
         ("every: 20", "every: 15", "5:21: expected a divisor of the 40 steps, got 15 at evaluation.every"),
         ("steps: 40", "episodes: 40", "expected at least 1, got 0 at steps"),
+        ("steps: 40", "steps: 40\n    figures: [12]", "a report of worlds draws all that it can at figures"),
         ("random_steps: 10", "random_stepps: 10", "7:3: unknown axis 'random_stepps'"),
         ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
         ("FIFO[Uniform]", "FIFO[Unifrom]", "13:23: unknown sampling 'Unifrom'"),

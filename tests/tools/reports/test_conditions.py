@@ -62,6 +62,16 @@ def test_an_axis_that_nothing_here_knows_of_tells_cells_apart_by_its_label() -> 
     assert words(cells) == ["learner.ddpg.tau 0.01", "learner.ddpg.tau 0.02"]
 
 
+def test_cells_that_differ_in_more_than_their_strategy_are_not_compared_as_if_in_that_alone() -> None:
+    slow = cell("pendulum", "learner.ddpg.actor_lr=1e-4", strategy="FIFO[Uniform]")
+    fast = cell("pendulum", "learner.ddpg.actor_lr=1e-3", strategy="FULL[Uniform]")
+    cells = [
+        msgspec.structs.replace(one, label={**one.label, "learner.ddpg.actor_lr": lr, "capacity": capacity})
+        for one, lr, capacity in ((slow, 1e-4, 10000), (fast, 1e-3, 20000))
+    ]
+    assert words(cells) == ["learner.ddpg.actor_lr 0.0001", "learner.ddpg.actor_lr 0.001"]
+
+
 def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
     items: list[tuple[dict[str, Value], str]] = [
         ({"capacity": 5.0, "noise": 0.0}, "small"),

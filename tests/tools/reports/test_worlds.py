@@ -110,7 +110,7 @@ def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_i
 
 def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pages = folder / "docs" / "pages"
-    revisions = [{"git_revision": name * 10} for name in ("abcd", "abcd", "0123")]
+    revisions = [{"git_revision": name * 10, "git_dirty": name == "0123"} for name in ("abcd", "abcd", "0123")]
     (folder / "meta.json").write_bytes(msgspec.json.encode({**revisions[0], "resumed": revisions[1:]}))
     assert main(["report", str(folder), "--pages", str(pages)]) == ExitCode.OK
     assert f"see {pages / 'sizes.md'}" in capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_a_page_has_all_pictures_beside_it(folder: Path, capsys: pytest.CaptureF
     assert shown == [f"sizes-{name}.png" for name in ("capacities", *(f"{k}-Pendulum-v1" for k in CURVES))]
     assert sorted(shown) == sorted(path.name for path in pages.glob("*.png"))
     assert "| FIFO[Uniform], capacity 20 | 2 |" in page
-    assert " Run at revision abcdabcd, then 01230123.\n" in page
+    assert " Run at revision abcdabcd, then 01230123 (with uncommitted changes).\n" in page
     # 90 % of the way from -900 to -100, at the last of four evaluations.
     assert "| Pendulum-v1 | 400 | still rising: more may be needed |" in page
 
@@ -140,6 +140,36 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     assert "Unfinished: 2 of 14 trials" in tables
     (row,) = re.findall(r"\| pendulum \| .* \| 2 \| (225.0 .*) \|", tables)
     assert [cell.split()[0] for cell in row.split(" | ")] == ["225.0", "100.0", "10.0", "0.0"]
+
+
+def test_what_is_not_known_of_any_cell_makes_no_picture(tmp_path: Path) -> None:
+    cells = list(cells_of(load_spec(written(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
+    write_cells(tmp_path, cells)
+    for seed in range(2):
+        write_trial(
+            tmp_path, cells[0], seed, Trial(np.zeros(4), np.zeros(4), None, np.full((len(REPLAYED), 4), np.nan))
+        )
+    assert main(["report", str(tmp_path)]) == ExitCode.OK
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["returns-Pendulum-v1.png"]
+
+
+def test_scores_are_not_by_a_run_that_has_changed_since(tmp_path: Path) -> None:
+    run = tmp_path / "mine.yaml"
+    run.write_text(
+        "{rig: pendulum, task: swingup, rate_hz: 50, episodes: 9, device: {twin: {plant: {kind: pendulum}}}}\n"
+    )
+    spec = SPEC.replace("gym:Pendulum-v1", "plant:./mine.yaml")
+    cells = list(cells_of(load_spec(written(tmp_path, spec, "spec.yaml")), lambda config, settings: []))
+    write_cells(tmp_path, cells)
+    for seed in range(2):
+        write_trial(tmp_path, cells[0], seed, Trial(np.zeros(4), np.zeros(4)))
+    assert main(["report", str(tmp_path)]) == ExitCode.OK
+    assert "## Scores" in (tmp_path / "tables.md").read_text()
+    run.write_text(run.read_text().replace("rate_hz: 50", "rate_hz: 100"))
+    assert main(["report", str(tmp_path)]) == ExitCode.OK
+    tables = (tmp_path / "tables.md").read_text()
+    assert "## Scores" not in tables
+    assert "has changed since its trials were run" in tables
 
 
 CURVES = ("returns", "replayed", "scores", "departure")
