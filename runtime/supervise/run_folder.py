@@ -28,6 +28,8 @@ _PACKAGES: Final = (
 )
 
 
+_RESULTS: Final = ":(exclude,top)docs/experiments/data"
+"""Results in the repository do not change what runs."""
 _LONGEST_LINE: Final = 1 << 20
 
 
@@ -240,7 +242,7 @@ def _git() -> tuple[str | None, bool | None]:
             subprocess.run(
                 ["git", *arguments], cwd=here, capture_output=True, text=True, timeout=5, check=True
             ).stdout.strip()
-            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", ":/", _RESULTS])
         )
     except (OSError, subprocess.SubprocessError):
         return None, None
