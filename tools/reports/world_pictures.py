@@ -54,17 +54,19 @@ def draw_world(
     caption = f"Mean return of the evaluations; bands: 95 % bootstrap bounds of that mean; {trials} trials a line."
     path = _curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
     pictures = [Picture(0, f"Learning curves, {world}", caption, path)]
-    caption = (
-        "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its logarithm, averaged over "
-        "the trials) and mean target of the minibatches between evaluations, in units of the scaled reward; bands as "
-        "above."
-    )
     with np.errstate(divide="ignore"):
         panels = {
             "ln |TD error|": [np.log(r.measure("td error")) for r in members],
             "target": [r.measure("target") for r in members],
         }
-    if any(np.isfinite(values).any() for values in panels["ln |TD error|"]):
+    panels = {name: curves for name, curves in panels.items() if any(np.isfinite(values).any() for values in curves)}
+    if panels:  # algorithms that learn from batches of their own policies replay nothing, and V-RACER has no targets
+        target = " and mean target" if "target" in panels else ""
+        caption = (
+            "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its logarithm, averaged "
+            f"over the trials){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
+            "above."
+        )
         path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
         pictures.append(Picture(0, f"Replayed experiences, {world}", caption, path))
     if scores:
