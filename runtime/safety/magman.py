@@ -4,7 +4,8 @@ Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_
 c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  So v^2 / 2 never exceeds its present
 value by more than the potential's drop to its deepest point, however long the command is held: neither the lease nor
 lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v| within its
-envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).  A dead band
+envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).  p_j falls as
+c2 grows: within bounds of c2 the deepest point has the least, and the body's position the largest.  A dead band
 subtracts from each u_j; the drop is bounded with the full u_j at the deepest point, and at the body's position with u_j
 less the largest dead band.
 """
@@ -12,7 +13,7 @@ less the largest dead band.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, sqrt
 from typing import ClassVar, Final
@@ -68,6 +69,8 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     """b / m."""
     c2_m2: Positive
     """c2: width of a coil's field, squared."""
+    c2_spread: NotNegative | msgspec.UnsetType = msgspec.UNSET
+    """Largest deviation of c2 from that, as a share of it; unset: none."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
     """Largest dead band of the coils (A^2): squared currents up to it may not pull, larger ones by the excess."""
     spread: Quantity = 0.3
@@ -80,6 +83,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     # A held command has a potential only if the pull is constant: one that is strong downhill and weak uphill would add
     # energy.
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
+    apart: ClassVar[Mapping[str, tuple[str, str]]] = {"c2": ("c2_m2", "c2_spread")}
 
     @property
     def place(self) -> str:
@@ -91,9 +95,17 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
         """c1/m and b/m."""
         return {"pull_m6_per_a2_s2": self.pull_m6_per_a2_s2, "friction_per_s": self.friction_per_s}
 
+    @property
+    def c2_bounds(self) -> tuple[float, float]:
+        """Least and largest c2."""
+        spread = self.c2_spread or 0.0
+        return self.c2_m2 * (1.0 - spread), self.c2_m2 * (1.0 + spread)
+
     def findings(self, setting: Setting) -> Iterator[Finding]:
         """List the problems that prevent a prediction."""
         found = [*common_findings(self, setting, "position"), *magnet_findings(setting.rig, "predicted", self.magnets)]
+        if self.c2_spread and self.c2_spread >= 1.0:
+            found.append((("predicted", "c2_spread"), f"expected 0 to less than 1, got {self.c2_spread:g}"))
         yield from found or self._infeasible(setting)
 
     def _infeasible(self, setting: Setting) -> Iterator[Finding]:
@@ -140,11 +152,12 @@ class MagmanPrediction:
         pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
         at = np.array(list(box.magnets.values()))
         most = np.array([setting.ranges[name][1] for name in box.magnets])
-        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _hardest(at, most, pull, box.c2_m2)
+        least, largest = box.c2_bounds
+        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _hardest(at, most, pull, least)
         blur = error_bound(box, rig, box.position) + late_s * self._fastest
         track = rig.observations[self._position]
-        self._start, self._here = track.low, _least_potentials(at, box.c2_m2, pull, track.low, track.high, blur)
-        self._deep = _deepest_potentials(at, box.c2_m2, pull)
+        self._start, self._here = track.low, _least_potentials(at, largest, pull, track.low, track.high, blur)
+        self._deep = _deepest_potentials(at, least, pull)
         self._dead_band = dead_band_of(box)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
@@ -189,8 +202,9 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
     most = np.array([setting.ranges[name][1] for name in box.magnets])
     at = np.array(list(box.magnets.values()))
-    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _hardest(at, most, pull, box.c2_m2)
-    depth = pull * float(most.max()) * 0.25 / box.c2_m2**2
+    c2, _ = box.c2_bounds
+    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _hardest(at, most, pull, c2)
+    depth = pull * float(most.max()) * 0.25 / c2**2
     reached = math.hypot(hold.brake_below + error, math.sqrt(2.0 * depth))
     if reached <= fastest:
         return None

@@ -54,7 +54,8 @@ class PlantBox(Protocol):
     varying: ClassVar[frozenset[str]]
     """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
 
-    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).  Where there
+    are parameters beside the lumped ones, ``apart`` maps their names to the fields of their nominal value and spread.
     """
 
     @property
@@ -94,6 +95,18 @@ class PlantBox(Protocol):
 def dead_band_of(box: PlantBox) -> float:
     """Largest dead band of the actuators that is covered (their unit); 0 for a family that covers none."""
     return float(getattr(box, "dead_band", None) or 0.0)
+
+
+def apart_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
+    """Fields of the nominal value and of the relative spread of the parameters beside the lumped ones, by name."""
+    fields: Mapping[str, tuple[str, str]] = getattr(box, "apart", {})
+    return fields
+
+
+def apart_of(box: PlantBox) -> dict[str, tuple[float, float]]:
+    """Nominal value and relative spread of the parameters beside the lumped ones, by name."""
+    fields = apart_fields(box).items()
+    return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:

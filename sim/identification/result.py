@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
 from onrig.runtime.config.yaml_nodes import dump
-from onrig.runtime.safety.plant_box import PlantBox
+from onrig.runtime.safety.plant_box import PlantBox, apart_fields
 from onrig.sim.identification.identify import Identified
 from onrig.sim.identification.model import ZERO, Unknown
 from onrig.sim.identification.uncertainty import half_widths
@@ -27,6 +27,8 @@ SHIELDED: Final = 0.999
 """Confidence level of the intervals the shield covers."""
 _LEAST_SPREAD: Final = 0.05
 """Lower bound of the spread: a plant changes with temperature and wear."""
+_LEAST_APART: Final = 0.01
+"""The same of parameters beside the lumped ones, which are geometry."""
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
@@ -146,6 +148,7 @@ def _predicted(
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
     told["spread"] = math.ceil(100.0 * spread) / 100.0
+    told |= {} if box is None else _apart(found, wide, box)
     certain = _certain(found)
     most = {u.name: float(c + w) for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True)}
     if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
@@ -154,6 +157,18 @@ def _predicted(
         told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
     errors = {} if box is None else _errors(parameters, found.fit.coordinates, wide, rig, box)
     return told | ({"sensor_error": errors} if errors else {})
+
+
+def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
+    """Nominal values and spreads of the parameters beside the lumped ones."""
+    told, fields = {}, apart_fields(box)
+    for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True):
+        if u.name in fields:
+            value, *ends = (float(u.value(at)) for at in (c, c - w, c + w))
+            nominal, spread = fields[u.name]
+            told[nominal] = value
+            told[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
+    return told
 
 
 def _errors(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Self
 
 import msgspec
@@ -20,6 +20,7 @@ from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, 
 
 _POINTS: Final = 701
 _NEAR_M: Final = 1e-3
+_ROUNDING: Final = 1e-9
 _REACH_M: Final = 0.012
 _OUT_OF_REACH_M: Final = 1e3
 
@@ -129,6 +130,19 @@ class Magman(Plant, frozen=True, tag="magman"):
         magnets = tuple([box.magnets.get(a.name, _OUT_OF_REACH_M) for a in rig.actuators])
         plant = cls(mass=1.0, c2=box.c2_m2, wall_low=track.low, wall_high=track.high, magnets=magnets)
         return plant.with_lumped(box.nominal)
+
+    def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
+        """Width of the fields and places of the coils."""
+        if not isinstance(box, MagmanBox):
+            return
+        low, high = box.c2_bounds
+        if not low * (1.0 - _ROUNDING) <= self.c2 <= high * (1.0 + _ROUNDING):
+            yield f"the twin's plant has c2 {self.c2:.6g}, the shield covers {low:.6g} to {high:.6g}"
+        for actuator, at in zip(rig.actuators, self.centres, strict=False):
+            assumed = box.magnets.get(actuator.name)
+            if assumed is None or abs(assumed - at) > _ROUNDING:
+                told = "knows of no coil there" if assumed is None else f"assumes {assumed:g} m"
+                yield f"the twin's {actuator.name} is at {at:g} m, the shield {told}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
         """A ball on a track above coils."""

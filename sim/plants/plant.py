@@ -138,6 +138,10 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     # -- safety and identification -------------------------------------------------------------------------------------
 
+    def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
+        """Deviations from the plants of a box in what the lumped parameters do not tell; empty if there are none."""
+        yield from ()
+
     @property
     def lumped(self) -> dict[str, Any]:
         """Lumped parameters by the names that its family has in ``limits.predicted``."""

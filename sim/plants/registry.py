@@ -11,6 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
+from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, with_foreign
 from onrig.sim.plants.magman import Magman
 from onrig.sim.plants.pendulum import Pendulum
@@ -37,7 +38,7 @@ def simulated(box: PlantBox) -> type[Plant]:
     raise ValueError(f"there is no plant of kind '{kind}' to simulate")
 
 
-def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
+def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
     """Deviations of a twin's plant from the family covered by the shield; empty if it is covered.
 
     Dry friction only dissipates energy, so it is covered.
@@ -49,6 +50,7 @@ def uncovered(plant: Plant, box: PlantBox) -> Iterator[str]:
         elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
             low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
             yield f"the twin's plant has {name} {actual[name]:.6g}, the shield covers {low:.6g} to {high:.6g}"
+    yield from plant.beyond(box, rig)
     covered = dead_band_of(box)
     if plant.dead_band and plant.dead_band > covered:
         yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {covered:g}"

@@ -19,7 +19,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, Setting, dead_band_of, error_bound
+from onrig.runtime.safety.plant_box import PlantBox, Setting, apart_of, dead_band_of, error_bound
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
@@ -138,6 +138,9 @@ def _run_lanes(
     parameters = draw(nominal, box.spread, n, rng)
     largest = dead_band_of(box)
     dead_bands = draw_dead_bands(largest, n, rng) if largest else None
+    apart = {
+        name: draw(np.array([value]), spread, n, rng)[0] for name, (value, spread) in apart_of(box).items() if spread
+    }
     changing = rng.random(n) < _CHANGING
     late = rng.uniform(0.0, late_s, n)
     envelope = config.limits.envelope[box.velocity]
@@ -154,7 +157,7 @@ def _run_lanes(
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
         drawn = draw(nominal, box.spread, n, rng)
         parameters = np.where(changing & varying[:, None], drawn, parameters)
-        moving = plant.with_lumped(dict(zip(names, parameters, strict=True)))
+        moving = plant.varied(apart).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
             if "dead_band" in box.varying:
                 dead_bands = np.where(changing, draw_dead_bands(largest, n, rng), dead_bands)

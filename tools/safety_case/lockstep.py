@@ -22,7 +22,7 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.plant_box import PlantBox, dead_band_of
+from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
@@ -48,6 +48,9 @@ def run_lockstep(
         name = names[episode % len(names)]
         drawn = draw(nominal, box.spread, 1, rng)[:, 0].tolist()
         plant = options.plant.with_lumped(dict(zip(box.nominal, drawn, strict=True)))
+        for apart, (value, spread) in apart_of(box).items():
+            if spread:
+                plant = plant.varied({apart: float(draw(np.array([value]), spread, 1, rng)[0, 0])})
         if largest:
             plant = plant.varied({"dead_band": float(draw_dead_bands(largest, 1, rng)[0])})
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))

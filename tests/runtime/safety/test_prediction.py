@@ -23,8 +23,9 @@ RUNS = ("pendulum", "pendulum-hardware", "magman")
 
 
 @cache
-def prediction(run: str, dead_band: float = 0.0) -> Prediction:
-    config = load_run(run, [f"limits.predicted.dead_band={dead_band}"] if dead_band else [])
+def prediction(run: str, dead_band: float = 0.0, c2_spread: float = 0.0) -> Prediction:
+    told = {"dead_band": dead_band, "c2_spread": c2_spread}
+    config = load_run(run, [f"limits.predicted.{name}={value}" for name, value in told.items() if value])
     made = compile_prediction(config.limits, config.rig, config.period_us * 1e-6)
     assert made is not None
     return made
@@ -121,6 +122,7 @@ U = st.floats(0.0, 0.6)
     st.floats(0.7, 1.3),
     st.floats(0.7, 1.3),
     st.sampled_from([(0.0, 0.0), (0.03, 0.0), (0.03, 0.01), (0.03, 0.03)]),
+    st.sampled_from([(0.0, 1.0), (0.1, 0.9), (0.1, 1.0), (0.1, 1.1)]),
 )
 def test_a_command_that_passes_may_be_held_for_ever(
     x: float,
@@ -129,11 +131,12 @@ def test_a_command_that_passes_may_be_held_for_ever(
     pull: float,
     friction: float,
     dead_bands: tuple[float, float],
+    widths: tuple[float, float],
 ) -> None:
-    covered, dead_band = dead_bands
-    if prediction("magman", covered).judge((x, v), u)[0]:
+    (covered, dead_band), (c2_spread, c2) = dead_bands, widths
+    if prediction("magman", covered, c2_spread).judge((x, v), u)[0]:
         return
-    plant = Magman(c1=5.52e-10 * pull, friction=1.613e-2 * friction)
+    plant = Magman(c1=5.52e-10 * pull, friction=1.613e-2 * friction, c2=1.75e-4 * c2)
     h = 5e-4
 
     def f(x: float, v: float) -> float:
@@ -150,6 +153,13 @@ def test_a_command_that_passes_may_be_held_for_ever(
         k4v, k4 = v + h * k3, f(x + h * k3v, v + h * k3)
         x, v = x + h / 6 * (k1v + 2 * (k2v + k3v) + k4v), v + h / 6 * (k1 + 2 * (k2 + k3) + k4)
         assert abs(v) <= 0.6
+
+
+def test_coils_that_may_be_narrower_or_wider_are_trusted_less() -> None:
+    ahead, below = (0.0, 0.6, 0.0, 0.0), [prediction("magman", c2_spread=s) for s in (0.0, 0.05, 0.1)]
+    margins = [known.judge((0.0, 0.2), ahead)[1] for known in below]
+    assert margins == sorted(margins, reverse=True)
+    assert len(set(margins)) == 3
 
 
 def test_coils_off_passes_up_to_the_envelope_and_a_coil_ahead_much_less() -> None:

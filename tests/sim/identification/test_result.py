@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
@@ -17,7 +20,7 @@ from onrig.sim.identification.model import Signs, unknowns_of
 from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
 from onrig.sim.identification.uncertainty import Joint, Noise
-from onrig.sim.plants import Pendulum
+from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.twin.options import TwinOptions, uncovered_zeros
 from tests.runtime.samples import PENDULUM
@@ -97,6 +100,29 @@ def test_the_shield_answers_for_the_widest_lumped_parameter_and_the_delay(result
     assert 10_300 <= result.predicted["late_us"] <= 10_500
 
 
+def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() -> None:
+    magman = load_run("magman")
+    unknowns = unknowns_of(Magman(), magman.rig, PERIOD_S)
+    at = [u.name for u in unknowns].index("c2")
+    coordinates = np.array([u.coordinate(1.9e-4 if u.name == "c2" else u.start) for u in unknowns])
+    one = identified()
+    covariance = np.diag([1e-4 if i == at else 1e-10 for i in range(len(unknowns))])
+    found = one._replace(
+        unknowns=unknowns,
+        fit=one.fit._replace(coordinates=coordinates),
+        joint=Joint(covariance, np.ones(len(unknowns))),
+        free=np.ones(len(unknowns), bool),
+        connection=one.connection._replace(signs=Signs((1, 1), (1,) * 4)),
+    )
+    box = magman.limits.predicted
+    assert isinstance(box, MagmanBox)
+    told = result_of(found, Magman(), magman.rig, box, "a test")
+    assert told.predicted["c2_m2"] == pytest.approx(1.9e-4)
+    assert told.predicted["c2_spread"] == pytest.approx(math.ceil(1e3 * np.expm1(3.2905 * 0.01)) / 1e3)
+    shielded = msgspec.structs.replace(box, **told.predicted)
+    assert list(uncovered(msgspec.convert(told.twin, TwinOptions).plant, shielded, magman.rig)) == []
+
+
 def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(result: Result) -> None:
     assert "dead_band" not in result.predicted
     wide = identified()
@@ -110,7 +136,7 @@ def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(re
     assert found.twin["plant"]["dead_band"] == pytest.approx(0.1)
     assert found.predicted["dead_band"] == pytest.approx(0.1 + 3.2905 * 0.02, rel=1e-3)
     shielded = msgspec.structs.replace(box, **found.predicted)
-    assert list(uncovered(msgspec.convert(found.twin, TwinOptions).plant, shielded)) == []
+    assert list(uncovered(msgspec.convert(found.twin, TwinOptions).plant, shielded, RIG)) == []
     spring = SpringBox("position", "velocity", 1.0, 0.1, 1.0)
     assert "dead_band" not in result_of(there, Pendulum(), RIG, spring, "a test").predicted
 

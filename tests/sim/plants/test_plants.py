@@ -270,7 +270,7 @@ def test_the_plant_of_a_box_moves_as_the_twin_does(run: str) -> None:
     state = (0.04, 0.3)
     action = (0.5,) * twin.n_actions
     assert step(plant, state, action, 0.02) == pytest.approx(step(twin, state, action, 0.02), rel=1e-9)
-    assert list(uncovered(plant, box)) == []
+    assert list(uncovered(plant, box, config.rig)) == []
 
 
 def test_coils_may_lie_anywhere() -> None:
@@ -313,17 +313,18 @@ def test_imperfections_that_are_off_leave_no_trace_in_a_configuration() -> None:
 
 def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     box, wide = (load_run("pendulum", more).limits.predicted for more in ([], ["limits.predicted.dead_band=0.2"]))
+    rig = load_run("pendulum").rig
     assert box is not None
     assert wide is not None
-    assert list(uncovered(Pendulum(dry_friction=3.0, delay_s=0.001), box)) == []
-    (message,) = uncovered(Pendulum(dead_band=0.2), box)
+    assert list(uncovered(Pendulum(dry_friction=3.0, delay_s=0.001), box, rig)) == []
+    (message,) = uncovered(Pendulum(dead_band=0.2), box, rig)
     assert "a dead band of 0.2, the shield covers 0" in message
-    assert list(uncovered(Pendulum(dead_band=0.2), wide)) == []
-    (message,) = uncovered(Pendulum(dead_band=0.3), wide)
+    assert list(uncovered(Pendulum(dead_band=0.2), wide, rig)) == []
+    (message,) = uncovered(Pendulum(dead_band=0.3), wide, rig)
     assert "the shield covers 0.2" in message
-    (message,) = uncovered(Pendulum(delay_s=0.005), box)
+    (message,) = uncovered(Pendulum(delay_s=0.005), box, rig)
     assert "5000 us late, the shield covers 1000 us" in message
-    assert len(list(uncovered(Magman(), box))) == 3
+    assert len(list(uncovered(Magman(), box, rig))) == 3
 
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])
@@ -331,7 +332,20 @@ def test_shipped_twins_are_plants_the_shield_answers_for(name: str) -> None:
     config = load(name)
     assert config.limits.predicted is not None
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
-    assert list(uncovered(plant, config.limits.predicted)) == []
+    assert list(uncovered(plant, config.limits.predicted, config.rig)) == []
+
+
+def test_a_coil_that_is_narrower_or_elsewhere_is_not_what_the_shield_answers_for() -> None:
+    run, wide = load_run("magman"), load_run("magman", ["limits.predicted.c2_spread=0.1"])
+    assert run.limits.predicted is not None
+    assert wide.limits.predicted is not None
+    (message,) = uncovered(Magman(c2=1.6e-4), run.limits.predicted, run.rig)
+    assert message == "the twin's plant has c2 0.00016, the shield covers 0.000175 to 0.000175"
+    assert list(uncovered(Magman(c2=1.6e-4), wide.limits.predicted, run.rig)) == []
+    (message,) = uncovered(Magman(c2=1.5e-4), wide.limits.predicted, run.rig)
+    assert "covers 0.0001575 to 0.0001925" in message
+    (message,) = uncovered(Magman(magnets=(0.025, 0.05, 0.08, 0.1)), run.limits.predicted, run.rig)
+    assert message == "the twin's current_3 is at 0.08 m, the shield assumes 0.075 m"
 
 
 @pytest.mark.parametrize(
