@@ -76,6 +76,11 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
         try:
             # A state left there by an earlier life of the run is where a resumed run continues.
             loop.run(decode_state(kept_state.take()), run_folder / "policies")
+        except LinkError as error:
+            first = loop.arming.machine.fault
+            if first is None or first is link_fault(error):
+                raise
+            raise Halted(first, f"{FAULTS[first].cause}; then {error}") from None  # a fault keeps its first cause
         finally:
             board[Word.ENDED] = 1
             counters = dataclasses.asdict(session.counters)

@@ -69,8 +69,11 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def setting(self, rig: Rig, period_s: float) -> Setting:
-        """The parameters of a prediction under these limits."""
-        ranges = {a.name: self.range.get(a.name, (a.low, a.high)) for a in rig.actuators}
+        """The parameters of a prediction under these limits, with the ranges that whole counts reach."""
+        ranges = {}
+        for a, (least, greatest) in zip(rig.actuators, self.counts(rig), strict=True):
+            low, high = self.range.get(a.name, (a.low, a.high))
+            ranges[a.name] = max(low, least * a.resolution), min(high, greatest * a.resolution)
         return Setting(rig, period_s, ranges, self.envelope, self.fallback)
 
 

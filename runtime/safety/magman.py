@@ -146,7 +146,8 @@ class MagmanPrediction:
         envelope = setting.envelope[box.velocity]
         self._fastest = min(-envelope.low, envelope.high)
         actuators = [a.name for a in rig.actuators]
-        self._coils = tuple([actuators.index(name) for name in box.magnets])
+        at_rig = [actuators.index(name) for name in box.magnets]
+        self._coils = tuple([(i, 0.5 * rig.actuators[i].resolution, setting.ranges[actuators[i]][1]) for i in at_rig])
         self._none = (0.0,) * (MAX_MAGNETS - len(self._coils))
         late_s = box.late_us * 1e-6
         pull = box.pull_m6_per_a2_s2 * (1.0 + box.spread)
@@ -165,13 +166,15 @@ class MagmanPrediction:
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
-        a, b, c, d = held = (*[action[i] for i in self._coils], *self._none)
+        # To the wire go whole counts: at the deepest point as much as that may be, here as little.
+        held = [min(action[i] + half, most) if action[i] else 0.0 for i, half, most in self._coils]
+        a, b, c, d = (*held, *self._none)
         here, dead_band = self._here, self._dead_band
         at = int((position - self._start) // _HERE_M)
         now = 0.0  # beyond the track: as if the coils were infinitely far
         if 0 <= at < len(here):
             p, q, r, s = here[at]
-            e, f, g, h = [max(u - dead_band, 0.0) for u in held] if dead_band else held
+            e, f, g, h = (*[max(action[i] - half - dead_band, 0.0) for i, half, _ in self._coils], *self._none)
             now = e * p + f * q + g * r + h * s
         gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._deep]) - now
         speed = abs(velocity) + self._speed_error

@@ -165,10 +165,10 @@ class PendulumPrediction:
         if not (-FARTHEST < angle < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
         at = int((angle + pi) * _PER_RAD // 1.0) % NODES
-        level = (action[self._actuator] - self._lowest) * self._per_volt
+        level = min(max((action[self._actuator] - self._lowest) * self._per_volt, 0.0), _TOP)
         # Between two levels, use the worse one.
-        high = self._high[min(ceil(level), _TOP) * NODES + at]
-        low = self._low[max(floor(level), 0) * NODES + at]
+        high = self._high[ceil(level) * NODES + at]
+        low = self._low[floor(level) * NODES + at]
         if velocity > high:
             return (velocity - high) * self._per_unit, 0.0
         if velocity < low:

@@ -62,8 +62,10 @@ class Revived:
         self._still = Stillness()
         self._due_s: float | None = None
         self._first_sign: int | None = None
-        self._furthest = self._without_room = 0
+        self._furthest = self._without_room = self._failed_starts = 0
         self._killed = self._refused = False
+        self._worked_s = 0.0
+        """Lifetime of one that hung, until it did."""
 
     @property
     def gone(self) -> bool:
@@ -74,6 +76,7 @@ class Revived:
         """Start the process; raises OSError if the machine cannot."""
         self.child = self._launch()
         self.starts += 1
+        self._failed_starts = 0
         self._due_s = self._first_sign = None
         self._still = Stillness()
         self._killed = self._refused = False
@@ -104,6 +107,7 @@ class Revived:
         still = self._still.look(now_s, (sign, int(used_s))) >= limit_s
         if (still or used_s >= FIRST_SIGN_CPU_S) and not self._killed:
             self._killed = True
+            self._worked_s = 0.0 if starts else now_s - child.born_s - limit_s
             self.hangs += 1
             passed = f"{limit_s:g} s" if still else f"{FIRST_SIGN_CPU_S:g} s of processor time"
             self._say(f"{self.name} has made no progress for {passed}; it is killed and started again")
@@ -112,7 +116,7 @@ class Revived:
     def _ended(self, child: Child, code: int, now_s: float, reached: int) -> None:
         child.close()
         self.child = None
-        lived_s, progressed = now_s - child.born_s, reached > self._furthest
+        lived_s, progressed = (self._worked_s if self._killed else now_s - child.born_s), reached > self._furthest
         self._furthest = max(self._furthest, reached)
         wait_s = self._restarts.ended(lived_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
@@ -134,10 +138,11 @@ class Revived:
         try:
             self.start()
         except OSError as error:
+            self._failed_starts += 1
             if not self._refused:
                 self._say(f"{self.name} cannot be started: {error.strerror or error}; it is tried again")
             self._refused = True
-            self._due_s = now_s + _AGAIN_S
+            self._due_s = now_s + _AGAIN_S if self._failed_starts <= MOST_WITHOUT_ROOM else None
 
 
 _NOTICE_S: Final = 1.0

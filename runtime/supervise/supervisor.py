@@ -280,6 +280,8 @@ class Supervisor:
         if code < 0:
             self._reports.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
+        if _known(code) != code:
+            self._reports.latch(FaultName.PROGRAM, f"code {code}")
         return _known(code), self._why(CONTROL, code)
 
     def _why(self, name: str, code: int) -> str:

@@ -94,6 +94,14 @@ def test_a_range_in_counts_lies_within_it(
     assert Limits(range={actuator.name: limits}).counts(rig) == (counts,)
 
 
+def test_a_prediction_is_made_for_what_whole_counts_reach() -> None:
+    coarse = [msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5)]
+    rig = msgspec.structs.replace(PENDULUM.rig, actuators=tuple(coarse))
+    limits = msgspec.structs.replace(PENDULUM.limits, range={"voltage": (-1.3, 1.3)})
+    assert limits.setting(rig, 0.02).ranges == {"voltage": (-1.0, 1.0)}
+    assert PENDULUM.limits.setting(PENDULUM.rig, 0.02).ranges == {"voltage": (-3.0, 3.0)}
+
+
 def test_a_range_without_a_whole_count_is_refused() -> None:
     actuator = msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5, safe=0.2)
     run = msgspec.structs.replace(

@@ -155,6 +155,31 @@ def test_a_command_that_passes_may_be_held_for_ever(
         assert abs(v) <= 0.6
 
 
+@pytest.mark.parametrize(("beyond", "whole"), [(3.0, 2.5), (-3.0, -2.5)])
+def test_a_command_between_the_last_count_and_the_range_is_judged_as_that_count(beyond: float, whole: float) -> None:
+    actuators = (msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=2.5),)
+    rig = msgspec.structs.replace(PENDULUM.rig, actuators=actuators)
+    limits = msgspec.structs.replace(
+        PENDULUM.limits,
+        envelope={"velocity": msgspec.structs.replace(PENDULUM.limits.envelope["velocity"], high=40.0, low=-40.0)},
+    )
+    made = compile_prediction(limits, rig, PENDULUM.period_us * 1e-6)
+    assert made is not None
+    for state in ((0.3, 5.0), (-2.0, 9.0), (1.0, -30.0)):
+        assert made.judge(state, (beyond,)) == made.judge(state, (whole,))
+
+
+def test_a_coil_s_current_is_judged_with_the_half_count_that_rounding_may_add() -> None:
+    coarse = tuple(msgspec.structs.replace(a, resolution=0.05) for a in MAGMAN.rig.actuators)
+    rig = msgspec.structs.replace(MAGMAN.rig, actuators=coarse)
+    made = compile_prediction(MAGMAN.limits, rig, MAGMAN.period_us * 1e-6)
+    assert made is not None
+    fine = prediction("magman")
+    ahead = (0.0, 0.3, 0.0, 0.0)
+    assert made.judge((0.0, 0.1), ahead)[1] < fine.judge((0.0, 0.1), (0.0, 0.32, 0.0, 0.0))[1]
+    assert made.judge((0.0, 0.1), (0.0,) * 4)[1] == fine.judge((0.0, 0.1), (0.0,) * 4)[1]
+
+
 def test_coils_that_may_be_narrower_or_wider_are_trusted_less() -> None:
     ahead, below = (0.0, 0.6, 0.0, 0.0), [prediction("magman", c2_spread=s) for s in (0.0, 0.05, 0.1)]
     margins = [known.judge((0.0, 0.2), ahead)[1] for known in below]

@@ -85,6 +85,39 @@ def test_one_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed()
     assert bench.children[0].closed
 
 
+def test_one_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_notice() -> None:
+    bench = Bench()
+    bench.process = Revived("learner", bench._launch, 2 * LONG_LIFE_S, bench.said.append)
+    bench.process.start()
+    for sign in range(4 * MOST * 2):
+        bench.look(1.0, sign=2 * sign)  # a first sign, another, and no more
+        bench.look(2 * LONG_LIFE_S + 10.0, sign=2 * sign + 1)
+        if bench.process.gone:
+            break
+        bench.end(-signal.SIGKILL, sign=2 * sign + 1)
+        bench.look(20.0, sign=2 * sign + 1)
+    assert bench.process.gone
+    assert bench.process.hangs == int(MOST / KILLED) + 1
+
+
+def test_one_that_hangs_after_long_work_is_started_again_at_once() -> None:
+    bench = Bench()
+    for _ in range(4 * MOST * 2):
+        for sign in range(20):
+            bench.look(HANG_S - 1.0, sign=sign)
+        bench.look(HANG_S + 1.0, sign=19)
+        bench.end(-signal.SIGKILL, sign=19)
+    assert not bench.process.gone
+
+
+def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
+    bench = Bench()
+    bench.refused = 10 * MOST_WITHOUT_ROOM
+    bench.end(1)
+    bench.look(2.0 * MOST_WITHOUT_ROOM)
+    assert bench.process.gone
+
+
 def test_until_its_first_sign_it_has_longer() -> None:
     bench = Bench()
     bench.look(FIRST_SIGN_S - 1.0, sign=3)
