@@ -91,7 +91,7 @@ class Agent:
         looks_at = parse_strategy(config.selection.strategy).keeper.looks_at
         self.feedback: Final = {kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in looks_at}
         """What the rig is told: the TD error, which pages show, and what the retention looks at."""
-        self.policies = 0
+        self.policies = self.offered = 0
         """Id of the newest policy that the rig admitted."""
         self.handled = 0
         """Last training episode whose updates are complete."""
@@ -237,7 +237,8 @@ class Agent:
             state |= {f"notes/{k}": v for k, v in self._notes.state().items()}
         if self._batches is not None:
             state |= {f"batches/{k}": v for k, v in self._batches.state().items()}
-        state |= {"policies": np.array(self.policies), "handled": np.array(self.handled), "seen": np.array(self._seen)}
+        counts = {"policies": self.policies, "offered": self.offered, "handled": self.handled, "seen": self._seen}
+        state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         archive = io.BytesIO()
         np.savez(archive, **state)  # type: ignore[arg-type]
@@ -252,11 +253,11 @@ class Agent:
             # Opened here because numpy does not close a file that is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
-            policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
+            policies, offered, handled, seen = (int(state[k]) for k in ("policies", "offered", "handled", "seen"))
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False
-        self.policies, self.handled, self._seen = policies, handled, seen
+        self.policies, self.offered, self.handled, self._seen = policies, offered, handled, seen
         self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
             if self._notes is not None:

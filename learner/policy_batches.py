@@ -87,6 +87,8 @@ class PolicyBatches:
         self._storage, self._size = storage, size
         self._begun = 0
         """Writes before the batch that is being gathered."""
+        self._last = (-1, -1)
+        """Episode and step of the last experience in a batch."""
         self.learned = 0
         """Batches."""
         self.left_out = 0
@@ -99,23 +101,32 @@ class PolicyBatches:
         storage = self._storage
         while True:
             self._skip(max(0, storage.inserted - self._begun - storage.capacity))
-            slots = storage.changed_since(self._begun)
+            slots = self._fresh(storage.changed_since(self._begun))
             found = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
             self._skip(found.skipped)
             if not found.whole:
                 return
             taken = slots[found.skipped : found.skipped + self._size]
             self._begun += self._size
+            self._last = int(storage.episode[taken[-1]]), int(storage.step[taken[-1]])
             self.learned += 1
             self.deviating += int(np.count_nonzero(storage.meta[taken] & _DEVIATES))
             yield policy_batch(storage, taken), int(taken[0])
+
+    def _fresh(self, slots: Slots) -> Slots:
+        """Pass over what a rig that went back to a checkpoint takes in once more of what was in a batch."""
+        episode, step = self._storage.episode[slots], self._storage.step[slots]
+        fresh = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
+        repeated = int(np.argmax(fresh)) if fresh.any() else len(slots)
+        self._begun += repeated
+        return slots[repeated:]
 
     def _skip(self, experiences: int) -> None:
         self._begun += experiences
         self.left_out += experiences
 
     def returned(self, writes: int) -> None:
-        """Note that the memory is that after so many writes: those behind them are others from now on."""
+        """Note that the memory is that after so many writes: those behind them come again, or are others."""
         self._begun = min(self._begun, writes)
 
     def begin_here(self) -> None:
@@ -124,8 +135,11 @@ class PolicyBatches:
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Copy of where it is."""
-        return {"position": np.array([self._begun, self.learned, self.left_out, self.deviating], np.int64)}
+        counts = (self._begun, self.learned, self.left_out, self.deviating)
+        return {"position": np.array([*counts, *self._last], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
-        self._begun, self.learned, self.left_out, self.deviating = (int(x) for x in state["position"])
+        *counts, episode, step = (int(x) for x in state["position"])
+        self._begun, self.learned, self.left_out, self.deviating = counts
+        self._last = episode, step

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
-from onrig.learner.attachment import Attachment, Connection, LeaseLost, Offering, Unfit
+from onrig.learner.attachment import Attachment, Connection, LeaseLost, MemoryChanged, Offering, Unfit
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.states import States
 from onrig.runtime.link.client import LinkClient
@@ -66,6 +66,8 @@ class LearnerProcess:
         brings depends on the clock."""
         self._joined = 0
         """Last episode that was over when it joined."""
+        self._parted: LeaseLost | MemoryChanged | None = None
+        """What a sign of life met with in the middle of a batch, whose learning goes on to its end."""
         self.of_use = False
         """Whether the rig has accepted any result based on its memory."""
         self._feedback_batch = time.time_ns()
@@ -163,6 +165,8 @@ class LearnerProcess:
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
         """Join a run in progress."""
         agent = self._agent
+        of_batches = bool(self._settings.selected.batch_steps) and not self._lockstep
+        others = of_batches and attached.next_policy_id - 1 > agent.policies
         self._joined = attached.done if self._lockstep else attached.closed
         if not (self._lockstep and resumes):  # otherwise the episode is repeated, whatever the rig has received of it
             agent.policies = attached.next_policy_id - 1
@@ -170,6 +174,11 @@ class LearnerProcess:
         if resumes:
             if attached.next_policy_id <= 1:  # the rig has none of its policies left
                 agent.policies = 0
+                self._offer()
+            elif others:  # they gathered what is in the memory
+                agent.batches.begin_here()
+                self._offer()
+            elif of_batches and agent.updates > agent.offered:
                 self._offer()
             self._tell_done(agent.handled)
         else:
@@ -254,6 +263,9 @@ class LearnerProcess:
         if agent.updates > before:
             self._busy_s += time.perf_counter() - start
             self._done_here += agent.updates - before
+            if self._parted is not None:
+                parted, self._parted = self._parted, None
+                raise parted
             self._offer()
             self.save(at_most_every_s=_SAVE_S)
 
@@ -317,8 +329,11 @@ class LearnerProcess:
 
     def _beat(self) -> None:
         """Send signs of life from within the work on a batch."""
-        if self._show_life() and not self._lockstep:
-            self._tell_done(self._agent.handled)
+        if self._show_life() and not self._lockstep and self._parted is None:
+            try:
+                self._tell_done(self._agent.handled)
+            except (LeaseLost, MemoryChanged) as parted:
+                self._parted = parted
 
     def _show_life(self) -> bool:
         """Send a rate-limited heartbeat, without which the supervisor restarts the learner; returns whether sent."""

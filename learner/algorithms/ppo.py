@@ -24,7 +24,7 @@ from onrig.learner.algorithms.actor_critic import (
     policy_layout,
     value_layout,
 )
-from onrig.learner.algorithms.densities import log_density
+from onrig.learner.algorithms.densities import likelihood_ratio, log_density
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
 from onrig.learner.autograd import TANH_CONSTANT, Blocks, Nets, tanh_outputs
 from onrig.learner.networks import Layout
@@ -117,7 +117,7 @@ class Ppo(ActorCritic):
         """Take a step down -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
         config, blocks = self.config, self._nets.online
         mean, std = self._distribution(blocks[: self._policy_layers], minibatch.x)
-        ratio = (log_density(minibatch.drawn, mean, std) - minibatch.log_pi).exp()
+        ratio = likelihood_ratio(log_density(minibatch.drawn, mean, std), minibatch.log_pi)
         advantage = minibatch.advantage
         clipped = torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
         value = tanh_outputs(blocks[self._policy_layers :], minibatch.x)[..., 0]

@@ -24,7 +24,7 @@ from onrig.learner.algorithms.actor_critic import (
     policy_layout,
     value_layout,
 )
-from onrig.learner.algorithms.densities import kl_divergence, log_density
+from onrig.learner.algorithms.densities import kl_divergence, likelihood_ratio, log_density
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
 from onrig.learner.autograd import TANH_CONSTANT, Blocks, Nets, tanh_outputs
 from onrig.learner.networks import WIDTH
@@ -126,7 +126,7 @@ class Trpo(ActorCritic):
 
         def gains(blocks: Blocks) -> torch.Tensor:
             """R A of each experience, (S, N)."""
-            ratio = (log_density(drawn, *self._distribution(blocks, x)) - log_pi).exp()
+            ratio = likelihood_ratio(log_density(drawn, *self._distribution(blocks, x)), log_pi)
             return ratio * advantage
 
         N = log_pi.shape[1]

@@ -111,7 +111,7 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
             PolicyBatches(bad, 4)
 
 
-def test_it_goes_on_where_it_was_unless_the_memory_is_an_older_one() -> None:
+def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_an_older_one() -> None:
     storage = memory()
     first = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(6))
@@ -123,9 +123,9 @@ def test_it_goes_on_where_it_was_unless_the_memory_is_an_older_one() -> None:
     returned.returned(3)
     gather(storage, 1, 1, range(6, 8))
     assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in again.whole()] == [[4, 5, 6, 7]]
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.whole()] == [[3, 4, 5, 6]]
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.whole()] == [[4, 5, 6, 7]]
     assert list(anew.whole()) == []
-    assert again.state() == {"position": pytest.approx([8, 2, 0, 0])}
+    assert again.state() == {"position": pytest.approx([8, 2, 0, 0, 1, 7])}
 
 
 def test_experiences_that_do_not_tell_of_the_policy_are_refused() -> None:

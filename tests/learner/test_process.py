@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.learner.attachment import Connection, Unfit
+from onrig.learner.attachment import Connection, LeaseLost, Unfit
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
 from onrig.learner.states import States
@@ -301,3 +301,55 @@ def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_pa
     rig.mirror = Mirror(PolicyRig.CAPACITY, Layout(2, 1, behaviour=True), cyclic=False)
     with pytest.raises(Unfit, match="does not hold 24 in their order"):
         on_policy(rig, tmp_path)
+
+
+@pytest.mark.parametrize(("next_policy_id", "more"), [(2, 2), (9, 0)])
+def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
+    tmp_path: Path, next_policy_id: int, more: int
+) -> None:
+    rig = PolicyRig([EACH, EACH], lockstep=False)
+    first = on_policy(rig, tmp_path)
+    first.close()
+    learned, offers = first._agent.batches.learned, len(rig.offers)
+    rig._ends = [2 * EACH + 48]
+    rig.pull(0, 1)
+    attached = Attached("run", b"", 100, True, 168, 2, next_policy_id, False, done=2, pushes=True)
+    rig.attach = lambda: attached  # type: ignore[method-assign]
+    again = on_policy(rig, tmp_path)
+    again.close()
+    assert again._agent.batches.learned == learned + more
+    assert len(rig.offers) == offers + 1, "its own policy, or the one that it has now learned"
+
+
+def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tmp_path: Path) -> None:
+    rig = PolicyRig([EACH, EACH], lockstep=False)
+    first = on_policy(rig, tmp_path)
+    first._agent.offered -= 3
+    first._saved_s = -np.inf
+    first.save()
+    first.close()
+    offers = len(rig.offers)
+    attached = Attached("run", b"", 100, True, 120, 2, 2, False, done=2, pushes=True)
+    rig.attach = lambda: attached  # type: ignore[method-assign]
+    on_policy(rig, tmp_path).close()
+    assert [offer.updates for offer in rig.offers[offers:]] == [first._agent.updates]
+
+
+def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LearnerProcess, "_show_life", lambda self: True)
+    rig = PolicyRig([EACH, EACH], lockstep=False)
+    ask, lost = rig.ask, [True]
+
+    def once(request: RequestMessage, *payloads: bytes) -> ReplyMessage:
+        if isinstance(request, Done) and request.updates == 3 and lost.pop():
+            raise LeaseLost("another learner has it")
+        return ask(request, *payloads)
+
+    rig.ask = once  # type: ignore[method-assign]
+    process = on_policy(rig, tmp_path)
+    process.close()
+    assert not lost
+    assert process._agent.updates == 12, "no gradient step of any batch is missing"
+    assert rig.offers[-1].updates == 12
