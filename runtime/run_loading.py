@@ -182,8 +182,10 @@ def _in_order(document: Document, problems: Iterable[Problem]) -> list[Problem]:
 
 
 def _present(document: Document, at: NodePath) -> bool:
+    """Whether a section is given; an empty learner's is what a configuration without one is resolved to."""
     try:
-        return value_at(document.data, at) is not None
+        value = value_at(document.data, at)
+        return value is not None and not (at == ("learner",) and value == {})
     except (KeyError, TypeError, IndexError):
         return False
 

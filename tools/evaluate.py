@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
@@ -46,9 +48,11 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
 def lockstep_session(config: RunConfig) -> DeviceSession:
     """Session with an in-process lockstep twin, configured and limited as for a run.
 
-    Line faults, which the twin's process would inject, are left out.
+    Line faults, which the twin's process would inject, are left out, and so is a latency: commands act at once.  It is
+    reset between episodes whether or not the twin of a run can be.
     """
-    device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
+    options = msgspec.structs.replace(twin_options(config), reset=True)
+    device = TwinDevice(config.rig, options, config.task.start, time_scale=0.0)
     reader = FrameReader()
 
     def handle(data: bytes) -> bytes:

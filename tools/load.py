@@ -233,11 +233,11 @@ class CannotResume(Exception):
     """The run cannot go on; the message says why in one line."""
 
 
-def continued(folder: Path, name: str | None, overrides: Sequence[str]) -> RunConfig:
+def continued(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> RunConfig:
     """Configuration with which the run in ``folder`` resumes: its own, with the permitted changes.
 
-    ``name``: the configuration given on the command line, if any, which must be the run's.  Raises CannotResume, and
-    ConfigError for an invalid configuration.
+    ``name``: the configuration given on the command line, if any, which must be the run's; ``port``: that of the run's
+    device now.  Raises CannotResume, and ConfigError for an invalid configuration.
     """
     path = folder / "config.yaml"
     if not path.is_file():
@@ -249,7 +249,10 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str]) -> RunCo
                 "its pause"
             )
     run = load_for_rig(str(path))
-    config = load_for_rig(str(path) if name is None else name, overrides)
+    on_device = port if run.device.port is not None else None
+    if on_device is not None:
+        run = on_port(run, on_device)
+    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device)
     found = [str(difference) for difference in differences(run, config)]
     if found:
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""

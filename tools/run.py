@@ -30,7 +30,6 @@ from onrig.tools.load import (
     continued,
     explain,
     load_for_rig,
-    on_port,
     tell,
     wait_for_folder,
 )
@@ -73,7 +72,7 @@ def main(arguments: list[str]) -> int:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
     try:
         if args.resume is not None:
-            config = continued(args.resume, args.config, args.overrides)
+            config = continued(args.resume, args.config, args.overrides, args.device)
         else:
             config = load_for_rig(args.config, args.overrides, port=args.device, heed=tell)
     except ConfigError as error:
@@ -82,8 +81,6 @@ def main(arguments: list[str]) -> int:
         return complain("run", f"--resume: {error}")
     if args.device is not None and config.device.port is None:
         return complain("run", "--device: the run to resume uses a twin; leave out --device")
-    if args.device is not None:
-        config = on_port(config, args.device)
     port = config.device.port.path if config.device.port is not None else None
     if port is not None:
         missing = missing_port(port)

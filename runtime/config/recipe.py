@@ -20,6 +20,9 @@ SECTIONS: Final = ("learner", "selection", "exploration", "episodes", "evaluate_
 """What a recipe may say: nothing of rig, device, task and limits."""
 _REPLACED: Final[NodePath] = ("learner",)
 """One algorithm's settings may be wrong for another."""
+_NOISE: Final[NodePath] = ("exploration",)
+_OF_ANY_PROCESS: Final = ("budgets", "over", "amplitude", "near_envelope", "back_off", "quiet")
+"""What stays of a run's exploration where the recipe explores by another process; the rest may mean something else."""
 
 
 def with_recipe(document: Document, beside: Path) -> Document:
@@ -47,9 +50,21 @@ def with_recipe(document: Document, beside: Path) -> Document:
     if foreign:
         said = f"is not for a recipe, which has {', '.join(SECTIONS)}"
         raise ConfigError([problem_at(recipe, (key,), f"'{key}' {said}", at_key=True) for key in foreign])
+    rest = _without_another_noise(rest, recipe)
     for section in recipe.data:
         rest = _laid_over(rest, recipe, (section,))
     return rest
+
+
+def _without_another_noise(document: Document, recipe: Document) -> Document:
+    """Drop the settings of the run's noise process where the recipe has another: ``friction`` means two things."""
+    own, new = (value_at(d.data, _NOISE) if _is_mapping(d, _NOISE) else {} for d in (document, recipe))
+    assert isinstance(own, dict)
+    assert isinstance(new, dict)
+    if "process" in new and new["process"] != own.get("process"):
+        for key in own.keys() - set(_OF_ANY_PROCESS) - new.keys():
+            document = dataclasses.replace(document, data=without(document.data, (*_NOISE, key)))
+    return document
 
 
 def _laid_over(document: Document, recipe: Document, at: NodePath) -> Document:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.run_loading import load_resolved, save_resolved
-from onrig.tools.load import load, load_for_rig
+from onrig.tools.load import CannotResume, continued, load, load_for_rig
 
 FILE = str(find("pendulum"))
 
@@ -250,3 +252,27 @@ def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, warned: 
     load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], heed=told.append)
     said = "the run has 1800 steps, a batch 2000: the policy never changes"
     assert [said in str(problem) for problem in told] == [True] * warned
+
+
+def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_now(tmp_path: Path) -> None:
+    there, other = os.openpty()
+    paced = ["device.pace=realtime"]
+    save_resolved(load_for_rig("pendulum-hardware", paced, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
+    config = continued(tmp_path, "pendulum-hardware", paced, os.ttyname(other))
+    assert config.device.port is not None
+    assert (config.device.port.path, config.device.twin) == (os.ttyname(other), None)
+    with pytest.raises(CannotResume, match="not the configuration of the run"):
+        continued(tmp_path, "pendulum", paced, os.ttyname(other))
+    os.close(other)
+    os.close(there)
+
+
+def test_a_configuration_without_a_learner_is_the_same_when_it_is_read_back(tmp_path: Path) -> None:
+    text = find("pendulum").read_text()
+    (tmp_path / "mine.yaml").write_text(
+        re.sub(r"^learner:.*\n(?:[ #].*\n)*", "local_learner: false\n", text, flags=re.M)
+    )
+    first = load_for_rig(str(tmp_path / "mine.yaml"))
+    assert first.learner == {}
+    save_resolved(first, tmp_path / "config.yaml")
+    assert load_for_rig(str(tmp_path / "config.yaml")) == first

@@ -85,8 +85,9 @@ def main(arguments: list[str]) -> int:
     if args.study is not None:
         return _study(config, args.study, seed, policies=args.policies)
     try:
-        plant = nominal_plant(config)
-    except ValueError as error:
+        # On a port, its twin's plant is still the best guess.
+        plant = nominal_plant(load(args.source, args.overrides) if args.device else config)
+    except (ValueError, ConfigError) as error:
         return complain("identify", f"{args.source}: {error}")
     out = args.out or Path(f"identified-{config.rig.name}")
     if config.device.port is not None:

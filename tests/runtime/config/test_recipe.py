@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.explore.settings import Gaussian
+from onrig.runtime.explore.settings import Gaussian, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 
@@ -86,3 +87,20 @@ def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
 def test_one_that_is_not_there_is_told_where_it_is_named() -> None:
     assert "there is no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in refusal("recipe=pendulum-td33")
     assert "expected the name of a recipe" in refusal("recipe=3")
+
+
+def test_the_settings_of_another_noise_do_not_stay_with_the_recipe_s(recipe: Path) -> None:
+    """Of ``ou`` friction is what decays, of ``own`` how little persists."""
+    run = recipe.parent.parent / "run.yaml"
+    noise = "exploration: {process: ou, friction: 0.4, gain: 2.0, quiet: {every: 5}}\n"
+    given = find("pendulum").read_text().split("exploration:")
+    run.write_text(given[0] + noise + given[1].partition("\n\n")[2] + "\nrecipe: mine\n")
+    recipe.write_text("exploration: {process: own, amplitude: [[1, 1.0]]}\n")
+    config = load_run(str(run), ["learner={algorithm: sac}"])
+    assert isinstance(config.exploration, OwnNoise)
+    assert config.exploration.friction is UNSET
+    assert config.exploration.quiet is not None
+    recipe.write_text("exploration: {process: ou, gain: 3.0}\n")
+    config = load_run(str(run))
+    assert isinstance(config.exploration, OrnsteinUhlenbeck)
+    assert (config.exploration.friction, config.exploration.gain) == (0.4, 3.0)

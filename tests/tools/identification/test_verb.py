@@ -64,6 +64,13 @@ def test_the_shield_sees_every_command() -> None:
     assert len(steps) == 1200
 
 
+def test_a_twin_that_no_run_could_reset_can_be_driven_and_scored_on() -> None:
+    session = lockstep_session(load("pendulum", ["device.pace=realtime", "device.twin.reset=false"]))
+    session.arm()
+    session.reset(1)
+    assert session.wait_state(0).sensors
+
+
 def test_it_leaves_the_device_disarmed() -> None:
     config = load("pendulum")
     session = lockstep_session(config)
@@ -113,14 +120,15 @@ def test_what_is_wrong_is_said_in_one_line(arguments: list[str], told: str, caps
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [[], ["--set", "limits.predicted=null"]], ids=["by its box", "by its twin"])
 def test_a_device_is_driven_only_when_somebody_says_yes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, more: list[str]
 ) -> None:
     there, other = os.openpty()
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     port = os.ttyname(other)
     settings = ["--set", "device.pace=realtime", "--out", str(tmp_path / "out")]
-    assert main(["identify", "pendulum", "--device", port, *settings]) == 3
+    assert main(["identify", "pendulum", "--device", port, *settings, *more]) == 3
     told = capsys.readouterr()
     assert "voltage: -3 to 3 V" in told.out
     assert "velocity within -15 to 15" in told.out
