@@ -85,3 +85,16 @@ def test_a_trial_that_is_not_whole_counts_as_missing_and_other_files_are_refused
 def test_a_case_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert learning.main(["--case", "Hopper"]) == ExitCode.CONFIGURATION
     assert "Pendulum-v1-sac" in capsys.readouterr().err
+
+
+def test_trials_of_other_settings_are_run_again_and_those_of_unknown_ones_count(tmp_path: Path) -> None:
+    path, learned = tmp_path / "learning.csv", learning.Learned(_curve(PENDULUM, -100.0), 3.5)
+    for seed in range(3):
+        learning.write(path, PENDULUM, ONRIG, seed, learned)
+    lines = path.read_text().splitlines()
+    n = PENDULUM.run.points
+    by = learning.made_by(PENDULUM, ONRIG)
+    other = [line.replace(by, "0123456789ab") for line in lines[1 : 1 + n]]
+    unknown = [line.replace(by, "") for line in lines[1 + n : 1 + 2 * n]]
+    path.write_text("\n".join([lines[0], *other, *unknown, *lines[1 + 2 * n :]]) + "\n")
+    assert [seed for _, _, seed in learning.read(path)] == [1, 2]

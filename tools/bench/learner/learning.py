@@ -34,6 +34,7 @@ from onrig.tools.bench.report import (
 )
 from onrig.tools.bench.trials_file import append_rows, read_rows
 from onrig.tools.experiments.runner import duration
+from onrig.tools.experiments.spec import cell_id
 from onrig.tools.terminal import VerbParser, complain, unwritable
 
 _VERB: Final = "bench learning"
@@ -67,8 +68,9 @@ class Learned(NamedTuple):
 
 Key = tuple[str, str, int]
 """Case, learner, seed."""
-COLUMNS: Final = ("case", "learner", "seed", "steps", "return", "cpu_s")
-"""Of the file: a row for each evaluation, with the processor time of the whole trial."""
+COLUMNS: Final = ("case", "learner", "seed", "steps", "return", "cpu_s", "made_by")
+"""Of the file: a row for each evaluation, with the processor time of the whole trial and what made it (empty: not
+known)."""
 
 
 def parser() -> VerbParser:
@@ -173,23 +175,30 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
     return Report(machine, 0.0, rows, checks), parts
 
 
+def made_by(case: Case, subject: str) -> str:
+    """Digest of a case's settings, for the peer with its version: trials of others are run again."""
+    return cell_id(case.run) if subject == ONRIG else f"{cell_id(case.run)} {PEER} {installed_version(PEER)}"
+
+
 def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
     """Append a finished trial; raises OSError."""
-    every, busy_s = case.run.evaluation.every, f"{learned.busy_s:.1f}"
+    every, last = case.run.evaluation.every, (f"{learned.busy_s:.1f}", made_by(case, subject))
     returns = enumerate(learned.returns.tolist())
-    append_rows(path, COLUMNS, [(case.name, subject, seed, every * (k + 1), repr(r), busy_s) for k, r in returns])
+    append_rows(path, COLUMNS, [(case.name, subject, seed, every * (k + 1), repr(r), *last) for k, r in returns])
 
 
 def read(path: Path) -> dict[Key, Learned]:
     """Read the trials that are whole; none where there is no file.  Raises OSError, ValueError for other files."""
 
-    def parse(row: Sequence[str]) -> tuple[Key, int, float, float]:
-        case, subject, seed, steps, value, busy_s = row
-        return (case, subject, int(seed)), int(steps), float(value), float(busy_s)
+    def parse(row: Sequence[str]) -> tuple[Key, int, float, float, str]:
+        case, subject, seed, steps, value, busy_s, by = row
+        return (case, subject, int(seed)), int(steps), float(value), float(busy_s), by
 
+    now = {(case.name, subject): made_by(case, subject) for case in CASES for subject in LEARNERS}
     found: defaultdict[Key, dict[int, tuple[float, float]]] = defaultdict(dict)
-    for key, steps, value, busy_s in read_rows(path, COLUMNS, parse):
-        found[key][steps] = value, busy_s
+    for key, steps, value, busy_s, by in read_rows(path, COLUMNS, parse):
+        if not by or by == now.get(key[:2]):
+            found[key][steps] = value, busy_s
     due = {case.name: [case.run.evaluation.every * (k + 1) for k in range(case.run.points)] for case in CASES}
     return {
         key: Learned(np.array([of_trial[step][0] for step in due[key[0]]]), of_trial[due[key[0]][-1]][1])
