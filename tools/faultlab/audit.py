@@ -286,9 +286,8 @@ class WatchingMirror(threading.Thread):
         self.attached += 1
         if answer.memory == self._token and self._storage is not None:
             return
-        rig = self._config.rig
         with self._lock:
-            layout = Layout(len(rig.signals), len(rig.actuators), answer.behaviour)
+            layout = Layout(len(self._config.signals), len(self._config.rig.actuators), answer.behaviour)
             self._storage = Storage(answer.capacity, layout, cyclic=answer.cyclic)
             self._token = answer.memory
 

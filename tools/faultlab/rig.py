@@ -17,9 +17,9 @@ from typing import Final, Self
 import numpy as np
 
 from onrig.hw.messages import Status
-from onrig.learner.export import export_policy
+from onrig.learner.export import export_gaussian_policy, export_policy
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys
-from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, contract_for
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.faultlab.processes import CONTROL, REPLAY, ROLES, children, is_alive, send, until
@@ -58,11 +58,22 @@ time.time_ns = lambda: _time_ns() + int(1e9 * _offset())
 
 
 def steady_policy(config: RunConfig) -> bytes:
-    """A policy with a constant output of a fifth of full scale: it moves the rig and is never the safe output."""
-    rig = config.rig
-    contract = contract_for(rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
-    weights = np.zeros((len(rig.signals), len(rig.actuators)))
-    return export_policy([(weights, np.full(len(rig.actuators), _LEVEL))], contract)
+    """A policy with a constant output of a fifth of full scale, or around it: it moves the rig and is never the safe
+    output."""
+    n, m, behaviour = len(config.signals), len(config.rig.actuators), GAUSSIAN if config.stochastic else DETERMINISTIC
+    contract = contract_for(
+        config.rig,
+        config.rate_hz,
+        policy_id=1,
+        parent_run="",
+        training_step=0,
+        behaviour=behaviour,
+        signals=config.signals,
+    )
+    layers = [(np.zeros((n, m)), np.full(m, _LEVEL))]
+    if config.stochastic:
+        return export_gaussian_policy(layers, np.full(m, 0.1), contract)
+    return export_policy(layers, contract)
 
 
 def learner_keys(folder: Path) -> LearnerKeys:

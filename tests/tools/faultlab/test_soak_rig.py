@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.tools.bench.link.network import LossyLink
+from onrig.tools.faultlab.rig import steady_policy
 from onrig.tools.faultlab.schedule import NATURES, Kind, Place
 from onrig.tools.faultlab.soak_rig import BASE_DELAY_S, LineFaults, NetworkFaults
 from onrig.tools.faultlab.wire import Mode, Wire, obey
+from onrig.tools.load import load_for_rig
 
 LASTING = [k for k in Kind if NATURES[k].place is Place.SERIAL and k not in (Kind.LOST_FRAMES, Kind.DEVICE_REBOOT)]
 
@@ -91,3 +96,14 @@ def test_the_line_s_process_obeys_what_it_understands() -> None:
     finally:
         wire.start()
         wire.close()
+
+
+@pytest.mark.parametrize("name", ["pendulum", "magman", "pendulum-hidden"])
+@pytest.mark.parametrize("recipe", [None, "pendulum-sac", "pendulum-vracer"])
+def test_the_policy_that_acts_is_one_that_the_rig_admits(name: str, recipe: str | None, tmp_path: Path) -> None:
+    if name == "magman" and recipe:
+        pytest.skip("these recipes are for pendulums")
+    overrides = ["device.pace=realtime", *([f"recipe={recipe}"] if recipe else [])]
+    path = tmp_path / "steady.onnx"
+    path.write_bytes(steady_policy(load_for_rig(name, overrides)))
+    assert load_for_rig(name, [*overrides, f"policy={path}"]).policy == str(path)
