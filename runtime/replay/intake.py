@@ -168,9 +168,10 @@ class Intake:
             self._tick_events.add(untold)
             if self._telemetry is not None:
                 self._telemetry.add(untold)
+        unlogged = since(records, self.unlogged)
         for row in parts.accounts.add(records):
             parts.rows.append(row)
-            if records["seq"][-1] >= self.unlogged:
+            if len(unlogged) and row.t_mono_ns >= unlogged["t_mono_ns"][0]:  # else it is there with its last record
                 self._log.episode(row)
             if row.kind == "train":
                 parts.desk.close(row.episode, row.reward_sum)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from mcap.reader import make_reader
+from mcap.records import Channel
 
 from onrig.runtime.log.reading import count_steps
+from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.replay import process
 from onrig.runtime.replay.process import ReplayProcess
 from onrig.runtime.run_loading import load_run, save_resolved
@@ -17,7 +21,7 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
 from onrig.runtime.supervise.segments import create_segments
-from tests.runtime.samples import LAYOUT, records
+from tests.runtime.samples import LAYOUT, Records, episode, records
 
 EPISODES = 5
 SETTINGS = (f"episodes={EPISODES}", "task.episode_s=0.8", "evaluate_every=0")
@@ -52,7 +56,11 @@ class Bench:
 
     def write(self, n: int, *, episode: int = 1) -> None:
         """Let the loop write so many records."""
-        for row in records(n, episode=episode):
+        self.push(records(n, episode=episode))
+
+    def push(self, rows: Records) -> None:
+        """Let the loop write these records."""
+        for row in rows:
             self.ring.push(tuple(v for name in (LAYOUT.dtype.names or ())[1:-1] for v in np.ravel(row[name]).tolist()))
 
 
@@ -75,6 +83,25 @@ def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(be
     assert second.turn(), "no checkpoint has the first ten: they are taken in again"
     bench.leave()
     assert bench.board[Word.LOGGED] == count_steps(bench.folder) == 13
+
+
+def test_an_episode_is_logged_once_though_its_records_are_taken_in_again(bench: Bench) -> None:
+    one, other = episode(20, episode=1), episode(20, episode=2, tick=21)
+    one["t_mono_ns"], other["t_mono_ns"] = np.arange(1, 22) * 10**7, np.arange(22, 43) * 10**7
+    for rows in (one, other):
+        process = bench.starts(REAL_TIME)
+        bench.push(rows)
+        assert process.turn()
+        bench.leave()
+    logged = Counter(channel.topic for path in log_files(bench.folder) for channel in channels(path))
+    assert logged["/onrig/episode"] == 2
+
+
+def channels(path: Path) -> Iterator[Channel]:
+    """Channel of each message of a log file."""
+    with path.open("rb") as file:
+        for _, channel, _ in make_reader(file).iter_messages():
+            yield channel
 
 
 def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_more(bench: Bench) -> None:
