@@ -91,8 +91,10 @@ class Agent:
         looks_at = parse_strategy(config.selection.strategy).keeper.looks_at
         self.feedback: Final = {kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in looks_at}
         """What the rig is told: the TD error, which pages show, and what the retention looks at."""
-        self.policies = self.offered = 0
+        self.policies = 0
         """Id of the newest policy that the rig admitted."""
+        self.offered = 0
+        """Updates of the newest policy that was offered."""
         self.handled = 0
         """Last training episode whose updates are complete."""
 
@@ -253,7 +255,8 @@ class Agent:
             # Opened here because numpy does not close a file that is not an archive.
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
-            policies, offered, handled, seen = (int(state[k]) for k in ("policies", "offered", "handled", "seen"))
+            policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
+            offered = int(state.get("offered", np.array(0)))  # states of earlier versions do not tell
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False

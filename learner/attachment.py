@@ -207,7 +207,9 @@ class Offering:
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
             raise Unfit("unexpected answer of the rig to an offer")
-        self._again_s, self._offered_s, agent.offered = None, self._clock_s(), agent.updates
+        self._again_s, self._offered_s = None, self._clock_s()
+        if verdict.accepted or verdict.stage != RATE:
+            agent.offered = agent.updates
         if verdict.accepted:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:

@@ -114,7 +114,10 @@ class PolicyBatches:
             yield policy_batch(storage, taken), int(taken[0])
 
     def _fresh(self, slots: Slots) -> Slots:
-        """Pass over what a rig that went back to a checkpoint takes in once more of what was in a batch."""
+        """Pass over what a rig that went back to a checkpoint takes in once more of what was in a batch.
+
+        They are told by episode and step: an episode that a killed run begins anew counts from where it had got to.
+        """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
         fresh = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
         repeated = int(np.argmax(fresh)) if fresh.any() else len(slots)
@@ -131,6 +134,10 @@ class PolicyBatches:
 
     def begin_here(self) -> None:
         """Leave out what is in the memory: the policies that gathered it are not those that learn."""
+        self._last = -1, -1
+        if self._storage.inserted:
+            newest = self._storage.changed_since(self._storage.inserted - 1)[-1]
+            self._last = int(self._storage.episode[newest]), int(self._storage.step[newest])
         self._begun = self._storage.inserted
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -140,6 +147,7 @@ class PolicyBatches:
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
-        *counts, episode, step = (int(x) for x in state["position"])
-        self._begun, self.learned, self.left_out, self.deviating = counts
+        position = [int(x) for x in state["position"]]
+        self._begun, self.learned, self.left_out, self.deviating = position[:4]
+        episode, step = position[4:] or (-1, -1)  # states of earlier versions do not tell
         self._last = episode, step

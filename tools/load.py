@@ -175,7 +175,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
         for message in uncovered_zeros(twin, config.rig, plants):
             yield ("limits", "predicted"), f"{message} at limits.predicted"
         for message in uncovered(twin.plant, plants, config.rig):
-            remedy = "describe the plant's family, or set null, at limits.predicted"
+            remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
             yield ("limits", "predicted"), f"{message}: {remedy}"
 
 

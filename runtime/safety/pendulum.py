@@ -123,12 +123,15 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
     if not isinstance(fallback, Damp):
         raise ValueError("the pendulum's prediction is made for the fallback 'damp'")
     actuator = next(a for a in rig.actuators if a.name == box.actuator)
+    low, high = setting.ranges[actuator.name]
+    if low >= high:
+        raise NoSafeSet(f"the range of '{actuator.name}' has a single command")
     gain = _around(box.gain_per_v_s2, box.spread)
     case = Case(
         box=Box(
             _around(box.gravity_per_s2, box.spread), _around(box.damping_per_s, box.spread), gain, dead_band_of(box)
         ),
-        command=Span(*setting.ranges[actuator.name]),
+        command=Span(low, high),
         limit=setting.envelope[box.velocity].high,
         full_at=fallback.full_at,
         period_s=period_s,

@@ -143,6 +143,8 @@ class Revived:
                 self._say(f"{self.name} cannot be started: {error.strerror or error}; it is tried again")
             self._refused = True
             self._due_s = now_s + _AGAIN_S if self._failed_starts <= MOST_WITHOUT_ROOM else None
+            if self._due_s is None:
+                self._say(f"{self.name} could not be started {MOST_WITHOUT_ROOM} times; the loop goes on without it")
 
 
 _NOTICE_S: Final = 1.0

@@ -280,7 +280,7 @@ class Supervisor:
         if code < 0:
             self._reports.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
-        if _known(code) != code:
+        if _known(code) != code and self._reports.fault is None:
             self._reports.latch(FaultName.PROGRAM, f"code {code}")
         return _known(code), self._why(CONTROL, code)
 

@@ -144,6 +144,8 @@ def _predicted(
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     spread = max([_LEAST_SPREAD, *(math.expm1(wide[i]) for i in lumped)])
+    if box is not None and not all(found.free[i] for i in lumped):  # what the signals do not tell stays as uncertain
+        spread = max(spread, box.spread)
     told: dict[str, Any] = {
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
@@ -162,8 +164,8 @@ def _predicted(
 def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
     """Nominal values and spreads of the parameters beside the lumped ones."""
     told, fields = {}, apart_fields(box)
-    for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True):
-        if u.name in fields:
+    for u, c, w, known in zip(found.unknowns, found.fit.coordinates, wide, found.free.tolist(), strict=True):
+        if u.name in fields and known:
             value, *ends = (float(u.value(at)) for at in (c, c - w, c + w))
             nominal, spread = fields[u.name]
             told[nominal] = value

@@ -128,6 +128,31 @@ def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_a
     assert again.state() == {"position": pytest.approx([8, 2, 0, 0, 1, 7])}
 
 
+def test_another_run_s_episodes_are_not_taken_for_some_that_were_in_a_batch() -> None:
+    storage = memory()
+    first = PolicyBatches(storage, 4)
+    gather(storage, 1, 500, range(6))
+    assert len(list(first.whole())) == 1
+    other = memory()
+    batches = PolicyBatches(other, 4)
+    batches.restore(first.state())
+    batches.begin_here()
+    gather(other, 1, 1, range(5))
+    assert len(list(batches.whole())) == 1
+    gather(other, 1, 2, range(4))
+    batches.begin_here()
+    gather(other, 1, 2, range(4, 8))
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.whole()] == [[4, 5, 6, 7]]
+
+
+def test_states_of_earlier_versions_are_read() -> None:
+    storage = memory()
+    batches = PolicyBatches(storage, 4)
+    batches.restore({"position": np.array([3, 1, 0, 0])})
+    gather(storage, 1, 1, range(8))
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.whole()] == [[3, 4, 5, 6]]
+
+
 def test_experiences_that_do_not_tell_of_the_policy_are_refused() -> None:
     with pytest.raises(ValueError, match="do not tell of the policies that acted"):
         PolicyBatches(Storage(20, Layout(2, 1)), 4)

@@ -11,8 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.actuators import SAFE, UNTOUCHED, Actuators
 from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
@@ -32,8 +34,8 @@ _CLIP_PAUSE_S: Final = 1.0
 _AT_ONCE: Final = 2000
 """Records per look at most: four seconds at 500 Hz."""
 _LOOKS_AT_END: Final = 100
-_ABSENT_S: Final = 10.0
-"""Without a sign of the run, it is taken to be over: the longest that one takes to begin."""
+_ABSENT_S: Final = 60.0
+"""Without a sign of the run, it is taken to be over: longer than one that resumes waits for its predecessor's end."""
 _RECENT: Final = 8192
 _FAST: Final = 3.0
 """Device time that runs faster than so many times real time is shown an episode at a time."""
@@ -160,6 +162,8 @@ class Producer:
                 self._view.rewind()
                 self._curve, self._story = Curve(), Story()
                 self._latest.clear()
+                with contextlib.suppress(ConfigError):
+                    self._about = about(load_resolved(self._view.folder / "config.yaml"), self._view.folder)
                 self._retell = True  # to pages that saw the session before
             self._sessions += 1
             self._motion = Motion(self._view.config)

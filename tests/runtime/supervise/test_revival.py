@@ -116,6 +116,7 @@ def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
     bench.end(1)
     bench.look(2.0 * MOST_WITHOUT_ROOM)
     assert bench.process.gone
+    assert "the loop goes on without it" in bench.said[-1]
 
 
 def test_until_its_first_sign_it_has_longer() -> None:

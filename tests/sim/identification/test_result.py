@@ -121,6 +121,11 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
     assert told.predicted["c2_spread"] == pytest.approx(math.ceil(1e3 * np.expm1(3.2905 * 0.01)) / 1e3)
     shielded = msgspec.structs.replace(box, **told.predicted)
     assert list(uncovered(msgspec.convert(told.twin, TwinOptions).plant, shielded, magman.rig)) == []
+    untold = result_of(
+        found._replace(free=np.zeros(len(unknowns), bool)), Magman(), magman.rig, box, "a test"
+    ).predicted
+    assert untold["spread"] == box.spread, "what the signals do not tell is as uncertain as it was"
+    assert "c2_spread" not in untold
 
 
 def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(result: Result) -> None:

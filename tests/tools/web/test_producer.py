@@ -207,7 +207,7 @@ def test_a_run_that_was_killed_is_over_once_nothing_has_been_seen_of_it_for_a_wh
 ) -> None:
     producer = Producer(PENDULUM, tmp_path)
     assert by_kind(producer.turn(100.0)) == {}, "it may be about to begin"
-    assert "ended" in by_kind(producer.turn(111.0))
+    assert "ended" in by_kind(producer.turn(161.0))
 
 
 def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(

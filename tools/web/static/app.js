@@ -30,7 +30,8 @@ follow(KINDS, (kind, data) => {
 
 const handle = {
   about(about) {
-    if (page.about) {
+    if (page.about) { // again, after an outage or by a run that was resumed, perhaps for more episodes
+      Object.assign(page.about, about);
       page.lists.clear();
       return;
     }
