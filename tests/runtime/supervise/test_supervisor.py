@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.supervisor import Supervisor
 from tests.runtime.samples import PENDULUM
@@ -90,6 +91,33 @@ def test_one_that_has_just_been_started_is_ended_at_once_when_somebody_is_impati
     supervisor = Ending(tmp_path, starts_in=3, impatient_at=3)
     supervisor._see_replay_out()
     assert (supervisor.looks, supervisor.finished) == (3, [0.0])
+
+
+class Crashed(Supervisor):
+    """A supervisor whose loop has just ended."""
+
+    def _end(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("standing", "code", "fault"),
+    [
+        (None, 1, FaultName.PROGRAM),  # a traceback
+        (FaultName.DEVICE_ESTOP, 1, FaultName.DEVICE_ESTOP),
+        (None, ExitCode.HARDWARE, None),
+    ],
+)
+def test_a_loop_that_crashed_is_a_fault_of_the_program_unless_one_stands(
+    tmp_path: Path, standing: FaultName | None, code: int, fault: FaultName | None
+) -> None:
+    supervisor = Crashed(PENDULUM, tmp_path, None, lambda report: None)
+    supervisor._requests = SimpleNamespace(stop=0)  # type: ignore[assignment]
+    supervisor._reports.fault = standing
+    ended, _ = supervisor._ended(code)
+    assert ended == (ExitCode.INTERNAL if code == 1 else code)
+    assert supervisor._reports.fault is fault
+    supervisor._reports.close(ended, "")
 
 
 def test_without_room_in_shared_memory_a_run_ends_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
