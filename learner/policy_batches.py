@@ -134,11 +134,7 @@ class PolicyBatches:
 
     def begin_here(self) -> None:
         """Leave out what is in the memory: the policies that gathered it are not those that learn."""
-        self._last = -1, -1
-        if self._storage.inserted:
-            newest = self._storage.changed_since(self._storage.inserted - 1)[-1]
-            self._last = int(self._storage.episode[newest]), int(self._storage.step[newest])
-        self._begun = self._storage.inserted
+        self._begun, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Copy of where it is."""

@@ -377,5 +377,5 @@ def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
     assert len(beats) == 2 * 10
     assert again.updates == first.updates
     assert again.export("run") == first.export("run")
-    assert {k: v.tolist() for k, v in again.batches.state().items()} == {"position": [72, 3, 0, 11]}
+    assert {k: v.tolist() for k, v in again.batches.state().items()} == {"position": [72, 3, 0, 11, 4, 11]}
     assert (again._algorithm.state()["replayed_advantage"] == first._algorithm.state()["replayed_advantage"]).all()

@@ -135,7 +135,7 @@ def test_without_a_port_the_next_free_one_is_taken() -> None:
 def test_a_port_that_is_taken_is_said_so() -> None:
     with listen_at(Address("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=f"127.0.0.1:{port}.*--web PORT"):
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}.*choose another port"):
             listen_at(Address("127.0.0.1", port))
 
 
