@@ -28,6 +28,8 @@ _RESUME: Final = (
     "``onrig resume``: resumes a run that is paused, or that latched a fault which needs an operator to re-arm."
 )
 _RESUME_S: Final = 5.0
+_SETTLED_S: Final = 0.5
+"""A cause that persists, such as a pressed e-stop, stops it again within a few periods."""
 _WAITING: Final = (State.PAUSED, State.FAULT)
 _RESUME_LOOK_S: Final = 0.005
 
@@ -156,6 +158,9 @@ def resume(arguments: list[str]) -> int:
             remote.resume()
             limit = time.monotonic() + _RESUME_S
             while remote.state == before and time.monotonic() < limit:
+                time.sleep(_RESUME_LOOK_S)
+            settled = time.monotonic() + _SETTLED_S
+            while remote.state != before and time.monotonic() < settled:
                 time.sleep(_RESUME_LOOK_S)
             if remote.state == before:
                 return complain(
