@@ -159,22 +159,23 @@ class MagmanPrediction:
         track = rig.observations[self._position]
         self._start, self._here = track.low, _least_potentials(at, largest, pull, track.low, track.high, blur)
         self._deep = _deepest_potentials(at, least, pull)
-        self._dead_band = dead_band_of(box)
+        # What a coil may pull with here falls short of what it may at the deepest point by rounding and dead band.
+        self._short = max(2.0 * half for _, half, _ in self._coils) + dead_band_of(box)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
         """See :class:`onrig.runtime.safety.plant_box.Prediction`."""
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
-        # To the wire go whole counts: at the deepest point as much as that may be, here as little.
-        held = [min(action[i] + half, most) if action[i] else 0.0 for i, half, most in self._coils]
-        a, b, c, d = (*held, *self._none)
-        here, dead_band = self._here, self._dead_band
+        # To the wire go whole counts, by rounding: as much as half a count more.
+        most = [min(action[i] + half, top) if action[i] else 0.0 for i, half, top in self._coils]
+        a, b, c, d = held = (*most, *self._none)
+        here, short = self._here, self._short
         at = int((position - self._start) // _HERE_M)
         now = 0.0  # beyond the track: as if the coils were infinitely far
         if 0 <= at < len(here):
             p, q, r, s = here[at]
-            e, f, g, h = (*[max(action[i] - half - dead_band, 0.0) for i, half, _ in self._coils], *self._none)
+            e, f, g, h = [u - short if u > short else 0.0 for u in held]
             now = e * p + f * q + g * r + h * s
         gain = max([a * p + b * q + c * r + d * s for p, q, r, s in self._deep]) - now
         speed = abs(velocity) + self._speed_error

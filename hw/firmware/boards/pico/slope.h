@@ -13,7 +13,8 @@ struct onrig_slope {
 
 void onrig_slope_take(struct onrig_slope *slope, int32_t reading);
 /* Counts per interval over the last n of 2 to ONRIG_SLOPE_MAX readings; 0 before there are so many. The lag is
- * (n - 1) / 2 intervals and the age of the last reading, and noise of s counts shows as s * sqrt(12 / (n * (n * n - 1))). */
+ * (n - 1) / 2 intervals and the age of the last reading; noise of s counts shows as
+ * s * sqrt(12 / (n * (n * n - 1))). */
 float onrig_slope_of(const struct onrig_slope *slope, uint32_t n);
 
 #endif
