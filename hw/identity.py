@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from onrig.hw.messages import PROTOCOL_VERSION, Channel, Hello
+from onrig.hw.messages import PROTOCOL_VERSION, Capability, Channel, Hello
 from onrig.hw.rig import Actuator, Rig, Sensor
 
 RESOLUTION_TOLERANCE: Final = 1e-6
@@ -32,9 +32,14 @@ def check_hello(hello: Hello, rig: Rig) -> None:
         ("rig name", hello.rig, rig.name),
         ("number of sensors", hello.n_sensors, len(rig.sensors)),
         ("number of actuators", hello.n_actuators, len(rig.actuators)),
+        ("safe output (rig.safe_output)", _safe_output(hello), rig.safe_output),
     ):
         if device != host:
             raise DeviceMismatch(what, device, host)
+
+
+def _safe_output(hello: Hello) -> str:
+    return "released" if hello.capabilities & Capability.RELEASES else "driven"
 
 
 def check_channels(channels: Sequence[Channel], rig: Rig) -> None:

@@ -63,6 +63,8 @@ class Capability(enum.IntFlag):
     """Optional capabilities advertised in the hello."""
 
     RESET = 1
+    RELEASES = 2
+    """Disarmed, it releases its actuators instead of driving them to their safe values."""
 
 
 class Status(enum.IntFlag):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -89,8 +89,16 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     observations: tuple[Observation, ...]
     lease_periods: int = 5
     """Lease: periods without a command after which the device falls safe by itself."""
+    safe_output: Literal["driven", "released"] = "driven"
+    """Effect of the device's safe output while it is disarmed: actuators are driven to their safe values, or released
+    (drivers asleep: a motor coasts without its own braking).  The device must say the same."""
     previous_command: bool = False
     """Append the command in force to the observation (for high rates, at which the delay matters)."""
+
+    @property
+    def releases(self) -> bool:
+        """Whether a disarmed device releases its actuators."""
+        return self.safe_output == "released"
 
     @property
     def signals(self) -> tuple[Observation, ...]:

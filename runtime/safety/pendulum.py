@@ -93,6 +93,9 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         if not isinstance(fallback, Damp) or (fallback.actuator, fallback.observation) != named:
             yield ("predicted",), f"expected the fallback to damp {self.velocity} with {self.actuator}"
             return
+        if setting.rig.releases and next(a.safe for a in setting.rig.actuators if a.name == self.actuator):
+            yield ("predicted", "actuator"), f"a released motor has no torque: expected 0 as safe value of {self.actuator}"
+            return
         delay_s = _longest_delay_s(setting)
         if delay_s > _MAX_DELAY_S:
             yield ("predicted",), f"a lease and a tick of {delay_s:g} s are too long, {_MAX_DELAY_S:g} s at most"
@@ -103,6 +106,8 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         except NoSafeSet as error:
             more = ", or the dead band" if dead_band_of(self) else ""
             ways = f"widen the envelope, shorten the lease (rig.lease_periods) or the spread{more}"
+            if setting.rig.releases:
+                ways += ", or use a driver that brakes while disarmed (rig.safe_output: driven)"
             yield ("predicted",), f"{error}: {ways}"
 
     def prediction(self, setting: Setting) -> PendulumPrediction:
@@ -139,6 +144,7 @@ def cases(box: PendulumBox, setting: Setting) -> tuple[Case, Case]:
         late_s=min(box.late_us * 1e-6, period_s),
         angle_error=error_bound(box, rig, box.angle),
         velocity_error=error_bound(box, rig, box.velocity) + 0.5 * actuator.resolution * gain.high * period_s,
+        safe_output=None if rig.releases else actuator.safe,
     )
     return case, mirrored(case, setting.envelope[box.velocity].low)
 

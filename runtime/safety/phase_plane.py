@@ -5,17 +5,22 @@ single comparison.  Let f(theta, omega) be the largest acceleration of any plant
 curve omega = W(theta) around the cylinder that is carried by the flow (omega, f) is never crossed from below by any
 plant: at a point of the curve every plant has the same theta' = omega, and at most the curve's own omega'.  So the
 plant may even vary within the box while it moves, and so may its motor's dead band: in f, a pushing voltage counts in
-full, a braking one less the largest dead band.  For constant plants S is hardly larger: while the mass rises under the
-fallback the envelope is not at risk, so the fall decides, with one vertex (most gravity, least damping and gain) as
-its worst case.  Three curves follow, each from the previous one:
+full, a braking one less the largest dead band.  Four curves follow, each from the previous one:
 
-* ``fallback``: below it the braking fallback keeps omega <= limit.  Scanned backwards in theta under full braking.
-  It holds in discrete time: a command in force answers a sample at most ``delay_s`` old, so from the velocity
-  ``brake_from`` on every such sample asked for full braking; below it nothing is assumed of the fallback, and the scan
-  fails if motion starting at ``brake_from`` might exceed the limit.
-* ``safe`` (S): the curve above carried back under the worst command for any time up to ``delay_s``.
+* ``coasting``: below it the device's safe output keeps omega <= limit for ever, as it must after a host that dies.  The
+  plant is constant from then on, since gravity that changes with the angle would add energy in every turn.  For an
+  output driven to a value, the box is cut into slices of gravity, each scanned backwards in theta; a released motor
+  neither pushes nor brakes, and the energy of a swing without friction decides.
+* ``fallback``: below it the braking fallback stays below ``coasting``, so that the host may die at any moment of it.
+* ``safe`` (S): the curve above carried back under the worst command for any time up to ``delay_s``.  This covers late
+  and lost commands, and the lease of a device whose host has died.  It also makes the scan of ``fallback`` hold in
+  discrete time: a command in force answers a sample at most ``delay_s`` old, and a motion that reaches the curve
+  ``fallback`` was above S at that sample.  S lies above ``full_at``, so the answer was full braking.
 * ``passing``: S carried back under a given command for one period, then under the worst one for the time that a command
-may be late: the states in which this command may be sent.
+  may be late: the states in which this command may be sent.
+
+While the fallback acts and the host dies, a braking command keeps the motion below ``coasting`` at least as well as the
+safe output, which it exceeds in effort.  One that pushes answers a sample at standstill or below, hence inside S.
 
 Grid errors are subtracted on the safe side: at each node the largest second difference, which is eight times the error
 of a chord (four times at a kink), in the angle for each resampled curve, in time for each running minimum.
@@ -25,6 +30,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -38,7 +44,11 @@ LEVELS: Final = 33
 """Commands with tabulated passing states, over the whole range; a command in between counts as the next worse one."""
 _STEP_S: Final = 5e-4
 """Step of the integration (Runge-Kutta, fourth order) and of the running minimum."""
+_SLICES: Final = 16
+"""Slices of gravity in which a plant is constant; within one it may vary."""
 _TURNS: Final = 3
+_STANDSTILL: Final = 1e-3
+"""Velocity (rad/s) below which a scan in the angle makes no sense."""
 _TURN: Final = 2.0 * math.pi
 
 
@@ -80,51 +90,59 @@ class Case(NamedTuple):
     angle_error: float
     velocity_error: float
     """Bounds of the sensors' errors."""
+    safe_output: float | None
+    """Voltage (V) that the device falls to by itself; None if it releases the motor."""
 
 
 class Sides(NamedTuple):
     """Curves of the upper side over the nodes -pi, -pi + h, ...; velocities in rad/s."""
 
+    coasting: Curve
     fallback: Curve
     safe: Curve
     passing: Curve
     """(LEVELS, NODES): row i for the command at i / (LEVELS - 1) of the range."""
     cells: Curve
     """(LEVELS, NODES): the same as bounds on a measured velocity, for a measured angle within [node, next node)."""
-    brake_from: float
 
 
 class NoSafeSet(ValueError):
-    """The fallback cannot keep the limits for these plants."""
+    """The fallback or the safe output cannot keep the limits for these plants."""
 
 
 def mirrored(case: Case, lowest: float) -> Case:
     """The case whose upper side is the lower side of ``case``, for a lowest allowed velocity (rad/s)."""
-    return case._replace(command=Span(-case.command.high, -case.command.low), limit=-lowest)
+    return case._replace(
+        command=Span(-case.command.high, -case.command.low),
+        limit=-lowest,
+        safe_output=-case.safe_output if case.safe_output else case.safe_output,
+    )
 
 
 @lru_cache(maxsize=8)
 def upper_side(case: Case) -> Sides:
     """Compute all curves, in a few tenths of a second; raises NoSafeSet."""
-    fallback, safe = _fallback_and_safe(case)
+    coasting, fallback, safe = _curves(case)
     levels = np.linspace(case.command.low, case.command.high, LEVELS)
     passing = _carried_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
         passing = _carried_back(case.box, passing, case.command.high, case.late_s)
     reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # at most a whole turn
     around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
-    return Sides(fallback, safe, passing, np.min(around, axis=0) - case.velocity_error, _brake_from(case))
+    return Sides(coasting, fallback, safe, passing, np.min(around, axis=0) - case.velocity_error)
 
 
 def feasible(case: Case) -> None:
     """Raise NoSafeSet if :func:`upper_side` would, in a fraction of its time."""
-    _fallback_and_safe(case)
+    _curves(case)
 
 
 @lru_cache(maxsize=16)
-def _fallback_and_safe(case: Case) -> tuple[Curve, Curve]:
-    fallback = _fallback_curve(case, _brake_from(case))
-    return fallback, _safe_curve(case, fallback)
+def _curves(case: Case) -> tuple[Curve, Curve, Curve]:
+    """``coasting``, ``fallback`` and ``safe``."""
+    coasting = _coasting_curve(case)
+    fallback = _fallback_curve(case, coasting)
+    return coasting, fallback, _safe_curve(case, fallback)
 
 
 def largest_effect(command: Curve | float, dead_band: float) -> Curve:
@@ -142,50 +160,73 @@ def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve 
     return np.asarray(gain * command - gravity * sine - damping * velocity, dtype=np.float64)
 
 
-def _brake_from(case: Case) -> float:
-    """Velocity above which every sample of the last ``delay_s`` asked for full braking."""
-    box, push = case.box, max(case.command.high, 0.0)
-    gained = (box.gravity.high + box.gain.high * push) * case.delay_s
-    return case.full_at + case.velocity_error + gained
+def _coasting_curve(case: Case) -> Curve:
+    """Highest velocity from which the safe output keeps the limit for ever, the plant being constant."""
+    gravity, limit = case.box.gravity, case.limit
+    if case.safe_output is None:
+        # omega^2 / 2 - A cos(theta) never rises, and the fastest point is the lowest.
+        nodes = np.linspace(-math.pi, math.pi, NODES, endpoint=False)
+        squared = limit * limit - 2.0 * gravity.high * (1.0 - np.cos(nodes))
+        if not squared.min() > 0:
+            raise NoSafeSet(f"falling from the upright with the motor released exceeds {limit:.3g} rad/s")
+        return _less_chord(np.sqrt(squared))
+    edges = np.linspace(gravity.low, gravity.high, _SLICES + 1).tolist()
+    slices = [
+        _scanned(case.box._replace(gravity=Span(*span)), case.safe_output, np.full(NODES, limit))
+        for span in pairwise(edges)
+    ]
+    lowest = np.min(slices, axis=0)
+    if not lowest.min() > 0:
+        raise NoSafeSet(f"falling from the upright under {case.safe_output:g} V exceeds {limit:.3g} rad/s")
+    return _less_chord(lowest)
 
 
-def _fallback_curve(case: Case, brake_from: float) -> Curve:
-    """Highest velocity from which full braking keeps the limit: an obstacle problem scanned backwards."""
-    box, h = case.box, _TURN / NODES
-    least = float(largest_effect(case.command.low, box.dead_band))
-    brake = (box.gain.low if least < 0 else box.gain.high) * least
-    most_gravity, least_gravity = box.gravity.high, box.gravity.low
+def _fallback_curve(case: Case, coasting: Curve) -> Curve:
+    """Highest velocity from which full braking stays below ``coasting``."""
+    curve = _scanned(case.box, case.command.low, coasting)
+    if not curve.min() > 0:
+        raise NoSafeSet(f"at some angles the fallback is too weak to stay within {case.limit:.3g} rad/s")
+    return _less_chord(curve)
+
+
+def _scanned(box: Box, command: float, highest: Curve) -> Curve:
+    """Highest velocity from which a held command stays below ``highest``: an obstacle problem scanned backwards.
+
+    0 from where on it cannot, all around.
+    """
+    h = _TURN / NODES
+    effect = float(largest_effect(command, box.dead_band))
+    push = (box.gain.high if effect > 0 else box.gain.low) * effect
+    most_gravity, least_gravity, damping = box.gravity.high, box.gravity.low, box.damping.low
     sines = [math.sin(-math.pi + 0.5 * k * h) for k in range(2 * NODES)]
+    bounds = highest.tolist()
 
     def slope(half_node: int, velocity: float) -> float:
         sine = sines[half_node % (2 * NODES)]
         gravity = most_gravity if sine < 0 else least_gravity
-        return (brake - gravity * sine - box.damping.low * velocity) / velocity
+        return (push - gravity * sine - damping * velocity) / velocity
 
-    curve, velocity = [case.limit] * NODES, case.limit
+    curve, velocity = [0.0] * NODES, bounds[0]
     for k in range(_TURNS * NODES, 0, -1):
         k1 = slope(2 * k, velocity)
         k2 = slope(2 * k - 1, velocity - 0.5 * h * k1)
         k3 = slope(2 * k - 1, velocity - 0.5 * h * k2)
         k4 = slope(2 * k - 2, velocity - h * k3)
-        velocity = min(case.limit, velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
-        if not velocity >= brake_from:  # NaN too
-            raise NoSafeSet(
-                f"the fallback brakes fully above {brake_from:.3g} rad/s, up to {case.delay_s:.3g} s late; at some "
-                f"angles that is too late to stay within {case.limit:.3g} rad/s"
-            )
+        velocity = min(bounds[(k - 1) % NODES], velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
+        if not velocity > _STANDSTILL:  # NaN too
+            return np.zeros(NODES)
         if k <= NODES:
             curve[k - 1] = velocity
-    return _less_chord(np.array(curve))
+    return np.array(curve)
 
 
 def _safe_curve(case: Case, fallback: Curve) -> Curve:
     safe = _carried_back(case.box, fallback, case.command.high, case.delay_s)
-    if not safe.min() > case.velocity_error:
+    if not safe.min() > case.full_at + case.velocity_error:
         angle = -math.pi + _TURN / NODES * int(np.argmin(safe))
         raise NoSafeSet(
-            f"at an angle of {angle:.3g} rad even standstill is unsafe: after {case.delay_s:.3g} s under the worst "
-            f"command the fallback cannot keep {case.limit:.3g} rad/s"
+            f"the fallback brakes fully from {case.full_at:.3g} rad/s on, up to {case.delay_s:.3g} s late; at an angle "
+            f"of {angle:.3g} rad that is too late to stay within {case.limit:.3g} rad/s"
         )
     return safe
 

@@ -72,6 +72,11 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         # A remainder of a tiny negative number rounds up to the whole turn.
         return (xp.where(wrapped < math.pi, wrapped, -math.pi), velocity)
 
+    def released(self, friction_share: float | Array = 1.0) -> Self:
+        """The mass on its bearings: without a current the motor neither pushes nor brakes."""
+        zero = np.zeros_like(np.asarray(self.torque_constant, np.float64))
+        return self.varied({"torque_constant": zero if zero.ndim else 0.0, "damping": self.damping * friction_share})
+
     @property
     def lumped(self) -> dict[str, Any]:
         """A = M g l / J, D = (b + K^2/R) / J and G = K / (R J)."""

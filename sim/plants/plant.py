@@ -110,6 +110,13 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         """Whether a state is clear of walls."""
         return True
 
+    def released(self, friction_share: float | Array = 1.0) -> Self:
+        """The plant with its actuators disconnected, which feels no action, and this share of its remaining friction.
+
+        By default it is the plant under the action 0.
+        """
+        return self
+
     # -- parameters ----------------------------------------------------------------------------------------------------
 
     def parameters(self) -> list[Parameter]:

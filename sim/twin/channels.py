@@ -16,8 +16,8 @@ INT32_MIN: Final = -(2**31)
 INT32_MAX: Final = 2**31 - 1
 
 Counts = tuple[int, ...]
-Pieces = list[tuple[int, Counts]]
-"""Intervals of constant output: duration (us) and counts."""
+Pieces = list[tuple[int, Counts | None]]
+"""Intervals of constant output: duration (us) and counts, None while the actuators are released."""
 
 
 class Held(NamedTuple):
@@ -27,6 +27,7 @@ class Held(NamedTuple):
     answers: int
     """Number of the frame it answers; 0 for the safe output."""
     clamped: bool
+    released: bool = False
 
 
 class Output:
@@ -35,12 +36,18 @@ class Output:
     def __init__(self, rig: Rig) -> None:
         self.own_limits = tuple((round(a.low / a.resolution), round(a.high / a.resolution)) for a in rig.actuators)
         self.limits = list(self.own_limits)
-        self.safe = Held(tuple(round(a.safe / a.resolution) for a in rig.actuators), 0, False)
+        driven = Held(tuple(round(a.safe / a.resolution) for a in rig.actuators), 0, False)
+        self._driven, self._fallen = driven, driven._replace(released=rig.releases)
         self.restart()
+
+    @property
+    def safe(self) -> Counts:
+        """Safe values."""
+        return self._driven.counts
 
     def restart(self) -> None:
         """Begin a period with the safe output in force."""
-        self.start = self.end = self.safe
+        self.start = self.end = self._fallen
         self._switches: list[tuple[int, Held]] = []
         self._deferred: Held | None = None
 
@@ -60,32 +67,42 @@ class Output:
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
         in_force = self._switches[-1][1] if self._switches else self.start
-        if in_force is not self.safe:
-            self._switches.append((at_us, self.safe))
-        self.end = self.safe
+        if in_force is not self._fallen:
+            self._switches.append((at_us, self._fallen))
+        self.end = self._fallen
 
     def tau_us(self, period_us: int) -> int:
-        """Offset of the (last) switch; the period's length if there was none."""
-        return self._switches[-1][0] if self._switches else period_us
+        """Offset of the (last) switch of the value; the period's length if there was none."""
+        before = [self.start, *[held for _, held in self._switches]]
+        switches = [
+            at_us for (at_us, held), last in zip(self._switches, before, strict=False) if held.answers or last.answers
+        ]
+        return switches[-1] if switches else period_us
 
     def pieces(self, until_us: int) -> Pieces:
         """(duration in us, counts) of each stretch of constant output from the period's start."""
-        pieces = []
-        since, counts = 0, self.start.counts
+        pieces: Pieces = []
+        since, counts = 0, _effective(self.start)
         for at_us, held in [*self._switches, (until_us, self.end)]:
             at_us = min(at_us, until_us)
             if at_us > since:
                 pieces.append((at_us - since, counts))
                 since = at_us
-            counts = held.counts
+            counts = _effective(held)
         return pieces
 
-    def begin_period(self) -> None:
-        """Carry what is in force into the next period."""
+    def begin_period(self, *, armed: bool) -> None:
+        """Carry what is in force into the next period; a device that is armed by then drives its actuators."""
         if self._deferred is not None:
             self.end, self._deferred = self._deferred, None
+        elif self.end.released and armed:
+            self.end = self._driven
         self.start = self.end
         self._switches.clear()
+
+
+def _effective(held: Held) -> Counts | None:
+    return None if held.released else held.counts
 
 
 class Lease:
@@ -116,7 +133,7 @@ class DelayLine:
     """Delay line between output and plant."""
 
     def __init__(self, delay_us: int, safe: Counts) -> None:
-        self._under_way = deque([(delay_us, safe)])
+        self._under_way: deque[tuple[int, Counts | None]] = deque([(delay_us, safe)])
 
     def shift(self, pieces: Pieces) -> Pieces:
         """Output that reaches the plant during these pieces."""

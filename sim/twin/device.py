@@ -54,6 +54,7 @@ class TwinDevice:
         self._command_layout = m.CommandLayout(len(rig.actuators))
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self._sensing = Sensing(rig, options)
+        self._released = options.plant.released()
         self.plant_state = self._start_state
         """State of the plant at the last sample, without noise (SI)."""
         self.configurations = 0
@@ -149,7 +150,7 @@ class TwinDevice:
         self.frame = self._next_frame
         self.t_us += self.period_us
         u_start, held, tau_us = output.start.counts, output.end, output.tau_us(self.period_us)
-        output.begin_period()
+        output.begin_period(armed=self.armed)
         if sensors is None:
             self._trip(Fault.SENSOR)
             output.restart()
@@ -160,7 +161,7 @@ class TwinDevice:
         status = (
             (Status.ARMED if self.armed else 0)
             | (Status.FAULT if self.fault or self._unnamed else 0)
-            | (Status.SAFE if output.start is output.safe else 0)
+            | (0 if output.start.answers else Status.SAFE)
             | (Status.CLAMPED if output.start.clamped else 0)
             | (Status.FIRST if first else 0)
         )
@@ -182,17 +183,21 @@ class TwinDevice:
         offsets = self._sensing.actuator_offsets()
         pieces = self._output.pieces(until_us)
         for duration_us, counts in pieces if self._delay is None else self._delay.shift(pieces):
-            action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
+            if counts is None:
+                plant, action = self._released, (0.0,) * len(offsets)
+            else:
+                plant = self.options.plant
+                action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
             substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
             try:
-                self.plant_state = advance(self.options.plant, self.plant_state, action, duration_us * 1e-6, substeps)
+                self.plant_state = advance(plant, self.plant_state, action, duration_us * 1e-6, substeps)
             except (ValueError, OverflowError):
                 # The parameters are too stiff for the step: the plant has diverged, reported as a sensor fault.
                 self.plant_state = (math.nan,) * len(self.plant_state)
 
     def _delay_line(self) -> DelayLine | None:
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
-        return DelayLine(delay_us, self._output.safe.counts) if delay_us else None
+        return DelayLine(delay_us, self._output.safe) if delay_us else None
 
     def _trip(self, fault: Fault) -> None:
         # The codes are ordered by severity, that is by who may clear them.
@@ -212,7 +217,7 @@ class TwinDevice:
             n_sensors=len(self.rig.sensors),
             n_actuators=len(self.rig.actuators),
             rig=self.rig.name,
-            capabilities=m.Capability.RESET if o.reset else 0,
+            capabilities=(m.Capability.RESET if o.reset else 0) | (m.Capability.RELEASES if self.rig.releases else 0),
             boot_id=self.boot_id,
             period_min_us=o.period_min_us,
             period_max_us=o.period_max_us,
@@ -285,7 +290,7 @@ class TwinDevice:
             return Result.OK, m.encode_channel(m.Channel(False, s.wrap, s.name, s.unit, s.resolution, low, high, 0))
         a = self.rig.actuators[index - n]
         low, high = self._output.own_limits[index - n]
-        safe = self._output.safe.counts[index - n]
+        safe = self._output.safe[index - n]
         return Result.OK, m.encode_channel(m.Channel(True, False, a.name, a.unit, a.resolution, low, high, safe))
 
     def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:

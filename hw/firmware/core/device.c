@@ -10,7 +10,7 @@ void onrig_device_send(const struct onrig_device *device, const uint8_t *body, s
 static void say_hello(const struct onrig_device *device) {
     const struct onrig_port *port = device->port;
     uint8_t body[ONRIG_MAX_BODY];
-    uint32_t capabilities = port->reset ? ONRIG_CAN_RESET : 0;
+    uint32_t capabilities = (port->reset ? ONRIG_CAN_RESET : 0u) | (port->releases ? ONRIG_RELEASES : 0u);
     onrig_device_send(
         device, body, onrig_put_hello(body, device->rig, capabilities, device->boot_id, port->time_scale));
 }

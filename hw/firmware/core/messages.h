@@ -55,7 +55,7 @@ enum onrig_fault {
     ONRIG_FAULT_INTERNAL = 4
 };
 
-enum onrig_capability { ONRIG_CAN_RESET = 1 };
+enum onrig_capability { ONRIG_CAN_RESET = 1, ONRIG_RELEASES = 2 };
 
 struct onrig_state {
     uint32_t frame;

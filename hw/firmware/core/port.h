@@ -21,6 +21,8 @@ struct onrig_port {
     void (*actuate)(void *board, uint64_t t_us, const int32_t *counts);
     /* Put a simulated plant into its start state, where it stays until the next sample; null on a real rig. */
     void (*reset)(void *board, uint64_t t_us, uint64_t seed);
+    /* Disarmed, the actuators are released (the drivers sleep) instead of driven to their safe values. */
+    bool releases;
 };
 
 #endif

@@ -26,7 +26,7 @@ SPOILED = {
     ),
     "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' around 0 to keep"),
     "one-sided": ("pendulum", "limits.envelope={velocity: {low: 1, high: 15}}", "an envelope of 'velocity' around 0"),
-    "too narrow": ("pendulum", "limits.envelope.velocity.high=8", "too late to stay within 8 rad/s"),
+    "too narrow": ("pendulum", "limits.envelope.velocity.high=8", "falling from the upright under 0 V exceeds 8 rad/s"),
     "no brake left": (
         "pendulum",
         "limits.predicted.dead_band=3",

@@ -324,7 +324,7 @@ def test_a_command_that_leads_out_of_the_safe_set_brings_the_fallback_in_the_sam
 
 
 def test_what_counts_is_where_the_command_leads_not_the_velocity() -> None:
-    assert shield(PREDICTED).decide((0.5, 12.0), (-3.0,), (0.0,)).rule == Rule.NONE
+    assert shield(PREDICTED).decide((0.2, 12.0), (-3.0,), (0.0,)).rule == Rule.NONE
     assert shield(PREDICTED).decide((FALLING, 12.0), (-3.0,), (0.0,)).rule == Rule.PREDICTED
 
 

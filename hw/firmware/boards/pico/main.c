@@ -32,7 +32,7 @@ static void actuate(void *board, uint64_t t_us, const int32_t *counts) {
     onrig_drive_put(counts, put_armed);
 }
 
-static const struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL};
+static const struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL, true};
 
 /* -- time ----------------------------------------------------------------------------------------------------------- */
 

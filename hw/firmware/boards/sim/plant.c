@@ -25,8 +25,10 @@
 
 static double pendulum_acceleration(const struct onrig_plant *plant, const double *state, const double *action) {
     double gravity = MASS * GRAVITY * LENGTH * sin(state[0]);
-    double friction = (DAMPING + TORQUE_CONSTANT * TORQUE_CONSTANT / RESISTANCE) * state[1];
-    return (TORQUE_CONSTANT / RESISTANCE * action[0] - gravity - friction) / plant->inertia_kg_m2;
+    /* Without a current the motor neither pushes nor brakes. */
+    double constant = action ? TORQUE_CONSTANT : 0.0;
+    double friction = (DAMPING + constant * constant / RESISTANCE) * state[1];
+    return (constant / RESISTANCE * (action ? action[0] : 0.0) - gravity - friction) / plant->inertia_kg_m2;
 }
 
 static void wrap(double *state) {
@@ -44,7 +46,7 @@ static double magman_acceleration(const struct onrig_plant *plant, const double 
     for (int j = 0; j < MAGNETS; j++) {
         double d = state[0] - centre;
         double reach = d * d + C2;
-        force = force - C1 * d / (reach * reach * reach) * action[j];
+        force = force - C1 * d / (reach * reach * reach) * (action ? action[j] : 0.0);
         centre = centre + MAGNET_SPACING;
     }
     return force / BALL_MASS;

@@ -4,6 +4,7 @@
 
 struct onrig_plant {
     double inertia_kg_m2; /* pendulum */
+    /* Without an action the actuators are released. */
     double (*acceleration)(const struct onrig_plant *plant, const double *state, const double *action);
     /* Wrap angles and meet walls, as at a sample. */
     void (*constrain)(double *state);
@@ -13,7 +14,7 @@ extern const struct onrig_plant onrig_pendulum_plant;    /* the paper's inertia 
 extern const struct onrig_plant onrig_pendulum_hw_plant; /* the real device's */
 extern const struct onrig_plant onrig_magman_plant;
 
-/* Move on by dt seconds under a held action, in so many steps of the classical Runge-Kutta method. */
+/* Move on by dt seconds under a held action, or none (null) with the actuators released, in so many steps of the classical Runge-Kutta method. */
 void onrig_plant_advance(
     const struct onrig_plant *plant, double *state, const double *action, double dt, unsigned substeps);
 

@@ -15,7 +15,13 @@ static void move(struct onrig_simulator *simulator, uint64_t t_us) {
     if (period_us == 0 || simulator->at_start) return;
     unsigned substeps = (unsigned)((SUBSTEPS * duration_us + period_us - 1) / period_us);
     onrig_plant_advance(
-        simulator->plant, simulator->state, simulator->action, (double)duration_us * 1e-6, substeps);
+        simulator->plant, simulator->state, simulator->released ? NULL : simulator->action,
+        (double)duration_us * 1e-6, substeps);
+}
+
+/* Arming puts nothing out: the drivers wake with the next sample. */
+static void follow(struct onrig_simulator *simulator) {
+    simulator->released = simulator->port.releases && !simulator->device.armed;
 }
 
 static void actuate(void *board, uint64_t t_us, const int32_t *counts) {
@@ -24,6 +30,7 @@ static void actuate(void *board, uint64_t t_us, const int32_t *counts) {
     move(simulator, t_us);
     for (uint8_t i = 0; i < rig->n_actuators; i++)
         simulator->action[i] = counts[i] * rig->actuators[i].resolution;
+    follow(simulator);
 }
 
 static int32_t quantised(const struct onrig_channel *sensor, double value) {
@@ -36,6 +43,7 @@ static int32_t quantised(const struct onrig_channel *sensor, double value) {
 static bool sense(void *board, uint64_t t_us, int32_t *counts) {
     struct onrig_simulator *simulator = board;
     move(simulator, t_us);
+    follow(simulator);
     simulator->at_start = false;
     simulator->plant->constrain(simulator->state);
     if (simulator->sensors_dead) return false;
@@ -66,10 +74,11 @@ bool onrig_simulator_start(
     static const struct {
         const struct onrig_rig *rig;
         const struct onrig_plant *plant;
+        bool releases;
     } known[] = {
-        {&onrig_pendulum, &onrig_pendulum_plant},
-        {&onrig_pendulum_hw, &onrig_pendulum_hw_plant},
-        {&onrig_magman, &onrig_magman_plant},
+        {&onrig_pendulum, &onrig_pendulum_plant, false},
+        {&onrig_pendulum_hw, &onrig_pendulum_hw_plant, true},
+        {&onrig_magman, &onrig_magman_plant, true},
     };
     memset(simulator, 0, sizeof *simulator);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -77,7 +86,7 @@ bool onrig_simulator_start(
         simulator->plant = known[i].plant;
         simulator->line = line;
         simulator->send = send_to;
-        struct onrig_port port = {simulator, time_scale, send, sense, actuate, reset};
+        struct onrig_port port = {simulator, time_scale, send, sense, actuate, reset, known[i].releases};
         simulator->port = port;
         onrig_device_start(&simulator->device, known[i].rig, &simulator->port, boot_id);
         return true;

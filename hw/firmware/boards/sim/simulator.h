@@ -14,6 +14,7 @@ struct onrig_simulator {
     const struct onrig_plant *plant;
     double state[2];
     double action[ONRIG_SIM_MAX_ACTUATORS];
+    bool released;         /* the actuators, since moved_us */
     uint64_t moved_us;     /* up to when the plant has moved */
     bool at_start;         /* after RESET: stays there until the next sample */
     bool sensors_dead;     /* a fault on demand */
