@@ -1,8 +1,8 @@
 """``onrig safety CONFIG``: adversarial test of the shield's guarantees, with the worst margin (runtime/SAFETY.md).
 
 Adversarial and random policies drive plants from the whole box of ``limits.predicted``: first through the tick's pure
-core, with sensor errors, late commands and lost frames, then through the lockstep stack.  Exit code 5 if a limit was
-exceeded.
+core, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time.  In
+each episode the host dies for good.  Exit code 5 if a limit was exceeded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         "--episodes", type=int, default=100_000, help="episodes through the tick's core (default: %(default)s)"
     )
     p.add_argument(
-        "--lockstep", type=int, default=1000, help="episodes through the lockstep stack (default: %(default)s)"
+        "--lockstep", type=int, default=1000, help="episodes through twin, protocol and session (default: %(default)s)"
     )
     p.add_argument("--seed", type=int, default=0, help="seed of plants, errors, delays and policies")
     p.add_argument("--picture", type=Path, metavar="PNG", help="only draw the safe sets")
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
                 "safety", f"{name}: limits.predicted is not set, so the shield guarantees no velocity limit"
             )
         if args.lockstep and args.picture is None and config.device.twin is None:
-            return complain("safety", f"{name}: the lockstep stack needs a twin (device.twin), or --lockstep 0")
+            return complain("safety", f"{name}: the stack needs a twin (device.twin), or --lockstep 0")
     if args.picture is not None:
         try:
             draw_safe_set(configs, args.picture)
@@ -68,13 +68,13 @@ def main(arguments: list[str]) -> int:
         return ExitCode.OK
     from onrig.tools.safety_case.campaign import table
     from onrig.tools.safety_case.episodes import run_core
-    from onrig.tools.safety_case.lockstep import run_lockstep
+    from onrig.tools.safety_case.stack import run_stack
 
     breaches = 0
     for name, config in zip(args.config, configs, strict=True):
         for where, run, episodes in (
             ("the tick's pure core", run_core, args.episodes),
-            ("the lockstep stack", run_lockstep, args.lockstep),
+            ("the twin's stack", run_stack, args.lockstep),
         ):
             if not episodes:
                 continue

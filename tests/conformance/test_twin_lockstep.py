@@ -8,11 +8,11 @@ import pytest
 
 from onrig.hw.clock import VirtualClock
 from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
 from tests.conformance.host import Host
 from tests.conformance.lockstep import LockstepConformance
-from tests.conformance.loopback import LoopbackDevice
 from tests.conformance.paced import PacedConformance
 
 

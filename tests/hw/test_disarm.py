@@ -9,9 +9,9 @@ from onrig.hw.disarm import Disarmed, disarm
 from onrig.hw.messages import Op, Result, State, Status
 from onrig.hw.transport import LinkError
 from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
-from tests.conformance.loopback import LoopbackDevice
 from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM
 

@@ -10,12 +10,13 @@ from onrig.runtime.control.tick import Tick
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Rule
 from onrig.runtime.run_loading import load_run
+from onrig.runtime.safety import pendulum, phase_plane
 from onrig.sim.plants import Pendulum
 from onrig.tools import safety
 from onrig.tools.safety_case import episodes
 from onrig.tools.safety_case.campaign import Tally, advance, draw, table
 from onrig.tools.safety_case.episodes import run_core
-from onrig.tools.safety_case.lockstep import run_lockstep
+from onrig.tools.safety_case.stack import run_stack
 
 CAMPAIGN = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
 """Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
@@ -37,7 +38,7 @@ def test_no_policy_breaks_the_promise_on_any_plant_of_the_box(run: str) -> None:
 )
 def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_covered(run: str, dead_band: float) -> None:
     config = load_run(run, [f"limits.predicted.dead_band={dead_band}"])
-    for campaign in (run_core(config, 120, seed=11), run_lockstep(config, 12, seed=3)):
+    for campaign in (run_core(config, 120, seed=11), run_stack(config, 12, seed=3)):
         assert sum(t.breaches for t in campaign.values()) == 0
         assert sum(t.rules[Rule.PREDICTED] for t in campaign.values()) > 0
 
@@ -57,10 +58,34 @@ def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch
 
 
 @pytest.mark.parametrize("run", CAMPAIGN)
-def test_the_promise_holds_through_the_lockstep_stack(run: str) -> None:
-    campaign = run_lockstep(load_run(run), 12, seed=3)
+def test_the_promise_holds_through_twin_protocol_and_session(run: str) -> None:
+    campaign = run_stack(load_run(run), 12, seed=3)
     assert sum(t.breaches for t in campaign.values()) == 0
-    assert sum(t.ticks for t in campaign.values()) == 12 * 200
+    assert 12 < sum(t.ticks for t in campaign.values()) < 12 * 200, "each host dies on the way"
+
+
+@pytest.mark.parametrize("output", ["driven", "released"])
+@pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware"])
+def test_a_host_that_dies_breaks_no_promise_whatever_the_safe_output_does(run: str, output: str) -> None:
+    config = load_run(run, [f"rig.safe_output={output}"])
+    for campaign in (run_core(config, 120, seed=12), run_stack(config, 24, seed=4)):
+        assert sum(t.breaches for t in campaign.values()) == 0
+
+
+def test_a_shield_that_counts_on_its_fallback_alone_is_broken_by_a_host_that_dies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The campaign can fail: a safe set whose states only the living host can keep is not enough."""
+    monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(phase_plane.NODES, case.limit))
+    for cached in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
+        cached.cache_clear()
+    config = load_run("pendulum", ["rig.safe_output=released"])
+    try:
+        campaign = run_core(config, 120, seed=12)
+    finally:
+        for cached in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
+            cached.cache_clear()
+    assert sum(t.breaches for t in campaign.values()) > 0
 
 
 def test_without_the_prediction_the_same_policies_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +141,7 @@ def test_the_command_prints_both_campaigns(capsys: pytest.CaptureFixture[str]) -
     assert safety.main(["pendulum", "--episodes", "12", "--lockstep", "6"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "pendulum: 12 episodes through the tick's pure core: 0 breaches, worst margin" in out
-    assert "pendulum: 6 episodes through the lockstep stack: 0 breaches, worst margin" in out
+    assert "pendulum: 6 episodes through the twin's stack: 0 breaches, worst margin" in out
 
 
 def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

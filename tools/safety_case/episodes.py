@@ -1,7 +1,9 @@
-"""Episodes through the tick's pure core: adversarial policies, plants of the box, sensor errors, delays, lost frames.
+"""Episodes through the tick's pure core: adversarial policies, plants of the box, sensor errors, delays, lost frames,
+and a host that dies in each of them.
 
 The plants are advanced as a batch, every decision is the scalar one of ``onrig.runtime.control.tick``.  A lost frame is
-one that the tick never sees: the command before stays in force, at most for as long as the lease lasts.
+one that the tick never sees: the command before stays in force, at most for as long as the lease lasts.  A dead host
+sees none: the last command stays in force for the rest of the lease, then the device's safe output.
 """
 
 from __future__ import annotations
@@ -44,6 +46,12 @@ _LOSSES: Final = (0.0, 0.1, 0.5)
 _CHANGING: Final = 0.3
 """Share of episodes whose plant changes in every period, as far as the promise lets it."""
 _AT_REST: Final = 0.3
+_EXPOSED: Final = 0.5
+"""Share of episodes in which the host dies with a command that hardly passed, if there is one."""
+_HARDLY: Final = 0.1
+"""Margin below which a command hardly passed."""
+AFTERMATH_S: Final = 2.0
+"""Time for which a plant is watched at the end, with a dead host."""
 
 
 class Sight(NamedTuple):
@@ -62,15 +70,40 @@ class Sight(NamedTuple):
         return [tuple(c) for c in counts.T.tolist()]
 
 
+class Death:
+    """Moment at which a host dies: after its answer to a drawn frame, or to the next one that hardly passes."""
+
+    def __init__(self, frames: int, rng: random.Random) -> None:
+        self._from, self._last = rng.randint(1, frames), frames
+        self._exposed = rng.random() < _EXPOSED
+
+    def comes(self, frame: int, margin: float) -> bool:
+        """Whether the host dies after it answered this frame."""
+        return frame >= self._from and (not self._exposed or margin < _HARDLY or frame >= self._last)
+
+
 class _Lane:
     """One episode: its tick, its policy and the command in force (counts)."""
 
-    def __init__(self, tick: Tick, law: Law, name: str, loss: float, rng: random.Random) -> None:
-        self.name, self.loss, self.rng = name, loss, rng
-        self.before = self.command = tick.safe_counts
-        self.lost = 0
+    def __init__(self, tick: Tick, law: Law, name: str, loss: float, death: Death, rng: random.Random) -> None:
+        self.name, self.loss, self.death, self.rng = name, loss, death, rng
+        self.before = self.command = self._safe = tick.safe_counts
+        self.unanswered = 0
+        """Periods since the last command."""
+        self.alive, self.fallen = True, False
         tick.begin(1, Kind.TRAIN, [])
         self.answer_to = begin_episode(tick, by_policy(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
+
+    def loses(self, frame: int, lease_periods: int) -> bool:
+        """Whether the tick does not see a frame; counts the lease."""
+        lost = frame > 1 and self.unanswered < lease_periods - 1 and self.loss and self.rng.random() < self.loss
+        if self.alive and not lost:
+            self.unanswered = 0
+            return False
+        self.unanswered += 1
+        if self.unanswered > lease_periods:
+            self.fallen, self.before, self.command = True, self._safe, self._safe
+        return True
 
 
 def sight_of(config: RunConfig, box: PlantBox) -> Sight:
@@ -99,6 +132,7 @@ def run_core(
     ticks = [Tick(config) for _ in range(min(LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in made}
     names, done = list(made), 0
+    frames = episode_steps(config.task, config.rate_hz)
     while done < episodes:
         n = min(len(ticks), episodes - done)
         rng = np.random.default_rng((seed, done))
@@ -106,7 +140,7 @@ def run_core(
         for i in range(n):
             own = random.Random(f"{seed} {done + i}")
             name = names[(done + i) % len(names)]
-            lanes.append(_Lane(ticks[i], made[name](own), name, own.choice(_LOSSES), own))
+            lanes.append(_Lane(ticks[i], made[name](own), name, own.choice(_LOSSES), Death(frames, own), own))
         _run_lanes(config, box, plant, sight, lanes, rng, campaign)
         done += n
         progress(done)
@@ -130,7 +164,6 @@ def _run_lanes(
 ) -> None:
     n, period_s = len(lanes), config.period_us * 1e-6
     resolutions = np.array([a.resolution for a in config.rig.actuators])
-    longest = config.rig.lease_periods - 1
     late_s = min(box.late_us * 1e-6, period_s)
     state = start_states(plant, box, config.limits.setting(config.rig, period_s), n, rng)
     names, nominal = list(box.nominal), np.array(list(box.nominal.values()))
@@ -142,29 +175,36 @@ def _run_lanes(
         name: draw(np.array([value]), spread, n, rng)[0] for name, (value, spread) in apart_of(box).items() if spread
     }
     changing = rng.random(n) < _CHANGING
+    friction_share = rng.choice([0.0, 1.0], n)
     late = rng.uniform(0.0, late_s, n)
     envelope = config.limits.envelope[box.velocity]
     peak = np.zeros(n)
-    for frame in range(1, episode_steps(config.task, config.rate_hz) + 1):
+    aftermath = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
+    for frame in range(1, episode_steps(config.task, config.rate_hz) + aftermath + 1):
         for lane, counts in zip(lanes, sight.read(np.stack(state), rng), strict=True):
             lane.before = lane.command
-            if frame > 1 and lane.lost < longest and lane.loss and lane.rng.random() < lane.loss:
-                lane.lost += 1
-                continue
-            lane.lost = 0
-            _decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
+            if not lane.loses(frame, config.rig.lease_periods):
+                _decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
         drawn = draw(nominal, box.spread, n, rng)
+        changing &= np.array([lane.alive for lane in lanes])
         parameters = np.where(changing & varying[:, None], drawn, parameters)
         moving = plant.varied(apart).with_lumped(dict(zip(names, parameters, strict=True)))
         if dead_bands is not None:
             if "dead_band" in box.varying:
                 dead_bands = np.where(changing, draw_dead_bands(largest, n, rng), dead_bands)
             moving = moving.varied({"dead_band": dead_bands})
-        state, first = advance(moving, state, tuple(before), late, 2)
-        state, second = advance(moving, state, tuple(command), period_s - late, SUBSTEPS)
-        peak = np.maximum(peak, np.maximum(first, second))
+        released = np.array([lane.fallen and config.rig.releases for lane in lanes])
+        driven, first = advance(moving, state, tuple(before), late, 2)
+        driven, second = advance(moving, driven, tuple(command), period_s - late, SUBSTEPS)
+        fastest = np.maximum(first, second)
+        if released.any():
+            loose = moving.released(friction_share)
+            coasting, third = advance(loose, state, tuple(0.0 * command), np.full(n, period_s), SUBSTEPS)
+            driven = tuple([np.where(released, a, b) for a, b in zip(coasting, driven, strict=True)])
+            fastest = np.where(released, third, fastest)
+        state, peak = driven, np.maximum(peak, fastest)
         state = moving.constrain(BATCHED, state)
     limit = min(-envelope.low, envelope.high)
     for lane, fastest in zip(lanes, peak.tolist(), strict=True):
@@ -175,6 +215,7 @@ def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally:
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command
+    lane.alive = not lane.death.comes(frame, step.margin)
     tally.ticks += 1
     if step.rule is not Rule.NONE:
         tally.rules[step.rule] += 1

@@ -21,10 +21,10 @@ from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.plant import Plant
 from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.load import load
 from tests.conformance.host import Host
-from tests.conformance.loopback import LoopbackDevice
 from tests.conformance.page import block
 from tests.hw.firmware.build import SOURCES, built, need
 from tests.hw.firmware.loop import FirmwareLoop, library

@@ -15,7 +15,7 @@ from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.run_config import Device, Port
 from onrig.sim.twin.device import TwinDevice
-from tests.conformance.loopback import LoopbackDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 
 PORT = "/dev/serial/by-id/usb-rig"
 LIMIT_S = 10.0

@@ -20,7 +20,7 @@ from onrig.runtime.run_config import Device, Port
 from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from tests.conformance.loopback import LoopbackDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from tests.runtime.control.cable import LIMIT_S, PORT, Cable
 from tests.runtime.control.test_loop import EPISODE, STEPS, Bench
 

@@ -35,8 +35,8 @@ from onrig.runtime.shm.ring import RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.options import TwinOptions
-from tests.conformance.loopback import LoopbackDevice
 from tests.runtime.policy import models
 
 STEPS = 40

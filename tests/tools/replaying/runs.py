@@ -33,8 +33,8 @@ from onrig.runtime.shm.ring import RingReader, RingWriter, ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.options import TwinOptions
-from tests.conformance.loopback import LoopbackDevice
 from tests.runtime.policy.models import node, proto, recurrent, serialized
 
 SHORT: Final = ("episodes=2", "task.episode_s=0.6")

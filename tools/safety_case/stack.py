@@ -1,7 +1,8 @@
-"""The same policies through the lockstep stack: the twin device, its protocol and framing, the session, the tick.
+"""The same policies through the stack: the twin device, its protocol and framing, the session, the tick.
 
-One process and virtual time; each episode has a device of its own whose plant is drawn from the box.  In lockstep no
-frame is lost and no command late, so delays are what ``episodes`` tries.
+One process and virtual time; each episode has a device of its own, in its own time, whose plant is drawn from the box
+and starts in the safe set.  The host dies in every episode, and the device is watched until its plant has swung out.
+Commands are as late as the shield allows for.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import msgspec
 import numpy as np
 
 from onrig.hw.clock import VirtualClock
-from onrig.hw.framing import FrameReader, encode_frame
+from onrig.hw.messages import Status
 from onrig.hw.session import DeviceSession
-from onrig.hw.transport import LoopbackTransport
 from onrig.runtime.control.episode import begin_episode, by_policy, never
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.policy.session import PolicySession
@@ -25,21 +25,24 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.plant_box import PlantBox, apart_of, dead_band_of
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.safety_case.campaign import SUBSTEPS, Adversary, Campaign, Tally, draw, draw_dead_bands, laws
+from onrig.tools.safety_case.episodes import AFTERMATH_S, Death, start_states
 
 
-def run_lockstep(
+def run_stack(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
-    """Run so many episodes from the task's start; raises ValueError without a twin or a prediction."""
+    """Run so many episodes; raises ValueError without a twin or a prediction."""
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
         raise ValueError("needs a twin (device.twin) and a plant family (limits.predicted)")
     options = msgspec.convert(section, TwinOptions)
     if set(options.plant.lumped) != set(box.nominal):
         raise ValueError("limits.predicted and device.twin.plant are of different kinds")
-    made = laws(box, config.limits.setting(config.rig, config.period_us * 1e-6))
+    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
+    made, frames = laws(box, setting), episode_steps(config.task, config.rate_hz)
     names, nominal = list(made), np.array(list(box.nominal.values()))
     rng, largest = np.random.default_rng(seed), dead_band_of(box)
     tick = Tick(config)
@@ -54,48 +57,55 @@ def run_lockstep(
         if largest:
             plant = plant.varied({"dead_band": float(draw_dead_bands(largest, 1, rng)[0])})
         twin = msgspec.structs.replace(options, plant=plant, substeps=max(options.substeps, SUBSTEPS))
-        policy = cast(PolicySession, Adversary(made[name](random.Random(f"{seed} {episode}"))))
-        _run_episode(config, box, twin, tick, policy, seed + episode, campaign[name])
+        own = random.Random(f"{seed} {episode}")
+        start = [float(x[0]) for x in start_states(plant, box, setting, 1, rng)]
+        device = TwinDevice(config.rig, twin, dict(zip(plant.state_names, start, strict=True)))
+        policy = cast(PolicySession, Adversary(made[name](own)))
+        fastest = _run_episode(config, box, device, tick, policy, Death(frames, own), own, campaign[name])
+        envelope = config.limits.envelope[box.velocity]
+        campaign[name].add(1.0 - fastest / min(-envelope.low, envelope.high))
         progress(episode + 1)
     return campaign
 
 
 def _run_episode(
-    config: RunConfig, box: PlantBox, twin: TwinOptions, tick: Tick, policy: PolicySession, seed: int, tally: Tally
-) -> None:
-    device = TwinDevice(config.rig, twin, config.task.start, time_scale=0.0)
-    clock, reader = VirtualClock(), FrameReader()
-
-    def handle(data: bytes) -> bytes:
-        out = b""
-        for body in reader.feed(data):
-            out += b"".join([encode_frame(reply) for reply in device.handle(body)])
-            if device.sample_due:
-                out += encode_frame(device.sample())
-        return out
-
-    def wait(timeout_ns: int) -> bytes:
-        clock.advance(timeout_ns)
-        return b""
-
-    session = DeviceSession(LoopbackTransport(handle, wait), config.rig, clock)
+    config: RunConfig,
+    box: PlantBox,
+    device: TwinDevice,
+    tick: Tick,
+    policy: PolicySession,
+    death: Death,
+    rng: random.Random,
+    tally: Tally,
+) -> float:
+    """Largest |velocity| at the samples, which the host answers until it dies."""
+    clock = VirtualClock()
+    session = DeviceSession(LoopbackDevice(device, clock).transport, config.rig, clock)
     session.connect()
     session.configure(config.period_us, config.rig.lease_periods)
     session.arm()
-    session.reset(seed)
+    session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
     answer_to = begin_episode(tick, by_policy(tick, policy, 1), ends=never)
-    envelope = config.limits.envelope[box.velocity]
-    limit, fastest = min(-envelope.low, envelope.high), 0.0
-    for _ in range(episode_steps(config.task, config.rate_hz)):
-        state = session.wait_state(clock.now_ns)
-        if state is None or state.fault:
+    period_ns, fastest, alive, answered = config.period_us * 1000, 0.0, True, 0
+    late_ns = rng.randint(0, min(box.late_us, config.period_us - 1)) * 1000
+    left = round(AFTERMATH_S * config.rate_hz) + config.rig.lease_periods
+    while left:
+        state = session.wait_state(clock.now_ns + 2 * period_ns)
+        if state is None or (state.fault and alive):
             raise RuntimeError(f"the twin gave no frame, or a fault: {state}")
-        answer = answer_to(state)
-        step = answer.step
+        fastest = max(fastest, abs(device.plant_state[-1]))
+        if not alive:
+            left -= 1
+            continue
+        step = (answer := answer_to(state)).step
+        clock.advance(late_ns)
         session.send_command(state.frame, answer.command)
-        fastest = max(fastest, abs(device.plant_state[1]))
+        answered += 1
         tally.ticks += 1
         if step.rule is not Rule.NONE:
             tally.rules[step.rule] += 1
-    tally.add(1.0 - fastest / limit)
+        alive = not death.comes(answered, step.margin)
+    if not state.status & Status.SAFE:
+        raise RuntimeError(f"the device did not fall safe after its host died: {state}")
+    return fastest
