@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.faultlab.attack_deaths import DeadHosts
 from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink
 from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
 from onrig.tools.faultlab.attack_realtime import RealtimeHits, Stops
@@ -34,6 +35,7 @@ class Size(NamedTuple):
     lockstep: tuple[int, int]
     realtime: tuple[int, int]
     exhaustion: int
+    deaths: tuple[int, int]
     stops: int
     episodes: int
     """Length of a lockstep run."""
@@ -41,8 +43,10 @@ class Size(NamedTuple):
     """Longest time that a process is stopped or a resource exhausted; None includes permanently."""
 
 
-WHOLE: Final = Size((10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (25, 2), (10, 5), 10, 20, 16, None)
-QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (1, 1), (1, 1), 1, 1, 6, 0.5)
+WHOLE: Final = Size(
+    (10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (25, 2), (10, 5), 10, (6, 10), 20, 16, None
+)
+QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (1, 1), (1, 1), 1, (1, 2), 1, 6, 0.5)
 
 
 def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
@@ -57,6 +61,7 @@ def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
         *(LockstepHits(alone, seed, *size.lockstep, stop=stop, longest_s=longest_s) for stop in (False, True)),
         *(RealtimeHits(seed, *size.realtime, stop=stop, longest_s=longest_s) for stop in (False, True)),
         *(Exhaustion(what, seed, size.exhaustion, longest_s=longest_s) for what in ("disk", "shm", "descriptors")),
+        DeadHosts(seed, *size.deaths),
         Stops(seed, size.stops),
     ]
 

@@ -94,7 +94,10 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             yield ("predicted",), f"expected the fallback to damp {self.velocity} with {self.actuator}"
             return
         if setting.rig.releases and next(a.safe for a in setting.rig.actuators if a.name == self.actuator):
-            yield ("predicted", "actuator"), f"a released motor has no torque: expected 0 as safe value of {self.actuator}"
+            yield (
+                ("predicted", "actuator"),
+                f"a released motor has no torque: expected 0 as safe value of {self.actuator}",
+            )
             return
         delay_s = _longest_delay_s(setting)
         if delay_s > _MAX_DELAY_S:

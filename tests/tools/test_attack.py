@@ -89,6 +89,7 @@ DEAR = frozenset(
         "shm",
         "descriptors",
         "crowds",
+        "dead-hosts",
         "stops-on-a-bad-line",
     }
 )

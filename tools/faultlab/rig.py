@@ -99,12 +99,13 @@ class Rig:
         settings: Sequence[str],
         wire: Wire | WireProcess,
         environment: Mapping[str, str] | None = None,
+        policy: Callable[[RunConfig], bytes] = steady_policy,
     ) -> None:
         self.folder, self.name, self._wire = folder, name, wire
         self._environment = dict(environment or {})
-        policy = folder / "policy.onnx"
-        policy.write_bytes(steady_policy(load(name, list(settings))))
-        self.settings = [*settings, f"policy={policy}"]
+        file = folder / "policy.onnx"
+        file.write_bytes(policy(load(name, list(settings))))
+        self.settings = [*settings, f"policy={file}"]
         self.config: RunConfig = load(name, self.settings)
         self._saved = folder / "twin.yaml"
         save_resolved(self.config, self._saved)
@@ -212,7 +213,13 @@ class WatchedRig(Rig):
     """A rig with one run, on a wire that records everything the device sends."""
 
     def __init__(
-        self, folder: Path, *, learner: bool = False, twin_faults: str = "", more: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        learner: bool = False,
+        twin_faults: str = "",
+        more: tuple[str, ...] = (),
+        policy: Callable[[RunConfig], bytes] = steady_policy,
     ) -> None:
         settings = [*WATCHED, *([f"device.twin.faults={twin_faults}"] if twin_faults else []), *more]
         settings += [] if learner else ["local_learner=false"]
@@ -221,7 +228,7 @@ class WatchedRig(Rig):
         rig = load("pendulum", settings).rig
         self.wire = Wire(len(rig.sensors), len(rig.actuators), link=folder / "port")
         environment = {"PYTHONPATH": str(folder), "ONRIG_CLOCK_OFFSET": str(self.clock)}
-        super().__init__(folder, "pendulum", settings, self.wire, environment)
+        super().__init__(folder, "pendulum", settings, self.wire, environment, policy)
 
     def __enter__(self) -> Self:
         super().__enter__()
