@@ -194,7 +194,7 @@ class PacedConformance(DeviceConformance):
         host.wait()
         assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
 
-    @pytest.mark.rules("P321")
+    @pytest.mark.rules("P321", "P326")
     def test_disarming_acts_within_the_period(self, armed: Host) -> None:
         told = armed.act(armed.latest(), armed.part(2))
         armed.session.disarm()

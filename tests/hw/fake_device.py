@@ -36,7 +36,7 @@ def hello_of(rig: Rig) -> Hello:
         n_sensors=len(rig.sensors),
         n_actuators=len(rig.actuators),
         rig=rig.name,
-        capabilities=Capability.RESET,
+        capabilities=Capability.RESET | (Capability.RELEASES if rig.releases else 0),
         boot_id=1,
         period_min_us=1000,
         period_max_us=1_000_000,

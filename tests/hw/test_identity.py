@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from onrig.hw.identity import DeviceMismatch, check_channels, check_hello
-from onrig.hw.messages import PROTOCOL_VERSION, Channel, Hello
+from onrig.hw.messages import PROTOCOL_VERSION, Capability, Channel, Hello
 from tests.hw.fake_device import channels_of, hello_of
 from tests.hw.rigs import PENDULUM
 
@@ -16,6 +16,7 @@ ANGLE, VELOCITY, VOLTAGE = CHANNELS = channels_of(PENDULUM)
 
 def test_the_configured_device_passes() -> None:
     check_hello(HELLO, PENDULUM)
+    check_hello(HELLO._replace(capabilities=Capability.RELEASES), replace(PENDULUM, safe_output="released"))
     check_channels(CHANNELS, PENDULUM)
 
 
@@ -26,6 +27,10 @@ def test_the_configured_device_passes() -> None:
         (HELLO._replace(rig="magman"), "rig name: the device has magman, the configuration pendulum"),
         (HELLO._replace(n_sensors=3), "number of sensors: the device has 3, the configuration 2"),
         (HELLO._replace(n_actuators=0), "number of actuators: the device has 0, the configuration 1"),
+        (
+            HELLO._replace(capabilities=Capability.RELEASES),
+            "safe output (rig.safe_output): the device has released, the configuration driven",
+        ),
     ],
 )
 @pytest.mark.rules("H602")

@@ -15,7 +15,7 @@ from onrig import hw
 from onrig.hw import messages as m
 from onrig.hw.messages import Capability, Fault, MessageType, Op, Result, Status
 from onrig.sim.plants import Magman, Pendulum
-from onrig.sim.plants.integrate import advance
+from onrig.sim.plants.integrate import SCALAR, advance
 from onrig.sim.twin.channels import DelayLine
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultPlan
@@ -331,6 +331,50 @@ def test_arming_twice_keeps_the_output_and_renews_the_lease() -> None:
     bench.request(Op.ARM)
     s = bench.sample()
     assert (s.status, s.u_end, s.lease_left) == (Status.ARMED, (10_000,), 2)
+
+
+RELEASING = msgspec.structs.replace(RIG, safe_output="released")
+COASTING = Pendulum(torque_constant=0.0)
+SWINGING = {"angle": 0.3, "velocity": 8.0}
+
+
+def swung(plant: Pendulum, state: tuple[float, ...], duration_us: int, substeps: int = 2) -> tuple[float, ...]:
+    return plant.constrain(SCALAR, advance(plant, state, (0.0,), duration_us * 1e-6, substeps))
+
+
+def test_a_disarmed_device_that_releases_lets_its_motor_coast_and_reports_the_safe_value() -> None:
+    bench = Bench(rig=RELEASING, start=SWINGING)
+    assert bench.device.hello().capabilities & Capability.RELEASES
+    bench.configure()
+    state = bench.sample()
+    assert bench.device.plant_state == swung(COASTING, tuple(SWINGING.values()), PERIOD_US)
+    assert (state.u_start, state.u_end, state.tau_us) == ((0,), (0,), PERIOD_US)
+    driven = Bench(start=SWINGING)
+    assert not driven.device.hello().capabilities & Capability.RELEASES
+    driven.configure()
+    driven.sample()
+    assert driven.device.plant_state == swung(Pendulum(), tuple(SWINGING.values()), PERIOD_US)
+
+
+def test_an_armed_device_drives_its_motor_from_its_next_sample_on() -> None:
+    bench = Bench(rig=RELEASING, start=SWINGING)
+    bench.configure()
+    assert bench.request(Op.ARM, offset_us=5000).result == Result.OK
+    bench.sample()
+    coasted = swung(COASTING, tuple(SWINGING.values()), PERIOD_US)
+    assert bench.device.plant_state == coasted
+    assert bench.sample().status == Status.ARMED | Status.SAFE
+    assert bench.device.plant_state == swung(Pendulum(), coasted, PERIOD_US)
+
+
+def test_disarming_in_mid_period_releases_from_then_on() -> None:
+    bench = Bench(rig=RELEASING, start=SWINGING).ready()
+    bench.sample()  # driven, not yet commanded
+    before = bench.device.plant_state
+    bench.request(Op.DISARM, offset_us=5000)
+    state = bench.sample()
+    assert bench.device.plant_state == swung(COASTING, swung(Pendulum(), before, 5000, 1), PERIOD_US - 5000)
+    assert state.tau_us == PERIOD_US, "the value that is reported did not change"
 
 
 def test_configure_disarms_resets_the_limits_and_keeps_frames_and_faults() -> None:
