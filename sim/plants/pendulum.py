@@ -174,8 +174,8 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
         middle = (LEVELS - 1) // 2
         sides = (
-            (upper.coasting, lower.coasting, "the safe output keeps the envelope, without a host", "tab:brown", "-."),
-            (upper.fallback, lower.fallback, "full brake stays below that", "tab:purple", "-"),
+            (upper.coasting, lower.coasting, "the safe output keeps the envelope, without a host", "tab:brown", "-"),
+            (upper.fallback, lower.fallback, "full brake stays below that", "tab:purple", ":"),
             (upper.passing[-1], lower.passing[-1], "full voltage along the motion passes", "tab:blue", "-"),
             (upper.passing[middle], lower.passing[middle], "0 V passes", "tab:blue", ":"),
             (upper.passing[0], lower.passing[0], "full voltage against it passes", "tab:blue", "--"),
