@@ -29,6 +29,9 @@
 #define PENDULUM_PIN_IN1 4
 #define PENDULUM_PIN_IN2 5
 #define PENDULUM_PIN_ENABLE 6
+/* Disarmed, the motor brakes itself over the bridge, once it has been armed. false: the driver sleeps and the motor coasts,
+ * which leaves the shield much less room (runtime/SAFETY.md); the rig then needs safe_output: released. */
+#define PENDULUM_BRAKES_DISARMED true
 
 /* Motor current, over a shunt and a low-pass well below the PWM's frequency. */
 #define PENDULUM_CURRENT_A_PER_V 1.0

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from onrig.hw.messages import Fault, Op, Result
+from onrig.hw.messages import Capability, Fault, Op, Result
 from onrig.hw.session import RequestRefused
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
@@ -41,8 +41,17 @@ def magman(socket_folder: Path) -> Iterator[Pico]:
         yield board
 
 
+def bridge(board: Pico) -> dict[int, int]:
+    return {pin: level for pin, level in board.outputs().items() if pin != LED}
+
+
 def asleep(board: Pico) -> bool:
-    return {pin: level for pin, level in board.outputs().items() if pin != LED} == {IN1: 0, IN2: 0, ENABLE: 0}
+    return bridge(board) == {IN1: 0, IN2: 0, ENABLE: 0}
+
+
+def brakes(board: Pico) -> bool:
+    """Both inputs high: the motor is shorted."""
+    return bridge(board) == {IN1: LEVELS, IN2: LEVELS, ENABLE: 1}
 
 
 def test_the_bus_tells_rig_and_serial_number(pendulum: Pico) -> None:
@@ -50,11 +59,12 @@ def test_the_bus_tells_rig_and_serial_number(pendulum: Pico) -> None:
     assert pendulum.ready[-16:] != 16 * "0"
 
 
-def test_the_bridge_wakes_by_arming_and_sleeps_by_whatever_ends_it(pendulum: Pico) -> None:
+def test_the_bridge_wakes_by_arming_and_brakes_by_whatever_ends_it(pendulum: Pico) -> None:
     assert asleep(pendulum)
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, LONG, arm=False)
     assert asleep(pendulum)
+    assert not host.hello.capabilities & Capability.RELEASES
     for end in (lambda: host.result(Op.DISARM), lambda: pendulum.tell(f"pin {ESTOP} 1"), host.close):
         assert host.result(Op.ARM) == Result.OK
         assert pendulum.outputs()[ENABLE] == 1
@@ -65,7 +75,7 @@ def test_the_bridge_wakes_by_arming_and_sleeps_by_whatever_ends_it(pendulum: Pic
         out = pendulum.outputs()
         assert (LEVELS - out[IN1], out[IN2], out[ENABLE]) == (round(1.5 / 12 * LEVELS), LEVELS, 1)
         end()
-        until(lambda: asleep(pendulum))
+        until(lambda: brakes(pendulum))
         if end != host.close:
             pendulum.tell(f"pin {ESTOP} 0")
             host.fresh()
@@ -117,7 +127,7 @@ def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
     host.begin(PERIOD_US, LONG)
     host.act(host.latest(), (15_000,))
     pendulum.tell("suspend")
-    until(lambda: asleep(pendulum))
+    until(lambda: brakes(pendulum))
     pendulum.tell("resume")
     until_fault(host, Fault.LEASE)
     assert host.result(Op.CLEAR_FAULT) == Result.OK

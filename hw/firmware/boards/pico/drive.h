@@ -18,8 +18,11 @@ void onrig_drive_start(void);
 bool onrig_drive_poll(void);
 /* The sample: false where a sensor gives no reading. */
 bool onrig_drive_sense(int32_t *counts);
-/* Put setpoints out; where the rig is not armed, its drivers sleep whatever they are. */
-void onrig_drive_put(const int32_t *counts, bool armed);
+/* The safe output is driven: the drivers stay awake from the first arming on, until the board fails. Otherwise they sleep
+ * whenever the rig is not armed. */
+extern const bool onrig_drive_holds;
+/* Put setpoints out; drivers that are not to be awake sleep, whatever the setpoints are. */
+void onrig_drive_put(const int32_t *counts, bool awake);
 /* The e-stop's second contact: closed to ground when released, so that a torn wire is a pressed one. */
 bool onrig_drive_estop(void);
 

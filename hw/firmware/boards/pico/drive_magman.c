@@ -11,6 +11,7 @@
 #define POLLS_PER_S (1e6f / (float)ONRIG_POLL_US)
 
 const struct onrig_rig *const onrig_drive_rig = &onrig_magman;
+const bool onrig_drive_holds = false; /* a coil that is asleep is one without a current */
 
 static const uint32_t coils[COILS] = {MAGMAN_PIN_COIL_1, MAGMAN_PIN_COIL_2, MAGMAN_PIN_COIL_3, MAGMAN_PIN_COIL_4};
 static struct onrig_slope slope;
@@ -42,14 +43,14 @@ bool onrig_drive_sense(int32_t *counts) {
     return true;
 }
 
-void onrig_drive_put(const int32_t *counts, bool armed) {
-    if (!armed) onrig_pin_put(MAGMAN_PIN_ENABLE, false); /* at once; the PWM follows with its next period */
+void onrig_drive_put(const int32_t *counts, bool awake) {
+    if (!awake) onrig_pin_put(MAGMAN_PIN_ENABLE, false); /* at once; the PWM follows with its next period */
     for (uint32_t i = 0; i < COILS; i++) {
-        float squared_a = armed ? (float)counts[i] * (float)onrig_drive_rig->actuators[i].resolution : 0.0f;
+        float squared_a = awake ? (float)counts[i] * (float)onrig_drive_rig->actuators[i].resolution : 0.0f;
         onrig_pin_level(coils[i], onrig_level_of_squared_current(
             squared_a, (float)MAGMAN_COIL_OHM, (float)MAGMAN_SUPPLY_V, (float)MAGMAN_DUTY_MAX, LEVELS));
     }
-    if (armed) onrig_pin_put(MAGMAN_PIN_ENABLE, true);
+    if (awake) onrig_pin_put(MAGMAN_PIN_ENABLE, true);
 }
 
 bool onrig_drive_estop(void) {

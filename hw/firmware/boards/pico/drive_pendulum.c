@@ -15,6 +15,7 @@
 #define ONRIG_PICO_RIG onrig_pendulum_hw
 #endif
 const struct onrig_rig *const onrig_drive_rig = &ONRIG_PICO_RIG;
+const bool onrig_drive_holds = PENDULUM_BRAKES_DISARMED;
 
 static struct onrig_slope slope;
 static bool counting; /* the decoder answers */
@@ -62,14 +63,14 @@ bool onrig_drive_sense(int32_t *counts) {
     return true;
 }
 
-void onrig_drive_put(const int32_t *counts, bool armed) {
+void onrig_drive_put(const int32_t *counts, bool awake) {
     float volts = (float)counts[0] * (float)onrig_drive_rig->actuators[0].resolution * (float)PENDULUM_MOTOR_SIGN;
     struct onrig_bridge bridge = {0, 0};
-    if (!armed) onrig_pin_put(PENDULUM_PIN_ENABLE, false); /* at once; the PWM follows with its next period */
-    if (armed) bridge = onrig_bridge_of_volts(volts, (float)PENDULUM_SUPPLY_V, LEVELS);
+    if (!awake) onrig_pin_put(PENDULUM_PIN_ENABLE, false); /* at once; the PWM follows with its next period */
+    if (awake) bridge = onrig_bridge_of_volts(volts, (float)PENDULUM_SUPPLY_V, LEVELS);
     onrig_pin_level(PENDULUM_PIN_IN1, bridge.in1);
     onrig_pin_level(PENDULUM_PIN_IN2, bridge.in2);
-    if (armed) onrig_pin_put(PENDULUM_PIN_ENABLE, true);
+    if (awake) onrig_pin_put(PENDULUM_PIN_ENABLE, true);
 }
 
 bool onrig_drive_estop(void) {

@@ -12,7 +12,8 @@
 
 static struct onrig_device device;
 static struct onrig_reader reader;
-static bool put_armed; /* the drivers are as for an armed rig */
+static bool armed_once;
+static bool put_awake; /* as the drivers are */
 static volatile bool ticked;
 static uint64_t next_poll_us;
 static uint64_t sampled_us; /* of the sampling alarm; a poll that samples in its place does not count */
@@ -25,20 +26,26 @@ static bool sense(void *board, uint64_t t_us, int32_t *counts) {
     return onrig_drive_sense(counts);
 }
 
+/* Whether the drivers are to be awake. A board that has failed, as by a short circuit, trusts them no more. */
+static bool awake(void) {
+    armed_once = armed_once || device.armed;
+    return device.armed || (onrig_drive_holds && armed_once && device.fault != ONRIG_FAULT_INTERNAL);
+}
+
 static void actuate(void *board, uint64_t t_us, const int32_t *counts) {
     (void)board;
     (void)t_us;
-    put_armed = device.armed;
-    onrig_drive_put(counts, put_armed);
+    put_awake = awake();
+    onrig_drive_put(counts, put_awake);
 }
 
-static const struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL, true};
+static struct onrig_port port = {NULL, 1.0f, onrig_usb_send, sense, actuate, NULL, true};
 
 /* -- time ----------------------------------------------------------------------------------------------------------- */
 
 /* Arming puts nothing out, nor does a fault where the safe output was in force: the drivers' sleep follows here. */
 static void follow(void) {
-    if (put_armed != device.armed) actuate(NULL, 0, device.output.end.counts);
+    if (put_awake != awake()) actuate(NULL, 0, device.output.end.counts);
 }
 
 static void tick(uint64_t now_us) {
@@ -97,6 +104,7 @@ int main(void) {
     onrig_drive_start();
     onrig_pin_output(PIN_LED);
     onrig_board_serial(serial);
+    port.releases = !onrig_drive_holds;
     onrig_device_start(&device, onrig_drive_rig, &port, onrig_board_boot_id());
     /* Hung in mid-swing: the zero of an encoder is lost, so only a power cycle at rest makes the rig sound again. */
     if (onrig_board_was_hung()) onrig_device_fail(&device, onrig_board_now_us());

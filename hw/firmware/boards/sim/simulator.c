@@ -77,7 +77,7 @@ bool onrig_simulator_start(
         bool releases;
     } known[] = {
         {&onrig_pendulum, &onrig_pendulum_plant, false},
-        {&onrig_pendulum_hw, &onrig_pendulum_hw_plant, true},
+        {&onrig_pendulum_hw, &onrig_pendulum_hw_plant, false},
         {&onrig_magman, &onrig_magman_plant, true},
     };
     memset(simulator, 0, sizeof *simulator);
