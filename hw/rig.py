@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
 
 from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.messages import MAX_COUNT, MAX_STATE_COUNTS, NAME_BYTES, UNIT_BYTES
+from onrig.hw.units import per_second, same_unit
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _UNIT: Final = re.compile(r"[\w%°/^*·.() -]*")
@@ -31,6 +33,10 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SI units per count on the wire; must equal the device's own."""
     wrap: bool = False
     """True for an angle: the host wraps it into [-pi, pi)."""
+    low: Quantity | msgspec.UnsetType = msgspec.UNSET
+    """Least value that it can read, beyond which it saturates; unset: that of the observations that it feeds."""
+    high: Quantity | msgspec.UnsetType = msgspec.UNSET
+    """Largest value that it can read; unset as well."""
 
 
 class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,4 +190,31 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"observations[{i}]", f"low and high must be at least {SMALLEST:g} apart"))
         if o.cutoff_hz < 0:
             problems.append((f"observations[{i}].cutoff_hz", "must not be negative"))
-    return problems
+    return [*problems, *_source_problems(rig)]
+
+
+def _source_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Observations that contradict their sensors: nothing converts between units."""
+    for i, s in enumerate(rig.sensors):
+        if s.wrap and not same_unit(s.unit, "rad"):
+            yield f"sensors[{i}].unit", f"an angle that the host wraps is in rad, got {s.unit!r}: leave out wrap"
+        if (s.low is msgspec.UNSET) != (s.high is msgspec.UNSET):
+            yield f"sensors[{i}]", "expected both or neither of low and high"
+        elif s.low is not msgspec.UNSET and s.high is not msgspec.UNSET:
+            if not s.low < s.high:
+                yield f"sensors[{i}]", f"needs low < high, got {s.low} and {s.high}"
+            elif s.resolution > 0 and max(abs(s.low), abs(s.high)) / s.resolution > MAX_COUNT:
+                yield f"sensors[{i}]", f"its readings overflow 32 bits: {s.low:g} to {s.high:g} {s.unit}"
+    sensors = {s.name: s for s in rig.sensors}
+    for i, o in enumerate(rig.observations):
+        source = sensors.get(o.derivative_of or o.sensor or o.name)
+        if source is None:
+            continue
+        unit = source.unit if o.derivative_of is None else per_second(source.unit)
+        if not same_unit(o.unit, unit):
+            what = f"sensor '{source.name}'" if o.derivative_of is None else f"the derivative of '{source.name}'"
+            message = f"'{o.name}' is in {o.unit!r}, {what} in {unit!r}, and nothing converts between them"
+            yield f"observations[{i}].unit", f"{message}: give one unit, or another sensor or derivative_of"
+        if o.cutoff_hz > 0 and o.derivative_of is None:
+            message = "only an estimate (derivative_of) is filtered, and this one is measured: leave it out"
+            yield f"observations[{i}].cutoff_hz", message

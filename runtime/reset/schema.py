@@ -13,6 +13,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
+from onrig.hw.roles import place_problems, rate_of_problem, rate_problem, speed_problem
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
@@ -117,7 +118,9 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
         known("velocity", reset.velocity, observations, "observation")
         if not reset.push_s < reset.timeout_s:
             problems.append(("push_s", "must be less than timeout_s"))
-        return problems
+        roles = [("velocity", rate_problem(rig, reset.velocity))]
+        roles.append(("full_at", speed_problem(rig, reset.velocity, reset.full_at)))
+        return [*problems, *((path, message) for path, message in roles if message is not None)]
     known("position", reset.position, observations, "observation")
     known("velocity", reset.velocity, observations, "observation")
     if reset.position not in start:
@@ -128,4 +131,7 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
             problems.append((f"coils.{name}", "must be a finite number"))
     if not reset.coils:
         problems.append(("coils", "needs at least one"))
+    problems += ((f"coils.{name}", message) for name, message in place_problems(rig, reset.position, reset.coils))
+    if message := rate_of_problem(rig, reset.position, reset.velocity):
+        problems.append(("velocity", message))
     return problems

@@ -24,6 +24,7 @@ from onrig.runtime.safety.plant_box import (
     unknown,
     with_foreign,
 )
+from onrig.runtime.safety.plausibility import implausible
 from onrig.runtime.safety.rules import Envelope
 
 if TYPE_CHECKING:
@@ -101,8 +102,13 @@ class _Run(Protocol):
 def limit_findings(run: _Run) -> Iterator[Finding]:
     """List (path, message) for each inconsistent value; rate and rig of the run must be valid."""
     alone = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
-    for at, message in alone or _predicted_findings(run):
-        path: NodePath = ("limits", *at)
+    found: list[Finding] = [(("limits", *at), message) for at, message in alone]
+    if not found and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
+        box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
+        found += implausible(setting, box)
+        if box is not None and not found:
+            found += ((("limits", *at), message) for at, message in box.findings(setting))
+    for path, message in found:
         yield path, f"{message} at {format_path(path)}"
 
 
@@ -171,10 +177,3 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
             yield ("fallback", "slow"), f"expected 0 < slow <= brake_below, got {slow:g}, {brake_below:g}"
     if not 0 <= run.limits.fallback_dwell_s <= _MAX_DWELL_S:
         yield ("fallback_dwell_s",), f"expected 0 to {_MAX_DWELL_S:g}"
-
-
-def _predicted_findings(run: _Run) -> Iterator[Finding]:
-    """Problems that prevent a prediction; the rest of the section must be valid."""
-    box = run.limits.predicted
-    if box is not None and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
-        yield from box.findings(run.limits.setting(run.rig, run.period_us * 1e-6))

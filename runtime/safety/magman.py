@@ -31,6 +31,7 @@ from onrig.runtime.safety.plant_box import (
     MAX_MAGNETS,
     Setting,
     Sketch,
+    Units,
     common_findings,
     dead_band_of,
     error_bound,
@@ -80,6 +81,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
+    units: ClassVar[Units] = Units("m", "A^2")
     # A held command has a potential only if the pull is constant: one that is strong downhill and weak uphill would add
     # energy.
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
@@ -128,6 +130,18 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     def prediction(self, setting: Setting) -> MagmanPrediction:
         """Compute the tables of the potentials."""
         return MagmanPrediction(self, setting)
+
+    @property
+    def actuators(self) -> tuple[str, ...]:
+        """The coils."""
+        return tuple(self.magnets)
+
+    def hardest(self, setting: Setting) -> float:
+        """Largest acceleration within the envelope, m/s^2."""
+        at, e = np.array(list(self.magnets.values())), setting.envelope[self.velocity]
+        most = np.array([setting.ranges[name][1] for name in self.magnets])
+        pulled = _hardest(at, most, self.pull_m6_per_a2_s2 * (1.0 + self.spread), self.c2_bounds[0])
+        return pulled + self.friction_per_s * (1.0 + self.spread) * max(abs(e.low), abs(e.high))
 
     def sketch(self) -> Sketch:
         """A ball on a track above coils."""

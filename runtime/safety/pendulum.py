@@ -29,6 +29,7 @@ from onrig.runtime.safety.plant_box import (
     FARTHEST,
     Setting,
     Sketch,
+    Units,
     common_findings,
     dead_band_of,
     error_bound,
@@ -65,6 +66,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     sensor_error: dict[str, NotNegative] = {}
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
+    units: ClassVar[Units] = Units("rad", "V")
     varying: ClassVar[frozenset[str]] = frozenset({"gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dead_band"})
 
     @property
@@ -116,6 +118,18 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     def prediction(self, setting: Setting) -> PendulumPrediction:
         """Look up the safe set's tables."""
         return PendulumPrediction(self, setting)
+
+    @property
+    def actuators(self) -> tuple[str, ...]:
+        """The motor."""
+        return (self.actuator,)
+
+    def hardest(self, setting: Setting) -> float:
+        """Largest acceleration within the envelope, rad/s^2."""
+        volts, e = max(map(abs, setting.ranges[self.actuator])), setting.envelope[self.velocity]
+        fastest = max(abs(e.low), abs(e.high))
+        nominal = self.gravity_per_s2 + self.damping_per_s * fastest + self.gain_per_v_s2 * volts
+        return (1.0 + self.spread) * nominal
 
     def sketch(self) -> Sketch:
         """A mass on an arm."""

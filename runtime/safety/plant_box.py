@@ -37,6 +37,13 @@ class Setting(NamedTuple):
     fallback: Fallback
 
 
+class Units(NamedTuple):
+    """Units in which a family is written; its velocity is in the place's per second."""
+
+    place: str
+    actuator: str
+
+
 class Prediction(Protocol):
     """Judges one command in one state."""
 
@@ -56,6 +63,8 @@ class PlantBox(Protocol):
 
     A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).  Where there
     are parameters beside the lumped ones, ``apart`` maps their names to the fields of their nominal value and spread.
+    Three more members let a configuration be checked further: ``units`` (:class:`Units`), ``actuators``, the names of
+    those covered, and ``hardest(setting)``, the largest acceleration of any plant within the envelope.
     """
 
     @property
@@ -107,6 +116,22 @@ def apart_of(box: PlantBox) -> dict[str, tuple[float, float]]:
     """Nominal value and relative spread of the parameters beside the lumped ones, by name."""
     fields = apart_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
+
+
+def units_of(box: PlantBox) -> Units | None:
+    """Units of a family; None for one that does not state them."""
+    return getattr(box, "units", None)
+
+
+def actuators_of(box: PlantBox) -> tuple[str, ...]:
+    """Names of the actuators that a prediction covers; empty for a family that does not state them."""
+    return tuple(getattr(box, "actuators", ()))
+
+
+def hardest_of(box: PlantBox, setting: Setting) -> float | None:
+    """Largest acceleration of any plant within the envelope; None for a family that does not state it."""
+    hardest = getattr(box, "hardest", None)
+    return None if hardest is None else float(hardest(setting))
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:

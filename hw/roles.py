@@ -1,0 +1,81 @@
+"""What an observation can stand for: a velocity, a place on a track, a value that is ever reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from onrig.hw.rig import Observation, Rig
+from onrig.hw.units import is_rate, per_second, same_unit
+
+_BESIDE: Final = 0.5
+"""Share of a track's length by which a magnet may lie beyond its ends."""
+
+
+def observation_of(rig: Rig, name: str) -> Observation | None:
+    """Observation by name; None if the rig has none."""
+    return next((o for o in rig.observations if o.name == name), None)
+
+
+def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
+    """Range in which an observation can be read: that of its sensor where it states one, else its own [low, high]."""
+    if observation.derivative_of is None:
+        for s in rig.sensors:
+            if s.name == (observation.sensor or observation.name) and not (
+                s.low is msgspec.UNSET or s.high is msgspec.UNSET
+            ):
+                return s.low, s.high
+    return observation.low, observation.high
+
+
+def rate_problem(rig: Rig, name: str) -> str | None:
+    """Message for an observation that is used as a velocity and is none; None for a velocity or an unknown name."""
+    o = observation_of(rig, name)
+    return None if o is None or is_rate(o.unit) else f"expected a velocity, and '{name}' is in {o.unit!r}"
+
+
+def rate_of_problem(rig: Rig, place: str, velocity: str) -> str | None:
+    """Message for a velocity that is not the place's; None if it is, or for an unknown name."""
+    p, v = observation_of(rig, place), observation_of(rig, velocity)
+    if p is None or v is None or same_unit(v.unit, per_second(p.unit)):
+        return None
+    wanted = f"expected the velocity of '{place}', in {per_second(p.unit)!r}"
+    return f"{wanted}, and '{velocity}' is in {v.unit!r}"
+
+
+def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
+    """Message for a speed that an observation never reads; None if it does, or for an unknown name."""
+    o = observation_of(rig, name)
+    if o is None or speed <= (most := max(map(abs, measured_range(rig, o)))):
+        return None
+    return f"{speed:g} {o.unit} is never reached: '{name}' reads {most:g} {o.unit} at most"
+
+
+def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """List (actuator, message) for magnets far from the track, which is the range of the observation ``place``."""
+    o = observation_of(rig, place)
+    if o is None:
+        return
+    low, high = measured_range(rig, o)
+    beside = _BESIDE * (high - low)
+    for name, at in magnets.items():
+        if not low - beside <= at <= high + beside:
+            yield (
+                name,
+                f"{at:g} lies far from the track of '{place}', {low:g} to {high:g} {o.unit}: give it in {o.unit}",
+            )
+
+
+def lag_s(rig: Rig, name: str, period_s: float) -> float:
+    """Time by which an estimated velocity lags behind a steady change (s); 0 for a measured observation.
+
+    Half a period for the difference quotient, and that of its low-pass as it is discretised.
+    """
+    o = observation_of(rig, name)
+    if o is None or o.derivative_of is None:
+        return 0.0
+    kept = 0.0 if o.cutoff_hz <= 0 else math.exp(-2.0 * math.pi * o.cutoff_hz * period_s)
+    return period_s * (0.5 + (kept / (1.0 - kept) if kept < 1.0 else math.inf))

@@ -1,0 +1,71 @@
+"""Units of a rig's quantities: equality, and the relation between a quantity and its rate of change.
+
+Nothing converts between units: two names for one quantity must have the same one, however it is written (``m/s^2``,
+``m s^-2``, ``m/s/s``).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final
+
+Powers = MappingProxyType[str, int]
+"""Exponent of each symbol; a text that is no unit counts as a symbol of its own."""
+
+_TOKEN: Final = re.compile(
+    r"(?P<mark>[/()])|(?P<symbol>[^\W\d_²³]+|[%°])(?:\^?(?P<power>-?\d)|(?P<raised>[²³]))?|1|[ *·.]+"
+)
+_ALIASES: Final = {
+    **dict.fromkeys(("°", "degree", "degrees"), "deg"),
+    **dict.fromkeys(("radian", "radians"), "rad"),
+    **dict.fromkeys(("sec", "second", "seconds"), "s"),
+    **dict.fromkeys(("volt", "volts"), "V"),
+    **dict.fromkeys(("meter", "meters", "metre", "metres"), "m"),
+}
+_COMPOUND: Final = {"rpm": {"rev": 1, "min": -1}, "Hz": {"s": -1}}
+_TIMES: Final = ("s", "ms", "us", "µs", "min", "h")
+
+
+@lru_cache(maxsize=256)
+def powers(unit: str) -> Powers:
+    """Parse a unit: factors of symbols with whole powers, divided by the factor or bracket after each ``/``."""
+    found: dict[str, int] = {}
+    signs, divides, at = [1], False, 0
+    while at < len(unit):
+        token = _TOKEN.match(unit, at)
+        if token is None:
+            return MappingProxyType({unit.strip(): 1})
+        at, sign = token.end(), -signs[-1] if divides else signs[-1]
+        if token["mark"] == "/":
+            divides = True
+        elif token["mark"] == "(":
+            signs.append(sign)
+            divides = False
+        elif token["mark"] == ")" and len(signs) > 1:
+            signs.pop()
+        elif token["symbol"]:
+            power = sign * int(token["power"] or {"²": 2, "³": 3}.get(token["raised"] or "", 1))
+            name = _ALIASES.get(token["symbol"], token["symbol"])
+            for symbol, exponent in _COMPOUND.get(name, {name: 1}).items():
+                found[symbol] = found.get(symbol, 0) + power * exponent
+            divides = False
+        elif token[0] == "1":
+            divides = False
+    return MappingProxyType({symbol: power for symbol, power in found.items() if power})
+
+
+def same_unit(one: str, other: str) -> bool:
+    """Whether two texts are the same unit."""
+    return powers(one) == powers(other)
+
+
+def per_second(unit: str) -> str:
+    """Unit of the rate of change of a quantity."""
+    return f"{unit}/s" if unit else "1/s"
+
+
+def is_rate(unit: str) -> bool:
+    """Whether a unit is one of a velocity: something per time."""
+    return any(powers(unit).get(time) == -1 for time in _TIMES)
