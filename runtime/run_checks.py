@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isclose
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +14,17 @@ from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitud
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
+from onrig.runtime.reset.schema import Draw
 from onrig.runtime.run_config import RunConfig, layout_of
-from onrig.runtime.safety.limits import limit_findings
+from onrig.runtime.safety.advice import advice
+from onrig.runtime.safety.limits import compile_prediction, limit_findings
 from onrig.runtime.task import episode_steps, task_problems
 
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
+_MAX_LEASE_S: Final = 10.0
+"""One period at the lowest rate."""
+_SAME_PLACE_M: Final = 1e-6
 _MAX_NOISE: Final = 10_000_000
 """Limit on steps per episode times actuators: an episode's noise is drawn at once."""
 
@@ -51,7 +57,50 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
         at = "exploration.near_envelope"
         yield path_steps(at), f"expected limits.envelope to be given as well at {at}"
-    yield from limit_findings(config)
+    if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
+        yield (
+            ("rig", "lease_periods"),
+            f"the device would hold the last command of a dead host for {lease_s:g} s, {_MAX_LEASE_S:g} s at most, "
+            "at rig.lease_periods",
+        )
+    found = [*limit_findings(config)]
+    yield from found or _start_findings(config)
+
+
+def _start_findings(config: RunConfig) -> Iterator[Finding]:
+    """Starts and resets that the limits do not allow; the limits must be valid."""
+    limits, start, reset = config.limits, config.task.start, config.task.reset
+    for name, e in limits.envelope.items():
+        at = start.get(name)
+        reach = 0.0 if reset is None else reset.within.get(name, 0.0)
+        if at is not None and not e.low <= at <= e.high:
+            message = f"the start {at:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
+            yield ("task", "start", name), f"{message} every episode, at task.start.{name}"
+        elif at is not None and not (e.low <= at - reach and at + reach <= e.high):
+            message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
+            yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
+    yield from _moving_start_findings(config)
+    magnets = getattr(limits.predicted, "magnets", {})
+    for name, at in reset.coils.items() if isinstance(reset, Draw) else ():
+        if name in magnets and not isclose(at, magnets[name], abs_tol=_SAME_PLACE_M):
+            message = f"{name} is at {magnets[name]:g} m in limits.predicted, at {at:g} m here"
+            yield ("task", "reset", "coils", name), f"{message}, at task.reset.coils.{name}"
+
+
+def _moving_start_findings(config: RunConfig) -> Iterator[Finding]:
+    """A start from which no plant of the prediction may be left alone; one at rest never is, and costs no tables."""
+    box, start, rig = config.limits.predicted, config.task.start, config.rig
+    if box is None or not start.get(box.velocity) or not all(o.name in start for o in rig.observations):
+        return
+    prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6)
+    excess, _ = (
+        (0.0, 1.0)
+        if prediction is None
+        else prediction.judge([start[o.name] for o in rig.observations], [a.safe for a in rig.actuators])
+    )
+    if excess > 0:
+        message = f"from {start[box.velocity]:g} even the safe output may lead out of the envelope"
+        yield ("task", "start", box.velocity), f"{message}: start slower, at task.start.{box.velocity}"
 
 
 def _steps(config: RunConfig) -> int:
@@ -123,6 +172,7 @@ def guard_findings(config: RunConfig) -> Iterator[Finding]:
 def warnings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for what a valid configuration may not intend, such as missing guards."""
     yield from _guard_warnings(config)
+    yield from advice(config)
     if config.device.port is not None and not _is_matter(config):
         yield (
             ("device", "pace"),

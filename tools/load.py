@@ -22,10 +22,18 @@ from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, 
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
+from onrig.runtime.safety.advice import unseen_delay
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
-from onrig.sim.twin.options import TwinOptions, exact_problems, twin_problems, uncovered_zeros
+from onrig.sim.twin.options import (
+    TwinOptions,
+    exact_problems,
+    twin_advice,
+    twin_problems,
+    uncovered_latency,
+    uncovered_zeros,
+)
 from onrig.tools.ports import no_port
 
 SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
@@ -92,11 +100,32 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = msgspec.convert(config.learner, LearnerSettings)
+    yield from _twin_warnings(config)
     needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < needed:
         path = ("learner", learner.algorithm, "steps")
         message = f"the run has {steps} steps, a batch {needed}: the policy never changes"
         yield path, f"{message}; give more episodes or smaller batches, at {'.'.join(path)}"
+
+    share = config.selection.write_probability
+    if _learns(config) and not needed and steps * share < learner.batch:
+        at = "selection.write_probability" if share < 1 else "episodes"
+        message = f"the run stores some {steps * share:.3g} experiences, a batch has {learner.batch}"
+        yield path_steps(at), f"{message}: the policy never changes; give more of them, at {at}"
+
+
+def _twin_warnings(config: RunConfig) -> Iterator[Finding]:
+    if config.device.twin is None:
+        return
+    twin = msgspec.convert(config.device.twin, TwinOptions)
+    ranges = config.limits.setting(config.rig, config.period_us * 1e-6).ranges
+    largest = max(max(map(abs, bounds)) for bounds in ranges.values())
+    for at, message in twin_advice(twin, largest, config.period_us):
+        yield ("device", "twin", *path_steps(at)), f"{message}, at device.twin.{at}"
+    delay_s = min(twin.latency_us, config.period_us) * 1e-6 + (twin.plant.delay_s or 0.0)
+    if message_of_delay := unseen_delay(config, delay_s):
+        at = "latency_us" if twin.latency_us else "plant.delay_s"
+        yield ("device", "twin", *path_steps(at)), f"{message_of_delay}, at device.twin.{at}"
 
 
 def _learns(config: RunConfig) -> bool:
@@ -172,7 +201,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
-        for message in uncovered_zeros(twin, config.rig, plants):
+        for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
             yield ("limits", "predicted"), f"{message} at limits.predicted"
         for message in uncovered(twin.plant, plants, config.rig):
             remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"

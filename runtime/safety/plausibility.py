@@ -20,7 +20,7 @@ from onrig.hw.roles import (
     speed_problem,
 )
 from onrig.hw.units import same_unit
-from onrig.runtime.config.problem import Finding, NodePath
+from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import PlantBox, Setting, actuators_of, error_bound, hardest_of, units_of
 

@@ -123,6 +123,25 @@ def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[s
             yield f"the twin's {o.name} is up to {error:.3g} {o.unit} off, which sensor_error does not cover"
 
 
+def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
+    """A device that acts later than the shield covers, with a plant that by itself does not."""
+    delay_us = (options.plant.delay_s or 0.0) * 1e6
+    if delay_us <= box.late_us < delay_us + options.latency_us:
+        yield f"the twin acts {delay_us + options.latency_us:g} us late, the shield covers {box.late_us} us (late_us)"
+
+
+def twin_advice(options: TwinOptions, largest: float, period_us: int) -> Iterator[tuple[str, str]]:
+    """List (path below ``twin``, message) of imperfections that are possible, and more often a mistake.
+
+    ``largest``: command of any actuator, in its unit.
+    """
+    if options.latency_us > period_us:
+        what = f"a command acts at the next sample at the latest, {period_us} us: longer delays are the plant's"
+        yield "latency_us", f"{what} (plant.delay_s)"
+    if (options.plant.dead_band or 0.0) >= largest:
+        yield "plant.dead_band", f"no command moves this plant, the largest is {largest:g}: give less"
+
+
 def sensor_half_range(rig: Rig, sensor: str) -> float | None:
     """SI value of one normalised unit of a sensor: half the range of the observation it feeds directly."""
     for o in rig.observations:
