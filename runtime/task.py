@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig, is_word
+from onrig.hw.units import is_rate
 from onrig.runtime.inputs import PolicyInput, input_problems
 from onrig.runtime.reset.schema import Reset, reset_problems
 
@@ -249,6 +250,9 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
         wall = reward.wall
         if wall.observation not in observations:
             problems.append(("reward.wall.observation", f"rig '{rig.name}' has no observation '{wall.observation}'"))
+        elif is_rate(unit := observations[wall.observation].unit):
+            message = f"expected a place, and '{wall.observation}' is in {unit!r}"
+            problems.append(("reward.wall.observation", message))
         if not (math.isfinite(wall.low) and math.isfinite(wall.high) and wall.low < wall.high):
             problems.append(("reward.wall", f"needs low < high, got {wall.low} and {wall.high}"))
         elif not 2.0 * wall.margin < wall.high - wall.low:

@@ -54,9 +54,11 @@ def load_for_rig(
 ) -> RunConfig:
     """Load a rig's configuration: the checks of `load`, and everything else that `onrig run` would refuse.
 
-    ``port`` replaces the configuration's device; ``heed`` receives warnings about a valid configuration.  Raises
-    ConfigError.
+    ``port`` replaces the configuration's device, whose twin must still be one that the shield covers: it describes the
+    same rig.  ``heed`` receives warnings about a valid configuration.  Raises ConfigError.
     """
+    if port is not None:
+        load_run(name, overrides, SECTIONS, Rules(refuse=_uncovered))
     rules = Rules(rig_findings, _warnings, heed, lambda config: config if port is None else on_port(config, port))
     return load_run(name, overrides, SECTIONS, rules)
 
@@ -198,14 +200,20 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     port = config.device.port
     if port is not None and (reason := no_port(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
+    yield from _uncovered(config)
+
+
+def _uncovered(config: RunConfig) -> Iterator[Finding]:
+    """Deviations of a twin from the plants of the prediction."""
     plants = config.limits.predicted
-    if config.device.twin is not None and plants is not None:
-        twin = msgspec.convert(config.device.twin, TwinOptions)
-        for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
-            yield ("limits", "predicted"), f"{message} at limits.predicted"
-        for message in uncovered(twin.plant, plants, config.rig):
-            remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
-            yield ("limits", "predicted"), f"{message}: {remedy}"
+    if config.device.twin is None or plants is None:
+        return
+    twin = msgspec.convert(config.device.twin, TwinOptions)
+    for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
+        yield ("limits", "predicted"), f"{message} at limits.predicted"
+    for message in uncovered(twin.plant, plants, config.rig):
+        remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
+        yield ("limits", "predicted"), f"{message}: {remedy}"
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:

@@ -227,11 +227,10 @@ class ReplayProcess:
 
     def _tell_if_full(self) -> None:
         """Warn once where a memory that keeps everything has no room any more."""
-        memory = self._memory
-        full = memory.keeper.refused and memory.storage.stored == memory.storage.capacity  # thinning refuses as well
-        if full and memory.strategy.retention == "FULL" and not self._told_full:
+        if self._memory.overflows and not self._told_full:
             self._told_full = True
-            _warn(f"the memory is full ({memory.storage.capacity} experiences) and takes no more: selection.capacity")
+            capacity = self._memory.storage.capacity
+            _warn(f"the memory is full ({capacity} experiences) and takes no more: selection.capacity")
 
     def _tell_logged(self) -> None:
         logged = self._log.logged

@@ -38,6 +38,19 @@ def test_a_sound_rig_has_no_problems() -> None:
             replace(PENDULUM, observations=(Observation("angle", "rad", -1.0, 1.0, cutoff_hz=-1.0),)),
             "observations[0].cutoff_hz",
         ),
+        (
+            replace(PENDULUM, observations=(Observation("angle", "rad", -1.0, 1.0, cutoff_hz=1.0),)),
+            "observations[0].cutoff_hz",
+        ),
+        (replace(PENDULUM, observations=(Observation("angle", "deg", -1.0, 1.0),)), "observations[0].unit"),
+        (
+            replace(PENDULUM, observations=(Observation("w", "rad", -1.0, 1.0, derivative_of="angle"),)),
+            "observations[0].unit",
+        ),
+        (replace(PENDULUM, sensors=(Sensor("angle", "deg", 0.1, wrap=True),)), "sensors[0].unit"),
+        (replace(PENDULUM, sensors=(Sensor("angle", "rad", 0.1, low=1.0),)), "sensors[0]"),
+        (replace(PENDULUM, sensors=(Sensor("angle", "rad", 0.1, low=1.0, high=1.0),)), "sensors[0]"),
+        (replace(PENDULUM, sensors=(Sensor("angle", "rad", 1e-9, low=-9.0, high=9.0),)), "sensors[0]"),
     ],
 )
 def test_an_unsound_rig_names_the_place(rig: Rig, path: str) -> None:

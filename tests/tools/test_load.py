@@ -110,7 +110,7 @@ def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> 
     estimate = "rig.observations=[{name: angle, unit: rad, low: -3, high: 3}, " + (
         "{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle}]"
     )
-    bound = "limits.predicted.sensor_error={velocity: 0.5}"
+    bound = "limits.predicted.sensor_error={velocity: 0.7}"
     assert load("pendulum", [estimate, bound]).rig.observations[1].derivative_of == "angle"
     told = refusal(estimate, bound, "selection.synthetic={states: 0.1}")
     assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in told)

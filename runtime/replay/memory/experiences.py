@@ -45,6 +45,12 @@ class Memory:
         self.on_errors: OnErrors | None = None
         """Called with the TD errors of current experiences, whether or not the keeper uses them."""
 
+    @property
+    def overflows(self) -> bool:
+        """Whether a memory that keeps everything has no room for more; a thinned one refuses long before that."""
+        full = self.storage.stored == self.storage.capacity
+        return full and self.keeper.refused > 0 and self.strategy.retention == "FULL"
+
     def insert(self, t: Transitions) -> None:
         """Offer a batch of transitions to the keeper, in order, except those that the configuration excludes."""
         if self._drops_intervened:

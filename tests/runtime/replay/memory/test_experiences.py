@@ -50,6 +50,17 @@ def test_full_has_room_for_the_whole_run_and_fifo_for_what_it_was_given() -> Non
     assert Memory(config("FIFO[Uniform]", 12)).storage.capacity == 12
 
 
+@pytest.mark.parametrize(("share", "offered", "overflows"), [(1.0, 8, False), (1.0, 9, True), (0.01, 200, False)])
+def test_a_memory_overflows_when_it_has_no_room_and_not_where_it_is_thinned(
+    share: float, offered: int, overflows: bool
+) -> None:
+    selection = Selection("FULL[Uniform]", capacity=8, write_probability=share)
+    memory = Memory(msgspec.structs.replace(PENDULUM, selection=selection))
+    memory.insert(transitions(offered))
+    assert memory.overflows == overflows
+    assert (memory.keeper.refused > 0) == (overflows or share < 1)
+
+
 @pytest.mark.parametrize(
     ("intervened", "kept"), [("keep", [0, 1, 2, 3, 4]), (Weighted(0.5), [0, 1, 2, 3, 4]), ("drop", [1, 3])]
 )

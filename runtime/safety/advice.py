@@ -1,0 +1,166 @@
+"""Warnings about a valid configuration: magnitudes and delays that are possible, and more often a mistake."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from onrig.hw.framing import encode_frame
+from onrig.hw.messages import CommandLayout, StateLayout
+from onrig.hw.roles import lag_s, measured_range, observation_of
+from onrig.runtime.config.problem import Finding, NodePath, format_path
+from onrig.runtime.reset.schema import Draw
+from onrig.runtime.safety.fallback import Damp
+from onrig.runtime.safety.magman import MagmanBox
+from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.runtime.safety.plant_box import dead_band_of
+from onrig.runtime.safety.plausibility import guarding
+
+if TYPE_CHECKING:
+    from onrig.runtime.run_config import RunConfig
+
+_FEW_COUNTS: Final = 50
+"""Steps of a sensor over the range of what it feeds, below which a unit or resolution is more likely wrong."""
+_TURNS: Final = 4.0 * math.pi
+_NARROW: Final = 0.01
+"""Share of an observation's range, likewise for its envelope."""
+_NOISE_COUNTS: Final = 4
+_LEASE_S: Final = 1.0
+_LEASE_PERIODS: Final = 5
+_UNLIKE: Final = 50.0
+"""Ratio of two accelerations of one plant that are usually alike."""
+_LEAST_SPREAD: Final = 0.01
+_RESET_ERROR: Final = 0.3
+"""Deviation of a coil's model that does a reset no harm."""
+_BITS_PER_BYTE: Final = 10
+_SEEN_PERIODS: Final = 0.5
+"""Delay from which policies need the command in force to know what follows."""
+
+
+def advice(config: RunConfig) -> Iterator[Finding]:
+    """List (path, message) for what a valid configuration may not intend."""
+    found = [*_scales(config), *_fallback(config), *_delays(config), *_values(config), *_models(config)]
+    yield from ((path, f"{message}, at {format_path(path)}") for path, message in found)
+
+
+def unseen_delay(config: RunConfig, delay_s: float) -> str | None:
+    """Message for a delay from samples to effects that policies cannot see; None for a short one, or if they can."""
+    inputs = config.task.inputs
+    if inputs is msgspec.UNSET:
+        seen = config.rig.previous_command
+    else:
+        seen = any(term.observation.startswith("previous_") for term in inputs)
+    if seen or delay_s * config.rate_hz < _SEEN_PERIODS:
+        return None
+    share = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
+    ways = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
+    return f"commands act up to {share} after their sample, and policies do not see the command in force: {ways}"
+
+
+def _scales(config: RunConfig) -> Iterator[Finding]:
+    rig = config.rig
+    for i, o in enumerate(rig.observations):
+        sensor = next(s for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
+        if o.derivative_of is None and (o.high - o.low) / sensor.resolution < _FEW_COUNTS:
+            counts = f"{(o.high - o.low) / sensor.resolution:.2g} counts of {sensor.resolution:g} {sensor.unit}"
+            yield ("rig", "observations", i), f"the range of '{o.name}' is only {counts}: check units and resolution"
+        if o.derivative_of is None and sensor.wrap and o.high - o.low > _TURNS:
+            message = (
+                f"'{o.name}' is wrapped into one turn, {_TURNS / 2:.3g} rad, and has a range of {o.high - o.low:g}"
+            )
+            yield ("rig", "observations", i), f"{message}: check its unit"
+        e = config.limits.envelope.get(o.name)
+        if e is not None and e.high - e.low < _NARROW * (o.high - o.low):
+            message = f"less than {_NARROW:.0%} of the range of '{o.name}': check units and ranges"
+            yield ("limits", "envelope", o.name), message
+
+
+def _fallback(config: RunConfig) -> Iterator[Finding]:
+    limits, rig, fallback = config.limits, config.rig, config.limits.fallback
+    if not isinstance(fallback, Damp) or (o := observation_of(rig, fallback.observation)) is None:
+        return
+    at, e = ("limits", "fallback", "full_at"), limits.envelope.get(o.name)
+    edge = None if e is None else min(abs(e.low), abs(e.high))
+    if edge and fallback.full_at > edge:
+        yield (
+            at,
+            f"at the envelope's edge of {edge:g} {o.unit} it brakes with {edge / fallback.full_at:.0%} of its effort",
+        )
+    count = next(s.resolution for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
+    count /= config.period_us * 1e-6 if o.derivative_of is not None else 1.0
+    if fallback.full_at < _NOISE_COUNTS * count:
+        yield at, f"it brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}"
+
+
+def _delays(config: RunConfig) -> Iterator[Finding]:
+    limits, rig, box = config.limits, config.rig, config.limits.predicted
+    period_s = config.period_us * 1e-6
+    lease_s = rig.lease_periods * period_s
+    if lease_s > _LEASE_S and rig.lease_periods > _LEASE_PERIODS:
+        message = f"the device holds the last command of a dead host for {lease_s:g} s: fewer periods are safer"
+        yield ("rig", "lease_periods"), message
+    for name in guarding(limits.setting(rig, period_s), box):
+        if (lag := lag_s(rig, name, period_s)) > lease_s:
+            i = next(i for i, o in enumerate(rig.observations) if o.name == name)
+            message = f"the shield judges by '{name}' of {lag:.2g} s ago, longer than the lease of {lease_s:.2g} s"
+            yield ("rig", "observations", i, "cutoff_hz"), f"{message}: filter less"
+    if box is None:
+        return
+    late: NodePath = ("limits", "predicted", "late_us")
+    if message_of_delay := unseen_delay(config, box.late_us * 1e-6):
+        yield late, message_of_delay
+    on_wire_us = _wire_us(config)
+    if on_wire_us > box.late_us:
+        what = f"a state and a command take {on_wire_us:.0f} us on this line alone, the shield covers {box.late_us} us"
+        yield late, f"{what}: give more, or a faster line (device.port.baud)"
+
+
+def _wire_us(config: RunConfig) -> float:
+    """Time of a state frame and its command on a UART; 0 where the baud rate means nothing."""
+    port, rig = config.device.port, config.rig
+    if port is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(port.path):
+        return 0.0
+    bodies = StateLayout(len(rig.sensors), len(rig.actuators)).size, CommandLayout(len(rig.actuators)).size
+    return 1e6 * _BITS_PER_BYTE * sum(len(encode_frame(bytes(size))) for size in bodies) / port.baud
+
+
+def _values(config: RunConfig) -> Iterator[Finding]:
+    task, rig = config.task, config.rig
+    for path, values in ((("task", "start"), task.start), (("task", "reward", "target"), task.reward.target)):
+        for name, value in values.items():
+            o = observation_of(rig, name)
+            if o is None:
+                continue
+            low, high = measured_range(rig, o)
+            if not low <= value <= high:
+                message = f"{value:g} {o.unit} lies outside of what '{name}' reads, {low:g} to {high:g}"
+                yield (*path, name), f"{message}: check its unit"
+
+
+def _models(config: RunConfig) -> Iterator[Finding]:
+    box, path = config.limits.predicted, ("limits", "predicted")
+    if box is None:
+        return
+    setting = config.limits.setting(config.rig, config.period_us * 1e-6)
+    largest = max(max(map(abs, setting.ranges[name])) for name in getattr(box, "actuators", setting.ranges))
+    if dead_band_of(box) >= largest:
+        message = f"no command is sure to act: the largest is {largest:g}"
+        yield (*path, "dead_band"), message
+    if box.spread < _LEAST_SPREAD:
+        yield (*path, "spread"), f"no plant is known to {box.spread:.2%}: {_LEAST_SPREAD:.0%} or more is usual"
+    if isinstance(box, PendulumBox):
+        pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2
+        if pulled > 0 and not 1.0 / _UNLIKE < pushed / pulled < _UNLIKE:
+            message = f"{largest:g} V accelerate by {pushed:.3g} rad/s^2, gravity by {pulled:.3g}: check their units"
+            yield (*path, "gain_per_v_s2"), message
+    reset = config.task.reset
+    if isinstance(box, MagmanBox) and isinstance(reset, Draw):
+        pairs = ("strength", reset.strength, box.pull_m6_per_a2_s2), ("reach", reset.reach, box.c2_m2)
+        for field, own, assumed in pairs:
+            if abs(own / assumed - 1.0) > _RESET_ERROR:
+                message = f"{own:g}, and limits.predicted has {assumed:g} for the same coils"
+                yield ("task", "reset", field), message

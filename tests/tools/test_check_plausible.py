@@ -1,0 +1,282 @@
+"""`onrig check` compares units, roles and magnitudes wherever two names meet, for a twin as for a device on a port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.config.problem import ConfigError
+from onrig.tools.load import load_for_rig
+
+PORT = "device={port: {path: /dev/ttyACM77}}"
+DERIVED = "rig.observations[1]={{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle, cutoff_hz: {}}}"
+ERROR = "limits.predicted.sensor_error={{velocity: {}}}"
+PLAIN = "limits.predicted=null"
+FIFO = "selection.strategy='FIFO[Uniform]'"
+FOUR = "{{current_1: {0}, current_2: {1}, current_3: {2}, current_4: {3}}}"
+IN_MM = FOUR.format(25, 50, 75, 100)
+ONE = "{current_1: 0.025}"
+
+REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
+    "one coil of four": (
+        "magman",
+        [f"limits.predicted.magnets={ONE}", f"limits.fallback.magnets={ONE}"],
+        "'current_3' drives the plant as 'current_1' does, and the prediction leaves it out",
+    ),
+    "magnets in mm": (
+        "magman",
+        [f"limits.predicted.magnets={IN_MM}", f"limits.fallback.magnets={IN_MM}"],
+        "25 lies far from the track of 'position', -0.035 to 0.105 m: give it in m at limits.predicted.magnets",
+    ),
+    "hold in mm": ("magman", [PLAIN, f"limits.fallback.magnets={IN_MM}"], "at limits.fallback.magnets.current_1"),
+    "reset in mm": ("magman", [f"task.reset.coils={IN_MM}"], "at task.reset.coils.current_4"),
+    "reset elsewhere": ("magman", ["task.reset.coils.current_1=0.02"], "0.025 m in limits.predicted, at 0.02 m here"),
+    "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "at limits.predicted"),
+    "coil on when safe": ("magman", ["rig.actuators[0].safe=0.3"], "off (0) when safe"),
+    "velocity of the angle's sensor": (
+        "pendulum",
+        ["rig.observations[1].sensor=angle"],
+        "'velocity' is in 'rad/s', sensor 'angle' in 'rad', and nothing converts between them",
+    ),
+    "degrees into rad": ("pendulum", ["rig.sensors[0]={name: angle, unit: deg, resolution: 0.01}"], "in 'deg'"),
+    "wrapped degrees": ("pendulum", ["rig.sensors[0].unit=deg", "rig.observations[0].unit=deg"], "wraps is in rad"),
+    "plants in degrees": (
+        "pendulum",
+        [
+            "rig.sensors=[{name: angle, unit: deg, resolution: 0.01}, {name: velocity, unit: deg/s, resolution: 0.1}]",
+            "rig.observations[0].unit=deg",
+            "rig.observations[1].unit=deg/s",
+        ],
+        "expected a place in 'rad', in which these plants move, and 'angle' is in 'deg' at limits.predicted",
+    ),
+    "exchanged in predicted": (
+        "pendulum",
+        ["limits.predicted.angle=velocity", "limits.predicted.velocity=angle"],
+        "expected a place in 'rad', in which these plants move, and 'velocity' is in 'rad/s' at limits.predicted",
+    ),
+    "twice the same": ("magman", ["limits.predicted.velocity=position"], "expected the velocity of 'position'"),
+    "millivolts": ("pendulum", ["rig.actuators[0].unit=mV"], "driven in 'V', and 'voltage' is in 'mV'"),
+    "filtered measurement": ("pendulum", ["rig.observations[1].cutoff_hz=0.001"], "only an estimate"),
+    "filtered away": (
+        "pendulum",
+        [DERIVED.format(0.001), ERROR.format(500)],
+        "a low-pass of 0.001 Hz delays by 159 s: 1 s at most at rig.observations[1].cutoff_hz",
+    ),
+    "filtered away without a prediction": ("pendulum", [DERIVED.format(0.001), PLAIN], "a low-pass of 0.001 Hz"),
+    "an estimate's error": (
+        "pendulum",
+        [DERIVED.format(10), ERROR.format(0.5)],
+        "these plants change it by up to 1.11 rad/s meanwhile, 0.5 is given",
+    ),
+    "lease of minutes": ("magman", ["rig.lease_periods=255", "rate_hz=1"], "for 255 s, 10 s at most"),
+    "lease without a prediction": (
+        "pendulum",
+        ["rig.lease_periods=255", "rate_hz=1", PLAIN],
+        "for 255 s, 10 s at most",
+    ),
+    "boundless": ("pendulum", ["limits.envelope.velocity={low: -1e9, high: 1e9}"], "wider than what 'velocity' reads"),
+    "wide": ("pendulum", [PLAIN, "limits.envelope.velocity={low: -31, high: 31}"], "reads, [-30, 30], and guards"),
+    "beyond the sensor": ("magman", ["limits.envelope.velocity={low: -2.1, high: 2.1}"], "reads, [-2, 2]"),
+    "start outside": ("pendulum", ["limits.envelope.angle={low: 1, high: 3}"], "at task.start.angle"),
+    "start too fast": ("pendulum", ["task.start.velocity=14.9"], "even the safe output may lead out of the envelope"),
+    "reset too loose": ("magman", ["task.reset.within.velocity=1"], "at task.reset.within.velocity"),
+    "damp the angle": ("pendulum", [PLAIN, "limits.fallback.observation=angle"], "expected a velocity, and 'angle' is"),
+    "full at 100": ("pendulum", [PLAIN, "limits.fallback.full_at=100"], "'velocity' reads 30 rad/s at most"),
+    "hold exchanged": (
+        "magman",
+        [PLAIN, "limits.fallback.position=velocity", "limits.fallback.velocity=position"],
+        "expected the velocity of 'velocity'",
+    ),
+    "hold in mm/s": ("magman", [PLAIN, "limits.fallback.brake_below=200"], "at limits.fallback.brake_below"),
+    "settle the angle": ("pendulum", ["task.reset.velocity=angle"], "expected a velocity, and 'angle' is in 'rad'"),
+    "settle at 100": (
+        "pendulum",
+        ["task.reset.full_at=100"],
+        "reads 30 rad/s at most at task.reset.full_at",
+    ),
+    "draw exchanged": ("magman", ["task.reset.velocity=position"], "expected the velocity of 'position'"),
+    "wall of a velocity": ("magman", ["task.reward.wall.observation=velocity"], "expected a place, and 'velocity' is"),
+}
+WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
+    "brake at the edge": ("pendulum", [PLAIN, "limits.fallback.full_at=20"], "it brakes with 75% of its effort"),
+    "brake on noise": ("pendulum", [PLAIN, "limits.fallback.full_at=0.002"], "where a count is 0.001 rad/s"),
+    "slow filter": ("pendulum", [DERIVED.format(1), PLAIN], "longer than the lease of 0.1 s: filter less"),
+    "long lease": ("magman", ["rig.lease_periods=100"], "holds the last command of a dead host for 2 s"),
+    "start in degrees": ("pendulum", ["task.start.angle=180"], "180 rad lies outside of what 'angle' reads"),
+    "target in degrees": ("pendulum", ["task.reward.target.angle=180"], "check its unit, at task.reward.target.angle"),
+    "coarse": ("pendulum", ["rig.sensors[0].resolution=0.2"], "is only 31 counts of 0.2 rad"),
+    "range in degrees": (
+        "pendulum",
+        ["rig.observations[0]={name: angle, unit: rad, low: -180, high: 180}"],
+        "is wrapped into one turn, 6.28 rad, and has a range of 360",
+    ),
+    "narrow": ("magman", ["rig.observations[1].low=-500"], "less than 1% of the range of 'velocity'"),
+    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "no plant is known to 0.01%"),
+    "light": ("pendulum", ["limits.predicted.gravity_per_s2=0.024", "limits.predicted.spread=0.3"], "gravity by 0.024"),
+    "dead": ("magman", ["limits.predicted.dead_band=0.7"], "no command is sure to act: the largest is 0.6"),
+    "strong coils": ("magman", ["task.reset.strength=1.7e-5"], "limits.predicted has 1.725e-08 for the same coils"),
+    "late and unseen": (
+        "pendulum",
+        ["limits.predicted.late_us=15000"],
+        "commands act up to 15 ms of a period of 20 ms after their sample, and policies do not see the command",
+    ),
+}
+
+
+def verdict(run: str, overrides: Sequence[str], *, on_port: bool = False) -> tuple[list[str], list[str]]:
+    """Problems and warnings."""
+    told: list[str] = []
+    try:
+        load_for_rig(run, [*overrides, *([PORT] if on_port else [])], heed=lambda problem: told.append(str(problem)))
+    except ConfigError as error:
+        return [str(problem) for problem in error.problems], told
+    return [], told
+
+
+@pytest.mark.parametrize("on_port", [False, True], ids=["twin", "port"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_limits_that_guard_nothing_are_refused_on_twin_and_port(case: str, on_port: bool) -> None:
+    run, overrides, says = REFUSED[case]
+    problems, _ = verdict(run, overrides, on_port=on_port)
+    assert any(says in p for p in problems), problems
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_what_is_possible_and_unlikely_is_advised_against(case: str) -> None:
+    run, overrides, says = WARNED[case]
+    problems, warnings = verdict(run, overrides, on_port=True)
+    assert problems == []
+    assert any(says in w for w in warnings), warnings
+
+
+TWINS: Final[dict[str, tuple[list[str], str]]] = {
+    "two periods late": (
+        [PLAIN, "device.twin.latency_us=40000", "rig.previous_command=true"],
+        "a command acts at the next sample at the latest, 20000 us: longer delays are the plant's (plant.delay_s)",
+    ),
+    "unseen delay": (
+        [PLAIN, "device.twin.plant.delay_s=0.015"],
+        "policies do not see the command in force: set rig.previous_command: true",
+    ),
+    "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant"),
+    "hardly ever written": (["selection.write_probability=0.00001"], "stores some 1 experiences, a batch has 16"),
+    "hardly any steps": (["task.episode_s=0.1", "episodes=2", FIFO], "stores some 10 experiences, a batch has 16"),
+}
+
+
+@pytest.mark.parametrize("case", TWINS)
+def test_a_twin_from_which_nothing_is_learned_comes_with_advice(case: str) -> None:
+    overrides, says = TWINS[case]
+    problems, warnings = verdict("pendulum", overrides)
+    assert problems == []
+    assert any(says in w for w in warnings), warnings
+
+
+def test_a_policy_that_sees_the_command_in_force_knows_of_the_delay() -> None:
+    seen = [PLAIN, "device.twin.plant.delay_s=0.015", "rig.previous_command=true"]
+    assert not any("policies do not see" in w for w in verdict("pendulum", seen)[1])
+    without = "task.inputs=[{observation: angle, form: cos}, {observation: angle, form: sin}]"
+    assert any("policies do not see" in w for w in verdict("pendulum", [*seen, without])[1])
+
+
+def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
+    assert verdict("pendulum", ["device.twin.latency_us=1000"]) == ([], [])
+    for overrides in (["latency_us=1200"], ["latency_us=800", "plant.delay_s=0.0004"]):
+        (problem,) = verdict("pendulum", [f"device.twin.{o}" for o in overrides])[0]
+        assert "the twin acts 1200 us late, the shield covers 1000 us (late_us) at limits.predicted" in problem
+
+
+@pytest.mark.parametrize(("path", "warned"), [("/dev/ttyUSB0", True), ("/dev/ttyACM0", False)])
+def test_a_slow_line_makes_commands_late(path: str, warned: bool) -> None:
+    _, warnings = verdict("pendulum", [f"device={{port: {{path: {path}, baud: 115200}}}}"])
+    assert any("take 5556 us on this line alone, the shield covers 1000 us" in w for w in warnings) == warned
+    assert verdict("pendulum", [f"device={{port: {{path: {path}}}}}"]) == ([], [])
+
+
+def test_a_port_on_the_command_line_is_refused_what_the_twin_beside_it_is() -> None:
+    with pytest.raises(ConfigError, match="the twin's plant has gain_per_v_s2"):
+        load_for_rig("pendulum", ["device.twin.plant.inertia=hardware"], port="/dev/ttyACM77")
+    assert load_for_rig("pendulum", port="/dev/ttyACM77").device.twin is None
+
+
+@pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware", "pendulum-hidden", "pendulum-overnight", "magman"])
+@pytest.mark.parametrize("on_port", [False, True], ids=["twin", "port"])
+def test_what_is_shipped_needs_no_advice(run: str, on_port: bool) -> None:
+    assert verdict(run, ["device.pace=realtime"], on_port=on_port) == ([], [])
+
+
+UNITS: Final[dict[str, list[str]]] = {
+    "rad": ["deg", "mrad", "rad/s"],
+    "rad/s": ["rad", "deg/s", "rpm", "rad/s^2"],
+    "V": ["mV", "A"],
+    "m": ["mm", "cm", "m/s"],
+    "m/s": ["mm/s", "m", "m/s^2"],
+    "A^2": ["A", "mA^2"],
+}
+KEPT: Final = ("resolution", "release", "fallback_dwell_s", "slow")
+"""Magnitudes on which no promise rests: the device's own, compared with its hello, and those that delay a release."""
+UNCHECKED: Final = ("damping_per_s", "friction_per_s")
+"""Parameters of plants that nothing else states: compared with a twin, which a port does not have."""
+
+
+def built(run: str) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(load_for_rig(run))
+    return data
+
+
+def leaves(tree: object, at: str) -> Iterator[tuple[str, object]]:
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from leaves(value, f"{at}.{key}")
+    elif isinstance(tree, list | tuple):
+        for i, value in enumerate(tree):
+            yield from leaves(value, f"{at}[{i}]")
+    else:
+        yield at, tree
+
+
+def swaps(run: str) -> Iterator[list[str]]:
+    """Each unit of the rig replaced by another, and each observation's name in limits and reset by the other one."""
+    data = built(run)
+    names = [o["name"] for o in data["rig"]["observations"]]
+    for at, value in leaves(data["rig"], "rig"):
+        if at.endswith(".unit"):
+            yield from ([f"{at}={other}"] for other in UNITS[str(value)])
+    for section in (data["limits"], data["task"]["reset"]):
+        for at, value in leaves(section, "limits" if section is data["limits"] else "task.reset"):
+            if value in names:
+                yield [f"{at}={names[1 - names.index(str(value))]}"]
+
+
+def magnitudes(run: str) -> Iterator[list[str]]:
+    """Each limit and parameter of the shield a thousand times as large, and ranges of observations on both sides."""
+    for at, value in leaves(built(run)["limits"], "limits"):
+        if isinstance(value, float) and value and at.rpartition(".")[2] not in KEPT:
+            yield [f"{at}={1e3 * value!r}"]
+    for i, o in enumerate(built(run)["rig"]["observations"]):
+        yield [f"rig.observations[{i}].{side}={1e3 * o[side]!r}" for side in ("low", "high")]
+
+
+SWAPPED = [(run, overrides) for run in ("pendulum", "magman") for overrides in swaps(run)]
+ENLARGED = [(run, overrides) for run in ("pendulum", "magman") for overrides in magnitudes(run)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(SWAPPED), st.booleans())
+def test_no_unit_and_no_name_is_exchanged_unnoticed(mutant: tuple[str, list[str]], on_port: bool) -> None:
+    problems, _ = verdict(*mutant, on_port=on_port)
+    assert problems, mutant
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(ENLARGED), st.booleans())
+def test_no_magnitude_is_a_thousandfold_unnoticed(mutant: tuple[str, list[str]], on_port: bool) -> None:
+    if on_port and any(name in mutant[1][0] for name in UNCHECKED):
+        return
+    problems, warnings = verdict(*mutant, on_port=on_port)
+    assert problems or warnings, mutant
