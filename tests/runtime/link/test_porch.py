@@ -12,13 +12,14 @@ import pytest
 from onrig.runtime.link import porch as module
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import Tcp, parse_tcp
-from onrig.runtime.link.guests import HANDSHAKE_S, INSIDE_PER_ADDRESS, MAX_BYTES_OF_ALL, OUTSIDE_PER_ADDRESS
+from onrig.runtime.link.guests import HANDSHAKE_S, MAX_BYTES_OF_ALL
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
 from onrig.runtime.link.porch import Porch
+from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.faultlab.peers import Crowd, garbled, greeting
+from onrig.tools.faultlab.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
 from onrig.tools.faultlab.processes import resident_bytes
 from onrig.tools.verbs.keys import main as make_keys
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
@@ -59,9 +60,13 @@ def until(holds: Callable[[], bool], rig: OpenRig) -> None:
     raise AssertionError("it does not come about")
 
 
-@pytest.mark.parametrize("first", [b"", greeting(b"CURVE")[:11]], ids=["idle", "slow"])
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [(b"", SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], SEATS_PER_ADDRESS + WAITING)],
+    ids=["idle", "slow"],
+)
 def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
-    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first: bytes
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first: bytes, kept: int
 ) -> None:
     with OpenRig(socket_folder, load_rig_keys(keys)) as rig:
         endpoint = parse_tcp(rig.endpoint)
@@ -69,14 +74,34 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
         with Crowd(endpoint, CROWD, first=first, source="127.0.0.3") as crowd:
             assert enters(rig.endpoint, learner_keys), "from another address than the crowd's"
             crowd.trickle(b"\0")
-            until(lambda: crowd.left() <= OUTSIDE_PER_ADDRESS, rig)
-            assert descriptors() - before < CROWD + 3 * OUTSIDE_PER_ADDRESS + 20, "its own are few"
+            until(lambda: crowd.left() <= kept, rig)
+            assert descriptors() - before < CROWD + kept + 2 * SEATS_PER_ADDRESS + 20, "its own are few"
         with Crowd(endpoint, CROWD, first=first) as crowd:
             assert enters(rig.endpoint, learner_keys), "and from the same"
         told = rig.server.shed()
         ended = sum(shed.connections for shed in told if shed.why == "too many")
-        assert ended >= 2 * (CROWD - OUTSIDE_PER_ADDRESS) - 50
+        assert ended >= 2 * (CROWD - kept) - 50
         assert len(told) < 10, "told of in a few words"
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_learner_gets_in_past_a_crowd_that_returns(
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
+) -> None:
+    """40 connections from its own address that begin their handshake and are reopened whenever they are ended."""
+    first, shown = (HELLO_BEGUN, learner_keys) if encrypted else (READY_BEGUN, None)
+    with OpenRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig:
+        with ReturningCrowd(parse_tcp(rig.endpoint), 40, first, seconds=PATIENCE_S) as crowd:
+            assert crowd.complete.wait(PATIENCE_S)
+            assert enters(rig.endpoint, shown)
+
+
+def test_connections_that_greet_and_hang_up_leave_the_line_to_others(socket_folder: Path) -> None:
+    with OpenRig(socket_folder, None) as rig, ReturningCrowd(parse_tcp(rig.endpoint), 40, greeting(), seconds=60.0):
+        for _ in range(WAITING):
+            with Crowd(parse_tcp(rig.endpoint), 8, first=greeting()):
+                pass
+        assert enters(rig.endpoint, None)
 
 
 def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: Path) -> None:
