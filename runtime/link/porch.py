@@ -59,9 +59,9 @@ class Porch:
 
     def __init__(self, endpoint: Tcp, inner: str, *, longest: int, overhead: int) -> None:
         self._inner, self._longest, self._overhead = inner, longest, overhead
-        self._listener = listening_at(endpoint)
-        self.endpoint = endpoint_of(self._listener)
-        """Endpoint, with the actual port."""
+        self._listeners = listening_at(endpoint)
+        self.endpoints = tuple(map(endpoint_of, self._listeners))
+        """Where it listens, with the actual port."""
         self._relays: set[Relay] = set()
         self._by_name: dict[bytes, Guest] = {}
         self._selector = selectors.DefaultSelector()
@@ -113,7 +113,7 @@ class Porch:
         self._wake()
         self._thread.join()
         sys.setswitchinterval(self._switch_s)
-        for end in (self._waker, self._sleeper, self._listener):
+        for end in (self._waker, self._sleeper, *self._listeners):
             end.close()
         self._selector.close()
 
@@ -137,15 +137,15 @@ class Porch:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        self._heed_listener(now_s)
+        self._heed_listeners(now_s)
         timeout = _LOOK_S if self._accepting else max(0.0, min(_LOOK_S, self._accepts_at - now_s))
         if self._stop or any(r.blocked or r.guest.stage is Stage.WAITING for r in self._relays):
             timeout = min(timeout, _BLOCKED_S)
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._sleeper:
                 self._sleeper.recv(4096)
-            elif key.fileobj is self._listener:
-                self._accept(time.monotonic())
+            elif key.fileobj in self._listeners:
+                self._accept(key.fileobj, time.monotonic())
             elif key.data in self._relays:
                 outer = key.fileobj is key.data.outer
                 up, down = (_READ, _WRITE) if outer else (_WRITE, _READ)
@@ -155,18 +155,19 @@ class Porch:
             self._look_at = now_s + _BLOCKED_S
             self._look_round(now_s)
 
-    def _heed_listener(self, now_s: float) -> None:
+    def _heed_listeners(self, now_s: float) -> None:
         wanted = now_s >= self._accepts_at and not self._stop
-        if wanted and not self._accepting:
-            self._selector.register(self._listener, _READ)
-        elif self._accepting and not wanted:
-            self._selector.unregister(self._listener)
+        for listener in self._listeners:
+            if wanted and not self._accepting:
+                self._selector.register(listener, _READ)
+            elif self._accepting and not wanted:
+                self._selector.unregister(listener)
         self._accepting = wanted
 
-    def _accept(self, now_s: float) -> None:
+    def _accept(self, listener: socket.socket, now_s: float) -> None:
         for _ in range(_ACCEPTED):
             try:
-                outer, address = self._listener.accept()
+                outer, address = listener.accept()
             except BlockingIOError:
                 break
             except OSError as error:
