@@ -67,6 +67,7 @@ def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s:
         yield from _batched_problems(plant, points, derivatives)
         state, action = points[0]
         step(plant, state, action, period_s, substeps)
+        step(plant.released(), state, action, period_s, substeps)
     plant.parameters()
     plant.sketch(rig)
 

@@ -196,7 +196,7 @@ def test_an_error_in_its_code_is_what_the_user_reads(site: Path, verb: str, kind
 @pytest.mark.usefixtures("no_pictures")
 def test_an_error_in_mid_run_is_its_end_and_no_broken_cable(site: Path) -> None:
     done = run_untrained(site, "device.pace={scaled: 20}", "device.twin.plant.kind=later")
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.returncode == 70, done.stdout + done.stderr
     said = re.compile(
         r"the plant 'later' raises LookupError: no entry in the friction table \(\S+/cartpole\.py, line \d+\)"
     )
