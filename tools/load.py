@@ -140,7 +140,7 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         at_plant: NodePath = ("device", "twin", "plant")
-        yield from guarded(_plant(config, twin), name_of(twin.plant), at_plant)
+        yield from guarded(lambda: _plant(config, twin), name_of(twin.plant), at_plant)
         if config.selection.synthetic is not None:
             for message in (*model_problems(config.rig, twin.plant), *exact_problems(twin)):
                 yield ("selection", "synthetic"), f"{message} at selection.synthetic"
@@ -185,7 +185,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     plants = config.limits.predicted
     if plants is not None:
-        yield from guarded(_uncovered(config, plants), "the twin's plant or its box", ("limits", "predicted"))
+        yield from guarded(lambda: _uncovered(config, plants), "the twin's plant or its box", ("limits", "predicted"))
         # Those of our own families take tenths of a second to build, and their tests try them.
         if is_foreign(plants) and not found and not any(findings(config)):
             limits, period_s = config.limits, config.period_us * 1e-6

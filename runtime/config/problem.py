@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from onrig.runtime.printable import printable
@@ -123,9 +123,9 @@ def blame(error: BaseException) -> str:
     return f"{type(error).__name__}{f': {said}' if said else ''} ({frame.f_code.co_filename}, line {line})"
 
 
-def guarded(found: Iterable[Finding], whose: str, at: NodePath) -> Iterator[Finding]:
+def guarded(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:
     """Findings computed by a piece that may be foreign; an exception of its code becomes one, at ``at``."""
     try:
-        yield from found
+        yield from find()
     except Exception as error:
         yield at, f"{whose} raises {blame(error)}"

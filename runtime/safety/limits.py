@@ -179,7 +179,7 @@ def _predicted_findings(run: _Run) -> Iterator[Finding]:
     box = run.limits.predicted
     if box is not None and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
         setting = run.limits.setting(run.rig, run.period_us * 1e-6)
-        yield from guarded(box.findings(setting), box_name(box), ("predicted",))
+        yield from guarded(lambda: box.findings(setting), box_name(box), ("predicted",))
 
 
 def prediction_trial(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:

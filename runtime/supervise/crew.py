@@ -103,6 +103,8 @@ class Crew:
     def note(self, child: Child) -> None:
         """Store the reports of a process."""
         for report in child.reports():
+            if self.twin_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
+                continue  # no cable: the line closed because the twin failed
             self._reports.note(report)
             if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
                 self.twin_failure = FaultName(str(report.values["fault"])), report.message

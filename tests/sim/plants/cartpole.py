@@ -42,14 +42,16 @@ class Misspelt(CartPole, frozen=True, tag="misspelt"):
     """Asks for a function that is not there."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        return (*state[2:], xp.cosine(state[1]), action[0])  # type: ignore[attr-defined,no-any-return]
+        _, angle, speed, velocity = state
+        return (speed, velocity, xp.cosine(angle), action[0])  # type: ignore[attr-defined]
 
 
 class ForFloats(CartPole, frozen=True, tag="for_floats"):
     """Uses ``math``, which takes no arrays."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        return (*state[2:], math.cos(state[1]), action[0])  # type: ignore[arg-type,return-value]
+        _, angle, speed, velocity = state
+        return (speed, velocity, math.cos(angle), action[0])  # type: ignore[return-value]
 
 
 class Short(CartPole, frozen=True, tag="short"):
@@ -63,8 +65,9 @@ class AtACorner(CartPole, frozen=True, tag="at_a_corner"):
     """Fails where the angle and the force are greatest."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        gap = xp.abs(state[1] - 0.5) + xp.abs(action[0] - 10.0)
-        return (*state[2:], 0.0 * state[0], 1.0 / gap)
+        position, angle, speed, velocity = state
+        gap = xp.abs(angle - 0.5) + xp.abs(action[0] - 10.0)
+        return (speed, velocity, 0.0 * position, 1.0 / gap)
 
 
 class Later(CartPole, frozen=True, tag="later"):

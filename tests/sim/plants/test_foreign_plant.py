@@ -155,6 +155,26 @@ def test_a_package_that_is_broken_stops_nobody_else(site: Path) -> None:
     assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind that is already taken" in done.stderr
 
 
+BROKEN_BOX = """\
+from tests.sim.plants.spring import SpringBox
+
+class Broken(SpringBox, frozen=True, tag="spring"):
+    def %s(self, setting):
+        return {}["stiffness"]
+"""
+
+
+@pytest.mark.parametrize("member", ["findings", "prediction"])
+def test_an_error_in_its_box_is_what_the_user_reads(site: Path, member: str) -> None:
+    (site / "broken_box.py").write_text(BROKEN_BOX % member)
+    entries = site / "springs-1.0.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text().replace("tests.sim.plants.spring:SpringBox", "broken_box:Broken"))
+    done = onrig(site, "check", "spring.yaml")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "the plant box 'spring' raises KeyError: 'stiffness'" in done.stderr
+    assert f"({site}/broken_box.py, line 5)" in done.stderr
+
+
 def run_untrained(site: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Run the cart-pole under the first policy of a learner, without the learner."""
     code = "from pathlib import Path; from onrig.tools.load import load; "
@@ -201,6 +221,7 @@ def test_an_error_in_mid_run_is_its_end_and_no_broken_cable(site: Path) -> None:
         r"the plant 'later' raises LookupError: no entry in the friction table \(\S+/cartpole\.py, line \d+\)"
     )
     assert said.search(done.stderr), done.stderr
+    assert "hung up" not in done.stderr
     summary = json.loads((site.parent / "run" / "summary.json").read_text())
     assert said.search(summary["exit_reason"])
     assert summary["fault"] == "plant_failed"
