@@ -188,10 +188,9 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
         yield from guarded(lambda: _uncovered(config, plants), "the twin's plant or its box", ("limits", "predicted"))
         # Those of our own families take tenths of a second to build, and their tests try them.
         if is_foreign(plants) and not found and not any(findings(config)):
-            limits, period_s = config.limits, config.period_us * 1e-6
-            yield from guarded(
-                prediction_trial(limits, config.rig, period_s), box_name(plants), ("limits", "predicted")
-            )
+            limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
+            at: NodePath = ("limits", "predicted")
+            yield from guarded(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
 
 
 def _uncovered(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
