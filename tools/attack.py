@@ -17,7 +17,7 @@ import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.faultlab.attack_deaths import DeadHosts
-from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink
+from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink, Returning
 from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
 from onrig.tools.faultlab.attack_realtime import RealtimeHits, Stops
 from onrig.tools.faultlab.campaign import Campaign, Filed, Fuzzing, Verdict, do_piece, verdict
@@ -32,6 +32,7 @@ class Size(NamedTuple):
     link_models: tuple[int, int]
     garbage: tuple[int, int]
     crowds: tuple[int, int]
+    returning: tuple[int, int]
     lockstep: tuple[int, int]
     realtime: tuple[int, int]
     exhaustion: int
@@ -44,9 +45,9 @@ class Size(NamedTuple):
 
 
 WHOLE: Final = Size(
-    (10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (25, 2), (10, 5), 10, (6, 10), 20, 16, None
+    (10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (4, 40), (25, 2), (10, 5), 10, (6, 10), 20, 16, None
 )
-QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (1, 1), (1, 1), 1, (1, 2), 1, 6, 0.5)
+QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (2, 40), (1, 1), (1, 1), 1, (1, 2), 1, 6, 0.5)
 
 
 def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
@@ -58,6 +59,7 @@ def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
         ModelsOverTheLink(seed, *size.link_models),
         Garbage(seed, *size.garbage),
         Crowds(seed, *size.crowds),
+        Returning(seed, *size.returning),
         *(LockstepHits(alone, seed, *size.lockstep, stop=stop, longest_s=longest_s) for stop in (False, True)),
         *(RealtimeHits(seed, *size.realtime, stop=stop, longest_s=longest_s) for stop in (False, True)),
         *(Exhaustion(what, seed, size.exhaustion, longest_s=longest_s) for what in ("disk", "shm", "descriptors")),

@@ -78,6 +78,8 @@ class RichDisplay:
             # Text, not str: rich would parse messages of devices and learners as markup.
             line = self._text.assemble((printable(report.source), colour), f": {printable(report.message)}")
             self._console.print(line)
+        elif report.kind == "ready" and report.message:
+            self._console.print(self._text(f"{printable(report.source)}: ready, {printable(report.message)}"))
         elif report.kind == "progress":
             self._progress.update(self._task, completed=int(report.values.get("episode") or 0), figures=figures(report))
 

@@ -12,7 +12,7 @@ import msgspec
 
 from onrig.learner.on_policy_settings import OnPolicyConfig, gathering_problems
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
-from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, path_steps
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, is_foreign, path_steps
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
@@ -23,8 +23,11 @@ from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.safety.advice import unseen_delay
+from onrig.runtime.safety.limits import prediction_trial
+from onrig.runtime.safety.plant_box import PlantBox, box_name
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants.registry import uncovered
+from onrig.sim.plants.trial import name_of, trial_problems
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.options import (
     TwinOptions,
@@ -167,8 +170,8 @@ def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
 def _twin(config: RunConfig) -> Iterator[Finding]:
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
-        for at, message in twin_problems(twin, config.rig, config.task.start):
-            yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
+        at_plant: NodePath = ("device", "twin", "plant")
+        yield from guarded(lambda: _plant(config, twin), name_of(twin.plant), at_plant)
         if config.selection.synthetic is not None:
             for message in (*model_problems(config.rig, twin.plant), *exact_problems(twin)):
                 yield ("selection", "synthetic"), f"{message} at selection.synthetic"
@@ -189,6 +192,17 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
 
 
+def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
+    """What keeps the twin from standing in for the rig, and what is wrong with its plant's results."""
+    problems = twin_problems(twin, config.rig, config.task.start)
+    for at, message in problems:
+        yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
+    if not problems and config.rate_hz >= MIN_RATE_HZ:
+        trial = trial_problems(twin.plant, config.rig, config.task.start, config.period_us * 1e-6, twin.substeps)
+        for message in trial:
+            yield ("device", "twin", "plant"), f"{message} at device.twin.plant"
+
+
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """Further problems for which `onrig run` refuses a configuration."""
     found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
@@ -201,13 +215,22 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     if port is not None and (reason := no_port(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     yield from _uncovered(config)
+    plants = config.limits.predicted
+    # Those of our own families take tenths of a second to build, and their tests try them.
+    if plants is not None and is_foreign(plants) and not found and not any(findings(config)):
+        limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
+        at: NodePath = ("limits", "predicted")
+        yield from guarded(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
 
 
 def _uncovered(config: RunConfig) -> Iterator[Finding]:
     """Deviations of a twin from the plants of the prediction."""
     plants = config.limits.predicted
-    if config.device.twin is None or plants is None:
-        return
+    if config.device.twin is not None and plants is not None:
+        yield from guarded(lambda: _deviations(config, plants), "the twin's plant or its box", ("limits", "predicted"))
+
+
+def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
     twin = msgspec.convert(config.device.twin, TwinOptions)
     for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
         yield ("limits", "predicted"), f"{message} at limits.predicted"

@@ -6,13 +6,14 @@ import itertools
 import math
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 import zmq
 
-from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.endpoint import Tcp, parse_tcp, probed
 from onrig.runtime.link.keys import LearnerKeys, fingerprint_of
 from onrig.runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode
 
@@ -26,11 +27,15 @@ _CONNECT_MS: Final = 5_000
 _FAREWELL_MS: Final = 200
 _EVENT: Final = struct.Struct("=hi")
 _EVENTS: Final = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_CONNECT_RETRIED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 )
+_UNREACHED_AFTER_S: Final = 5.0
+"""Time without any connection after which the addresses tried are reported."""
 _WRONG_KEY_AFTER: Final = 4
 """Consecutive failed handshakes, before the first success, that mean a wrong key rather than a bad network."""
 
@@ -55,9 +60,11 @@ class LinkClient:
     """Client of a rig: a DEALER socket with blocking requests.
 
     An unanswered request is repeated (all requests are idempotent) after RETRY_MS, doubling, and at once after a
-    reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s.
+    reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s, and where a name stands for several
+    addresses each has its turn.
 
-    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever and reports failing handshakes to ``note``.
+    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever and reports failing handshakes to ``note``, which
+    also receives a line if nothing can be connected to for a while.
     Raises LinkClosed for an invalid endpoint.
     """
 
@@ -79,13 +86,17 @@ class LinkClient:
             zmq.RECONNECT_IVL: _RECONNECT_MS,
             zmq.RECONNECT_IVL_MAX: _MAX_RECONNECT_MS,
         }
-        if endpoint.startswith("tcp://"):
+        self._tcp = parse_tcp(endpoint) if endpoint.startswith("tcp://") else None
+        if self._tcp is not None:
             options |= {
                 zmq.CONNECT_TIMEOUT: _CONNECT_MS,
                 zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
                 zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
-                zmq.IPV6: int(parse_tcp(endpoint).ipv6),
             }
+        self._ways = deque(((endpoint, False),) if self._tcp is None else self._tcp.ways)
+        self._other_way_s, self._pause_s = math.inf, _RECONNECT_MS / 1000
+        self._unreached_since_s: float | None = None
+        self._reached = False
         for option, value in options.items():
             self._socket.setsockopt(option, value)
         if keys is not None:
@@ -97,7 +108,7 @@ class LinkClient:
         self._poller = zmq.Poller()
         self._poller.register(self._monitor, zmq.POLLIN)
         try:
-            self._socket.connect(endpoint)
+            self._connect()
         except zmq.ZMQError as error:
             self.close()
             raise LinkClosed(f"{endpoint} cannot be connected to: {error.strerror}") from None
@@ -138,8 +149,10 @@ class LinkClient:
                     return answer
             if self._heed_monitor():
                 sent_at = -math.inf  # messages in transit are lost with the connection
+            self._find_way(time.monotonic())
             if time.monotonic() > limit:
-                raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s")
+                why = "" if self._reached or self._tcp is None else f"; {self._tried(self._tcp)}"
+                raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{why}")
 
     def tell(self, request: RequestMessage) -> None:
         """Send a request without waiting for its answer, if there is a connection."""
@@ -152,6 +165,29 @@ class LinkClient:
         except zmq.Again:
             return False
         return True
+
+    def _connect(self) -> None:
+        endpoint, ipv6 = self._ways[0]
+        self._socket.setsockopt(zmq.IPV6, int(ipv6))
+        self._socket.connect(endpoint)
+
+    def _find_way(self, now_s: float) -> None:
+        """Try the next address of a name while none can be connected to; report that once."""
+        if len(self._ways) > 1 and now_s >= self._other_way_s:
+            self._other_way_s = math.inf
+            self._socket.disconnect(self._ways[0][0])
+            self._ways.rotate(-1)
+            self._connect()
+        if self._reached or self._tcp is None:
+            return
+        if self._unreached_since_s is None:
+            self._unreached_since_s = now_s
+        elif now_s - self._unreached_since_s > _UNREACHED_AFTER_S:
+            self._unreached_since_s = math.inf
+            self._note(f"nothing answers at {self._endpoint}: {self._tried(self._tcp)}; still trying")
+
+    def _tried(self, tcp: Tcp) -> str:
+        return f"tried {probed(tcp)}; a rig prints where it listens when it starts (link.listen)"
 
     def _wait(self, *, for_room: bool) -> bool:
         """Wait briefly for an answer or an event, or for room to send; True if there is an answer."""
@@ -179,7 +215,14 @@ class LinkClient:
             except zmq.Again:
                 return anew
             event, value = _EVENT.unpack(header)
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            if event == zmq.EVENT_CONNECTED:
+                self._reached, self._other_way_s, self._pause_s = True, math.inf, _RECONNECT_MS / 1000
+            elif event == zmq.EVENT_CONNECT_RETRIED:
+                if self._other_way_s < math.inf:
+                    continue
+                self._other_way_s = time.monotonic() + self._pause_s
+                self._pause_s = min(2 * self._pause_s, _MAX_RECONNECT_MS / 1000)
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.connections += 1
                 self._failures = 0
                 anew = self.connections > 1

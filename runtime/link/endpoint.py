@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import re
@@ -14,6 +15,8 @@ import msgspec
 
 from onrig.runtime.config.problem import NodePath
 
+_LOOPBACK: Final = ("127.0.0.1", "[::1]")
+"""What ``localhost`` stands for, whatever a resolver says (RFC 6761)."""
 _TCP: Final = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(?P<port>\d{1,5})", re.ASCII)
 
 
@@ -31,15 +34,25 @@ class Tcp(NamedTuple):
         """Whether the endpoint is local to this machine: a literal loopback address, or ``localhost``."""
         if self.host == "localhost":
             return True
-        try:
-            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        host = self.host.strip("[]")
+        return _is_literal(host) and ipaddress.ip_address(host).is_loopback
 
     @property
     def ipv6(self) -> bool:
-        """Whether ZeroMQ needs its IPv6 option for the address."""
+        """Whether the address is a literal IPv6 address."""
         return self.host.startswith("[")
+
+    @property
+    def ways(self) -> tuple[tuple[str, bool], ...]:
+        """Endpoints at which to try to connect, each with whether ZeroMQ needs its IPv6 option for it.
+
+        A name may stand for addresses of both families, of which the rig may listen at one.
+        """
+        if self.host == "localhost":
+            return tuple((str(self._replace(host=host)), ":" in host) for host in _LOOPBACK)
+        if self.ipv6 or _is_literal(self.host):
+            return ((str(self), self.ipv6),)
+        return (str(self), False), (str(self), True)
 
 
 def parse_tcp(text: str) -> Tcp:
@@ -55,17 +68,46 @@ def parse_tcp(text: str) -> Tcp:
 
 _BACKLOG: Final = 512
 _SIOCGIFADDR: Final = 0x8915
+_NO_SUCH_ADDRESS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""This machine has no such address, or no IPv6."""
+_PROBE_S: Final = 1.0
 
 
-def listening_at(endpoint: Tcp) -> socket.socket:
-    """Bind a non-blocking listening socket; raises OSError."""
-    family = socket.AF_INET6 if endpoint.ipv6 else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+def listening_at(endpoint: Tcp) -> list[socket.socket]:
+    """Bind non-blocking listening sockets, on one port, at each address of an endpoint; raises OSError.
+
+    A name is listened at with every address that it has here.
+    """
+    listeners: list[socket.socket] = []
+    missing: OSError | None = None
+    port = endpoint.port
+    try:
+        for host in _hosts(endpoint):
+            try:
+                listeners.append(_listener(host, port))
+            except OSError as error:
+                if error.errno not in _NO_SUCH_ADDRESS:
+                    raise
+                missing = error
+            else:
+                port = listeners[0].getsockname()[1]
+        if missing is not None and not listeners:
+            raise missing
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    ipv6 = ":" in host
+    listener = socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if endpoint.ipv6:
+        if ipv6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind((_host(listener, endpoint), endpoint.port))
+        listener.bind((host, port))
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError:
@@ -80,14 +122,59 @@ def endpoint_of(listener: socket.socket) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
-def _host(listener: socket.socket, endpoint: Tcp) -> str:
+def _hosts(endpoint: Tcp) -> list[str]:
+    """Addresses to listen at."""
     host = endpoint.host.strip("[]")
     if host == "*":
-        return "0.0.0.0"
-    if not endpoint.ipv6 and host in {name for _, name in socket.if_nameindex()}:
-        found = fcntl.ioctl(listener.fileno(), _SIOCGIFADDR, struct.pack("256s", host.encode()))
-        return socket.inet_ntoa(found[20:24])
-    return host
+        return ["0.0.0.0"]
+    if host == "localhost":
+        return [address.strip("[]") for address in _LOOPBACK]
+    if endpoint.ipv6 or _is_literal(host):
+        return [host]
+    if host in {name for _, name in socket.if_nameindex()}:
+        return [_address_of_interface(host)]
+    return _resolved(host)
+
+
+def _address_of_interface(name: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        found = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+    return socket.inet_ntoa(found[20:24])
+
+
+def _resolved(host: str) -> list[str]:
+    """Addresses of a name, IPv4 first."""
+    found = {str(at[0]) for *_, at in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    return sorted(found, key=lambda address: (":" in address, address))
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def probed(endpoint: Tcp) -> str:
+    """Result of a connection attempt at each address of an endpoint: ``127.0.0.1: Connection refused``, ...
+
+    Takes up to a second for each.
+    """
+    try:
+        hosts = _hosts(endpoint)
+    except OSError as error:
+        return f"{endpoint.host}: {error.strerror or error}"
+    results = []
+    for host in hosts:
+        try:
+            with socket.create_connection((host, endpoint.port), _PROBE_S):
+                results.append(f"{host}: connected")
+        except TimeoutError:
+            results.append(f"{host}: no answer")
+        except OSError as error:
+            results.append(f"{host}: {error.strerror or error}")
+    return ", ".join(results)
 
 
 _REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.keys"

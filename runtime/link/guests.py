@@ -1,18 +1,17 @@
-"""Admission and limits of TCP connections: authentication, eviction, and data in flight.
+"""Limits of TCP connections, data in flight, and authentication.
 
 ``Gate`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's one thread between requests
 of learners.  pyzmq's authenticator would be a second thread: one that dies leaves every handshake hanging, and one that
 shares the interpreter lock makes the replay process wait.
 
-A connection is *outside* until the rig has received a whole request from it, then *inside*.  New connections are always
-accepted; if there are too many, an existing one is evicted: outside, the one least advanced in its handshake, the
-oldest of those; inside, the one whose last request is longest ago.
+``onrig.runtime.link.seats`` decides who is served, and who leaves when there are too many.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+import enum
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,12 +19,8 @@ import zmq
 
 from onrig.runtime.link.keys import fingerprint
 
-OUTSIDE: Final = 64
-OUTSIDE_PER_ADDRESS: Final = 24
-INSIDE: Final = 64
-INSIDE_PER_ADDRESS: Final = 32
 HANDSHAKE_S: Final = 10.0
-"""Timeout from the connection to the first whole request."""
+"""Timeout of a greeting, and of the first whole request once ZeroMQ serves the connection."""
 STALE_S: Final = 5.0
 """Timeout of an unfinished message that leaves no room for others."""
 MAX_FRAMES: Final = 256
@@ -40,14 +35,31 @@ FRAME_COST: Final = 128
 """Memory overhead of a frame."""
 
 
-@dataclass
+class Stage(enum.Enum):
+    """Progress of a connection."""
+
+    SILENT = enum.auto()
+    """No greeting yet."""
+    WAITING = enum.auto()
+    """Greeted, and waits for a seat."""
+    SEATED = enum.auto()
+    """ZeroMQ serves its handshake and its first request."""
+    INSIDE = enum.auto()
+    """The rig has received a whole request from it."""
+
+
+@dataclass(eq=False)
 class Guest:
     """One connection."""
 
     address: str
     arrived_s: float
-    progress: int = 0
-    """Progress of the handshake; for comparison only."""
+    signed: bool = False
+    """Whether its stream started with a ZMTP 3 greeting."""
+    seated_s: float | None = None
+    """Time at which it was given a seat."""
+    ahead: bool = False
+    """Whether it was seated ahead of those that waited longer."""
     entered: bool = False
     heard_s: float = 0.0
     """Time at which the rig received its last request."""
@@ -63,6 +75,15 @@ class Guest:
     """Bytes of answers queued, counted since all of them had been sent."""
     left: int = 0
     """Bytes sent to it."""
+
+    @property
+    def stage(self) -> Stage:
+        """Progress so far."""
+        if self.entered:
+            return Stage.INSIDE
+        if self.seated_s is not None:
+            return Stage.SEATED
+        return Stage.WAITING if self.signed else Stage.SILENT
 
     @property
     def under_way(self) -> int:
@@ -111,25 +132,10 @@ def may_read(guest: Guest, of_all: int) -> bool:
     return guest.under_way < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
 
 
-def too_many(guests: Collection[Guest], *, entered: bool) -> Guest | None:
-    """Connection to evict among those outside, or inside; None if there is room for one more."""
-    there = [g for g in guests if g.entered == entered]
-    total, per_address = (INSIDE, INSIDE_PER_ADDRESS) if entered else (OUTSIDE, OUTSIDE_PER_ADDRESS)
-    by_address = Counter(g.address for g in there)
-    if not by_address:
-        return None
-    address, most = by_address.most_common(1)[0]
-    if most <= per_address and len(there) <= total:
-        return None
-    crowd = [g for g in there if g.address == address]
-    if entered:
-        return min(crowd, key=lambda g: g.heard_s)
-    return min(crowd, key=lambda g: (g.progress, g.arrived_s))
-
-
 def outstayed(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
     """Reason for ending a connection, or None; ``served_s``: when the rig last polled for requests."""
-    if not guest.entered and now_s - guest.arrived_s > HANDSHAKE_S:
+    since_s = guest.arrived_s if guest.seated_s is None else guest.seated_s
+    if guest.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:
         return "no request"
     if len(guest.frames) > MAX_FRAMES:
         return "frames without end"

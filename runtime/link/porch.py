@@ -3,7 +3,7 @@
 ZeroMQ accepts connections until descriptors run out, and collects the frames of a message without a limit.  The rig
 therefore accepts connections itself, in a thread that sleeps while nothing arrives, and forwards the bytes to a socket
 in the rig's folder, where ZeroMQ does the rest: handshake, keys, encryption.  The relay reads only the lengths of
-frames.  ``onrig.runtime.link.guests`` decides on evictions and limits.
+frames.  ``onrig.runtime.link.seats`` decides who is served, ``onrig.runtime.link.guests`` on limits.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onrig.runtime.link.endpoint import Tcp, endpoint_of, listening_at
-from onrig.runtime.link.guests import Guest, may_read, outstayed, too_many
+from onrig.runtime.link.guests import Guest, Stage, may_read, outstayed
 from onrig.runtime.link.relay import Relay
+from onrig.runtime.link.seats import next_change, surplus
 from onrig.runtime.link.zmtp import NotZmtp
 
 _ACCEPTED: Final = 16
@@ -58,9 +59,9 @@ class Porch:
 
     def __init__(self, endpoint: Tcp, inner: str, *, longest: int, overhead: int) -> None:
         self._inner, self._longest, self._overhead = inner, longest, overhead
-        self._listener = listening_at(endpoint)
-        self.endpoint = endpoint_of(self._listener)
-        """Endpoint, with the actual port."""
+        self._listeners = listening_at(endpoint)
+        self.endpoints = tuple(map(endpoint_of, self._listeners))
+        """Where it listens, with the actual port."""
         self._relays: set[Relay] = set()
         self._by_name: dict[bytes, Guest] = {}
         self._selector = selectors.DefaultSelector()
@@ -112,7 +113,7 @@ class Porch:
         self._wake()
         self._thread.join()
         sys.setswitchinterval(self._switch_s)
-        for end in (self._waker, self._sleeper, self._listener):
+        for end in (self._waker, self._sleeper, *self._listeners):
             end.close()
         self._selector.close()
 
@@ -136,15 +137,15 @@ class Porch:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        self._heed_listener(now_s)
+        self._heed_listeners(now_s)
         timeout = _LOOK_S if self._accepting else max(0.0, min(_LOOK_S, self._accepts_at - now_s))
-        if self._stop or any(relay.blocked for relay in self._relays):
+        if self._stop or any(r.blocked or r.guest.stage is Stage.WAITING for r in self._relays):
             timeout = min(timeout, _BLOCKED_S)
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._sleeper:
                 self._sleeper.recv(4096)
-            elif key.fileobj is self._listener:
-                self._accept(time.monotonic())
+            elif key.fileobj in self._listeners:
+                self._accept(key.fileobj, time.monotonic())
             elif key.data in self._relays:
                 outer = key.fileobj is key.data.outer
                 up, down = (_READ, _WRITE) if outer else (_WRITE, _READ)
@@ -154,24 +155,25 @@ class Porch:
             self._look_at = now_s + _BLOCKED_S
             self._look_round(now_s)
 
-    def _heed_listener(self, now_s: float) -> None:
+    def _heed_listeners(self, now_s: float) -> None:
         wanted = now_s >= self._accepts_at and not self._stop
-        if wanted and not self._accepting:
-            self._selector.register(self._listener, _READ)
-        elif self._accepting and not wanted:
-            self._selector.unregister(self._listener)
+        for listener in self._listeners:
+            if wanted and not self._accepting:
+                self._selector.register(listener, _READ)
+            elif self._accepting and not wanted:
+                self._selector.unregister(listener)
         self._accepting = wanted
 
-    def _accept(self, now_s: float) -> None:
+    def _accept(self, listener: socket.socket, now_s: float) -> None:
         for _ in range(_ACCEPTED):
             try:
-                outer, address = self._listener.accept()
+                outer, address = listener.accept()
             except BlockingIOError:
-                return
+                break
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._accepts_at = now_s + _NO_ROOM_S
-                    return
+                    break
                 continue  # closed before it was accepted
             outer.setblocking(False)
             with contextlib.suppress(OSError):
@@ -179,12 +181,22 @@ class Porch:
             relay = Relay(outer, Guest(str(address[0]), now_s), self._longest)
             self._relays.add(relay)
             self._pass_on(relay, up=True)  # a learner has sent its greeting by now
-            self._make_room(entered=False)
-        self._accepts_at = now_s + _PAUSE_S
+        else:
+            self._accepts_at = now_s + _PAUSE_S
+        self._give_seats(now_s)
 
-    def _make_room(self, *, entered: bool) -> None:
-        while (guest := too_many([relay.guest for relay in self._relays], entered=entered)) is not None:
-            self._turn_out(next(relay for relay in self._relays if relay.guest is guest), "too many")
+    def _give_seats(self, now_s: float) -> None:
+        for relay in [r for r in self._relays if r.guest.stage is Stage.WAITING and r.hung_up]:
+            self._end(relay)
+        relays = {relay.guest: relay for relay in self._relays}
+        while (change := next_change(relays, now_s)) is not None:
+            if change.gives_way is not None:
+                self._turn_out(relays.pop(change.gives_way), "too many")
+            change.to.seated_s, change.to.ahead = now_s, change.ahead
+            self._pass_on(relays[change.to], up=True)
+        for guest in surplus(relays):
+            if relays[guest] in self._relays:
+                self._turn_out(relays[guest], "too many")
 
     def _look_round(self, now_s: float) -> None:
         of_all = self._under_way()
@@ -194,7 +206,7 @@ class Porch:
                 self._turn_out(relay, why)
             elif relay.blocked and may_read(relay.guest, of_all):
                 self._pass_on(relay, up=True)
-        self._make_room(entered=True)
+        self._give_seats(now_s)
 
     def _may_read(self, guest: Guest) -> bool:
         return may_read(guest, self._under_way())

@@ -7,18 +7,21 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from onrig.runtime.link.guests import Guest
-from onrig.runtime.link.zmtp import FrameMeter
+from onrig.runtime.link.guests import Guest, Stage
+from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter
 
 _UP_PIECE: Final = 65_536
 _DOWN_PIECE: Final = 262_144
+_ESTABLISHED: Final = 1
+"""State of a TCP connection that neither end has closed (Linux)."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Relay:
     """Relay of bytes, a piece at a time, with back-pressure.
 
-    A connection to ZeroMQ is made once the learner's greeting has arrived.
+    A connection to ZeroMQ is made once the learner has greeted and has a seat; until then no more than a greeting is
+    read.
     """
 
     def __init__(self, outer: socket.socket, guest: Guest, longest: int) -> None:
@@ -38,17 +41,30 @@ class Relay:
         """Whether one end has hung up and all its bytes have been forwarded."""
         return (self._up_ended and (not self._up or self.inner is None)) or (self._down_ended and not self._down)
 
+    @property
+    def _reads(self) -> bool:
+        """Whether more of the learner's bytes are wanted."""
+        if self._up_ended:
+            return False
+        return not self.guest.signed if self.inner is None else not self._up
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the learner has closed its end, also where nothing is read from it."""
+        return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
+
     def upwards(self, now_s: float, may_read: Callable[[Guest], bool], inner: str) -> None:
         """Forward to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError if one end is gone."""
-        if (not self._up or self.inner is None) and not self._up_ended:
+        if self._reads:
             self.blocked = not may_read(self.guest)
-            if not self.blocked and (data := _received(self.outer, _UP_PIECE)) is not None:
+            most = GREETING_BYTES if self.inner is None else _UP_PIECE
+            if not self.blocked and (data := _received(self.outer, most)) is not None:
                 self._up_ended = not data
                 self.guest.pass_on(self._meter.take(data), now_s)
-                self.guest.progress = self._meter.signed + min(self._meter.frames, 2)
+                self.guest.signed = self._meter.signed
                 self._up += data
-                if self._meter.signed and self.inner is None:
-                    self._connect(inner)
+        if self.inner is None and self.guest.stage is Stage.SEATED:
+            self._connect(inner)
         if self._up and self.inner is not None:
             self._up = self._up[_sent(self.inner, self._up) :]
 
@@ -73,8 +89,7 @@ class Relay:
 
     def watch(self, selector: selectors.BaseSelector) -> None:
         """Register for the events that allow forwarding."""
-        reads = (not self._up or self.inner is None) and not self._up_ended and not self.blocked
-        wanted = [(_READ if reads else 0) | (_WRITE if self._down else 0), 0]
+        wanted = [(_READ if self._reads and not self.blocked else 0) | (_WRITE if self._down else 0), 0]
         if self.inner is not None:
             wanted[1] = (_READ if not self._down and not self._down_ended else 0) | (_WRITE if self._up else 0)
         for n, end in enumerate((self.outer, self.inner)):

@@ -142,7 +142,7 @@ class LinkServer:
     def endpoints(self) -> tuple[str, ...]:
         """Endpoints, with their actual ports."""
         local = self._doors[0][0].getsockopt_string(zmq.LAST_ENDPOINT)
-        return (local,) if self._porch is None else (local, self._porch.endpoint)
+        return (local,) if self._porch is None else (local, *self._porch.endpoints)
 
     def refused_keys(self) -> list[str]:
         """Fingerprints of keys refused since the last call."""

@@ -6,9 +6,11 @@ loop continues with its last policy, and a new replay process takes over the sam
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,9 @@ from onrig.runtime.run_state.report import report
 
 _CLAIM_S: Final = 20.0
 """Timeout of the wait for a hung predecessor to release the folder; after it the process does not start."""
+
+_UNHEARD_S: Final = 10.0
+"""Time without a learner after which a rig that has none of its own says where it listens."""
 
 
 def _resumed(process: ReplayProcess, recovery: Recovery) -> str:
@@ -92,10 +97,17 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         report(NAME, "ready", where)
     else:
         report(NAME, "ready", f"{where}; {_resumed(process, process.recovery)}")
+    unheard_since_s = time.monotonic() if config.link.listen is not None and not config.local_learner else math.inf
     try:
         while not stop and not process.finished:
             if not process.turn():
                 process.idle()
+            if time.monotonic() - unheard_since_s > _UNHEARD_S:
+                unheard_since_s = math.inf
+                if not process.learner_heard:
+                    report(
+                        NAME, "warning", f"no learner has connected in {_UNHEARD_S:g} s; this rig listens at {where}"
+                    )
         while process.turn():
             pass
     except Rewind:

@@ -34,7 +34,7 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
-from onrig.runtime.run_state.wholeness import Whole, whole_of
+from onrig.runtime.run_state.wholeness import whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader
@@ -182,6 +182,11 @@ class ReplayProcess:
         """Endpoints for learners."""
         return self._server.endpoints
 
+    @property
+    def learner_heard(self) -> bool:
+        """Whether a learner has asked anything yet."""
+        return self._desk.heard_ns > 0
+
     def admit_file(self, path: Path) -> str | None:
         """Admit the configured initial policy; return the reason if it is refused."""
         verdict = self._policies.adopt(path.read_bytes())
@@ -233,8 +238,7 @@ class ReplayProcess:
             _warn(f"the memory is full ({capacity} experiences) and takes no more: selection.capacity")
 
     def _tell_logged(self) -> None:
-        logged = self._log.logged
-        if logged is not None:
+        if (logged := self._log.logged) is not None:
             self._board[Word.LOGGED] = max(logged, self._intake.unlogged)
 
     def _next_records(self) -> NDArray[np.void]:
@@ -267,8 +271,7 @@ class ReplayProcess:
 
     def idle(self) -> None:
         """Wait briefly for a request; the ring is polled."""
-        heard = self._server.wait(self._looks.pause_ms(time.monotonic()))
-        self._looks.paused(heard=heard)
+        self._looks.paused(heard=self._server.wait(self._looks.pause_ms(time.monotonic())))
 
     @property
     def finished(self) -> bool:
@@ -316,7 +319,8 @@ class ReplayProcess:
         self._log.close()
         active = self._board[Word.POLICY]
         summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
-        summary["whole"] = self._whole()
+        rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
+        summary["whole"] = whole_of(self._continuity.account(rows), self._folder)
         try:
             write_summary(self._folder, summary)
             self._timing.write()
@@ -330,10 +334,6 @@ class ReplayProcess:
         while not self._rows.flush() and time.monotonic() < limit:
             self._beat()
             self._server.wait(100)
-
-    def _whole(self) -> Whole:
-        rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
-        return whole_of(self._continuity.account(rows), self._folder)
 
     def abandon(self) -> None:
         """Leave all state as it is for a successor."""

@@ -60,6 +60,7 @@ class FaultName(enum.StrEnum):
     LOOP_KILLED = "loop_killed"
     LOOP_HUNG = "loop_hung"
     LEARNER_GONE = "learner_gone"
+    PLANT_FAILED = "plant_failed"
     PROGRAM = "program"
 
 
@@ -205,6 +206,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     FaultName.LEARNER_GONE: Entry(
         "the learner is gone and is not restarted; the run cannot continue without it",
         "see stderr.log",
+        ExitCode.INTERNAL,
+        Rearm.NOBODY,
+    ),
+    FaultName.PLANT_FAILED: Entry(
+        "the code of the twin's plant raised an exception",
+        "correct the plant at the line named, then start again",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from math import ceil, floor
+from math import ceil, floor, isfinite
 from operator import or_
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,7 +12,7 @@ import msgspec
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
-from onrig.runtime.config.problem import Finding, NodePath, format_path
+from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
 from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
@@ -20,6 +20,7 @@ from onrig.runtime.safety.plant_box import (
     PlantBox,
     Prediction,
     Setting,
+    box_name,
     magnet_findings,
     unknown,
     with_foreign,
@@ -107,7 +108,8 @@ def limit_findings(run: _Run) -> Iterator[Finding]:
         box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
         found += implausible(setting, box)
         if box is not None and not found:
-            found += ((("limits", *at), message) for at, message in box.findings(setting))
+            own = guarded(lambda: box.findings(setting), box_name(box), ("predicted",))
+            found += ((("limits", *at), message) for at, message in own)
     for path, message in found:
         yield path, f"{message} at {format_path(path)}"
 
@@ -177,3 +179,16 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
             yield ("fallback", "slow"), f"expected 0 < slow <= brake_below, got {slow:g}, {brake_below:g}"
     if not 0 <= run.limits.fallback_dwell_s <= _MAX_DWELL_S:
         yield ("fallback_dwell_s",), f"expected 0 to {_MAX_DWELL_S:g}"
+
+
+def prediction_trial(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
+    """Build and try the configured prediction, for valid limits; raises whatever the code of its family raises."""
+    prediction = compile_prediction(limits, rig, period_s)
+    if limits.predicted is None or prediction is None:
+        return
+    limits.predicted.sketch()
+    for observation in ([o.low for o in rig.observations], [o.high for o in rig.observations]):
+        for action in ([a.low for a in rig.actuators], [a.high for a in rig.actuators]):
+            excess, margin = prediction.judge(observation, action)
+            if not (isfinite(margin) and excess >= 0.0):
+                yield ("limits", "predicted"), f"{box_name(limits.predicted)} judges with ({excess}, {margin})"

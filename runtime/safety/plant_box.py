@@ -101,6 +101,11 @@ class PlantBox(Protocol):
         """Drawing of these plants."""
 
 
+def box_name(box: PlantBox) -> str:
+    """A family of plants in messages, by its kind."""
+    return f"the plant box '{type(box).__struct_config__.tag}'"  # type: ignore[attr-defined]
+
+
 def dead_band_of(box: PlantBox) -> float:
     """Largest dead band of the actuators that is covered (their unit); 0 for a family that covers none."""
     return float(getattr(box, "dead_band", None) or 0.0)

@@ -9,6 +9,7 @@ from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.reports import Reports
@@ -39,6 +40,8 @@ class Crew:
         limit_s = config.supervision.hang_limit_s
         self.replay = Revived("replay", self._launch_replay, limit_s, reports.warn)
         self.learner = Revived("learner", self._launch_learner, limit_s, reports.warn)
+        self.twin_failure: tuple[FaultName, str] | None = None
+        """Fault and message of a twin that failed."""
         self.peaks_mb: dict[str, float] = {}
         """Peak resident memory of each."""
 
@@ -100,7 +103,11 @@ class Crew:
     def note(self, child: Child) -> None:
         """Store the reports of a process."""
         for report in child.reports():
+            if self.twin_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
+                continue  # no cable: the line closed because the twin failed
             self._reports.note(report)
+            if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
+                self.twin_failure = FaultName(str(report.values["fault"])), report.message
         self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
 
     def revive(self) -> None:

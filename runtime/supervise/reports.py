@@ -23,6 +23,7 @@ class Reports:
 
     def __init__(self, path: Path, on_report: OnReport) -> None:
         self._events = EventFile(path)
+        self._log = path.with_name("stderr.log")
         self._on_report = on_report
         self.errors: list[str] = []
         self.fault: FaultName | None = None
@@ -66,6 +67,13 @@ class Reports:
         values: dict[str, float | int | str | bool | None]
         values = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
         self.note(Report(_ME, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
+
+    def why(self, name: str, code: int) -> str:
+        """Reason for the end of a process: its own report, or its exit code if it made none."""
+        if self.errors and code in set(ExitCode):
+            return self.errors[-1]
+        how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
+        return f"{name} {how}; see {self._log}"
 
     def fault_of(self, code: int) -> str | None:
         """Name of the fault that ended a run with this exit code, if any."""

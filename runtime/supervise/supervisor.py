@@ -176,7 +176,8 @@ class Supervisor:
                 if report.kind == "ready":
                     return report
             if code is not None:
-                raise StartFailed(self._why(child.name, code), _known(code))
+                code, why = self._verdict(child.name, code)
+                raise StartFailed(why, code)
             self._hear()
             if self._requests.stop:
                 raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
@@ -282,14 +283,15 @@ class Supervisor:
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
         if _known(code) != code and self._reports.fault is None:
             self._reports.latch(FaultName.PROGRAM, f"code {code}")
-        return _known(code), self._why(CONTROL, code)
+        return self._verdict(CONTROL, code)
 
-    def _why(self, name: str, code: int) -> str:
-        """Reason reported by a process, or its exit code if it reported none."""
-        if self._reports.errors and _known(code) == code:
-            return self._reports.errors[-1]
-        how = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"
-        return f"{name} {how}; see {self._folder / 'stderr.log'}"
+    def _verdict(self, name: str, code: int) -> tuple[int, str]:
+        """Exit code and reason of a run that the end of a process ended; a failure of the twin comes first."""
+        failure = None if self._crew is None else self._crew.twin_failure
+        if failure is None:
+            return _known(code), self._reports.why(name, code)
+        self._reports.fault, reason = failure  # whatever the others then met with
+        return FAULTS[self._reports.fault].code, reason
 
     # -- ending ----------------------------------------------------------------------------------------------------
 

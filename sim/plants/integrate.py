@@ -1,65 +1,21 @@
 """Fourth-order Runge-Kutta with a held action (de Bruin et al. 2018, App. A), for one plant or many at once.
 
-Everything is written once for floats and for numpy arrays: :class:`Maths` has the few functions needed beyond
-arithmetic.  Another array library joins by supplying the same two.
+Everything is written once for floats and for numpy arrays, with the functions of :class:`Maths` besides arithmetic.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Condition = bool | NDArray[np.bool_]
-V = TypeVar("V", float, Array)
+from onrig.sim.plants.maths import BATCHED, SCALAR, Array, Maths, V, maths_for
+
+__all__ = ["BATCHED", "SCALAR", "SUBSTEPS", "Array", "Maths", "V", "advance", "effective", "maths_for", "rk4", "step"]
 
 _OFF: Final = msgspec.UNSET
 SUBSTEPS: Final = 2
 """Steps per control period: two of Ts/2, as in the paper's code; near a magnet one is not enough."""
-
-
-class Maths(Protocol[V]):
-    """Functions available to a plant."""
-
-    @property
-    def sin(self) -> Callable[[V], V]:
-        """Sine of an angle in rad."""
-
-    @property
-    def where(self) -> Callable[[Condition, V | float, V | float], V]:
-        """``where(condition, a, b)``: a where the condition holds, else b."""
-
-
-class _Scalar:
-    sin = staticmethod(math.sin)
-
-    @staticmethod
-    def where(condition: Condition, a: float, b: float) -> float:
-        return a if condition else b
-
-
-class _Batched:
-    @staticmethod
-    def sin(x: Array) -> Array:
-        return cast(Array, np.sin(x))
-
-    @staticmethod
-    def where(condition: Condition, a: Array | float, b: Array | float) -> Array:
-        return np.where(condition, a, b)
-
-
-SCALAR: Final[Maths[float]] = _Scalar()
-BATCHED: Final[Maths[Array]] = _Batched()
-
-
-def maths_for(value: V) -> Maths[V]:
-    """The functions that fit a value: a float or a numpy array."""
-    return SCALAR if isinstance(value, (float, int)) else BATCHED
 
 
 class Dynamics(Protocol):

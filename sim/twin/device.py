@@ -16,6 +16,7 @@ from onrig.hw import messages as m
 from onrig.hw.messages import Fault, MessageType, Op, Result, Status
 from onrig.hw.rig import Rig
 from onrig.sim.plants.integrate import SCALAR, advance
+from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Lease, Output, Sensing, count_range
 from onrig.sim.twin.options import TwinOptions, twin_problems
 
@@ -133,7 +134,7 @@ class TwinDevice:
     def sample(self) -> bytes:
         """End the period: advance plant and lease; returns the body of the state frame.
 
-        Raises RuntimeError before the first CONFIGURE, when there is no period to end.
+        Raises RuntimeError before the first CONFIGURE, when there is no period to end, and PlantFailure.
         """
         if not self.period_us:
             raise RuntimeError("the device is not configured: it has no period yet")
@@ -142,7 +143,10 @@ class TwinDevice:
             self.plant_state = self._start_state
         else:
             self._move_plant(self.period_us)
-            self.plant_state = self.options.plant.constrain(SCALAR, self.plant_state)
+            try:
+                self.plant_state = self.options.plant.constrain(SCALAR, self.plant_state)
+            except Exception as error:
+                raise PlantFailure(self.options.plant, error) from error
         sensors = None if self.sensors_dead else self._sensing.read(self.plant_state)
         if self.sensors_stick and self._read is not None:
             sensors = self._read
@@ -191,9 +195,11 @@ class TwinDevice:
             substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
             try:
                 self.plant_state = advance(plant, self.plant_state, action, duration_us * 1e-6, substeps)
-            except (ValueError, OverflowError):
+            except OverflowError:
                 # The parameters are too stiff for the step: the plant has diverged, reported as a sensor fault.
                 self.plant_state = (math.nan,) * len(self.plant_state)
+            except Exception as error:
+                raise PlantFailure(plant, error) from error
 
     def _delay_line(self) -> DelayLine | None:
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import replace_file
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
+from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.line import Line, LinkError, SocketLine
 from onrig.sim.twin.options import DRAWN, TwinOptions
@@ -121,7 +124,11 @@ def _serve(
             above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
             enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
             freeze_collector()
-        loop.run()
+        with np.errstate(all="ignore"):  # a plant that diverges is reported by its sensors
+            loop.run()
+    except PlantFailure as failure:
+        report(_ME, "error", str(failure), fault=FaultName.PLANT_FAILED.value)
+        return FAULTS[FaultName.PLANT_FAILED].code
     finally:
         if link is not None:
             with contextlib.suppress(OSError):

@@ -103,6 +103,17 @@ def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_not
         run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
 
 
+def test_a_rig_without_a_learner_says_where_it_listens(tmp_path: Path) -> None:
+    plain = ("local_learner=false", "link.listen=tcp://localhost:0", "link.allow_plain_loopback=true")
+    with Run(tmp_path / "run", "pendulum", *ENDLESS, *plain) as run:
+        warned = re.compile(
+            r"no learner has connected in 10 s; this rig listens at ipc://\S+ and tcp://127\.0\.0\.1:\d+"
+        )
+        run.until(lambda: warned.search(run.output), "the warning")
+        run.process.kill(signal.SIGINT)
+        assert run.ended() == ExitCode.INTERRUPTED
+
+
 def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
     (keys / "rig" / "secret.key").chmod(0o644)
     settings = [word for override in (*TCP, f"link.keys={keys}") for word in ("--set", override)]

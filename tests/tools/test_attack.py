@@ -90,6 +90,7 @@ DEAR = frozenset(
         "descriptors",
         "crowds",
         "dead-hosts",
+        "returning",
         "stops-on-a-bad-line",
     }
 )

@@ -43,7 +43,7 @@ def test_the_command_line_goes_through_it(capsys: pytest.CaptureFixture[str]) ->
     assert err.count("\\x1b[31m") >= 3
 
 
-@pytest.mark.parametrize("kind", ["warning", "error", "fault"])
+@pytest.mark.parametrize("kind", ["ready", "warning", "error", "fault"])
 def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
     for display in (RichDisplay(3), PlainDisplay(3)):

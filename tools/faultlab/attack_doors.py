@@ -1,4 +1,4 @@
-"""Attacks on the interfaces of a running rig: hostile models, garbage, idle and slow connections."""
+"""Attacks on the interfaces of a running rig: hostile models, garbage, idle, slow and returning connections."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.messages import Attach, Offer, Verdict
+from onrig.runtime.link.seats import SEAT_S
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.board import Word
 from onrig.tools.bench.link.rig_end import untrained
@@ -49,6 +50,10 @@ _WARM_UP_S: Final = 5.0
 _SAMPLE_S: Final = 0.5
 _ANSWER_S: Final = 20.0
 _PAGE_S: Final = 10.0
+_ATTEMPTS: Final = 5
+_NEWCOMER_S: Final = 2 * SEAT_S + 1.0
+"""Time for a learner to get in past a crowd that returns: one turn of the seats, its handshake, and a busy machine."""
+_SIEGE_S: Final = 90.0
 _BATCH: Final = 500
 _SPARE: Final = 200
 """File descriptors reserved for the attack itself."""
@@ -107,20 +112,19 @@ class OpenRig:
 
 
 class ListeningRig(OpenRig):
-    """A run with all its interfaces: tcp with keys, ipc, and the page."""
+    """A run with all its interfaces: tcp with keys (or without, if ``plain``), ipc, and the page."""
 
-    def __init__(self, folder: Path) -> None:
-        self.keys = learner_keys(folder / "keys")
+    def __init__(self, folder: Path, *, plain: bool = False) -> None:
+        self.keys = None if plain else learner_keys(folder / "keys")
         self.link, self.page = (Tcp(peers.HERE, peers.free_port()) for _ in range(2))
-        listen = (f"link.listen=tcp://{peers.HERE}:{self.link.port}", f"link.keys={folder / 'keys' / 'rig'}")
-        super().__init__(folder, self.page.port, *listen)
+        guarded = "link.allow_plain_loopback=true" if plain else f"link.keys={folder / 'keys' / 'rig'}"
+        super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 
-    def admits_learners(self) -> bool:
-        """Whether a learner whose key is listed gets its answer in time."""
-        endpoint = f"tcp://{peers.HERE}:{self.link.port}"
-        with contextlib.closing(LinkClient(endpoint, lambda: False, self.keys)) as client:
+    def admits_learners(self, within_s: float = _ANSWER_S) -> bool:
+        """Whether a learner (where there are keys, a listed one) gets its answer in time."""
+        with contextlib.closing(LinkClient(str(self.link), lambda: False, self.keys)) as client:
             try:
-                client.ask(Attach(session=bytes(16), role="watch"), timeout_s=_ANSWER_S)
+                client.ask(Attach(session=bytes(16), role="watch"), timeout_s=within_s)
             except LinkClosed:
                 return False
         return True
@@ -253,4 +257,43 @@ class Crowds:
             if run.process.ended:
                 rig.findings.append("the run ended in the crowd")
             rig.look("after the crowd")
+        return rig.piece(number, 2 * self._members, counts)
+
+
+class Returning:
+    """A campaign: connections from a learner's own address that begin a handshake and return whenever they are ended.
+
+    Even pieces attack the tcp endpoint with keys, odd ones the one without; each the page as well.
+    """
+
+    name = "returning"
+
+    def __init__(self, seed: int, pieces: int, members: int) -> None:
+        self.does = f"{pieces * members} connections that return whenever they are ended, {members} at a time"
+        self.pieces, self.piece_s = pieces, 25.0
+        self._members = members
+
+    def run(self, number: int, folder: Path) -> Piece:
+        """Let learners and visitors try to get in, one after the other."""
+        plain = number % 2 == 1
+        rig = ListeningRig(folder, plain=plain)
+        first = peers.READY_BEGUN if plain else peers.HELLO_BEGUN
+        counts = {"attempts": _ATTEMPTS, "let in": 0}
+        with rig.at_work() as run:
+            at_link = peers.ReturningCrowd(rig.link, self._members, first, seconds=_SIEGE_S)
+            at_page = peers.ReturningCrowd(rig.page, self._members, b"GET / HTTP/1.1\r\n", seconds=_SIEGE_S)
+            with at_link as link, at_page as page:
+                link.complete.wait()
+                page.complete.wait()
+                for _ in range(_ATTEMPTS):
+                    counts["let in"] += rig.admits_learners(_NEWCOMER_S)
+                    if not rig.shows_its_page():
+                        rig.findings.append(f"in the crowd: the page is not shown within {_PAGE_S:g} s")
+            counts["connections"] = link.opened + page.opened
+            if run.process.ended:
+                rig.findings.append("the run ended in the crowd")
+            rig.look("after the crowd")
+        if missing := _ATTEMPTS - counts["let in"]:
+            door = "without keys" if plain else "with keys"
+            rig.findings.append(f"{missing} of {_ATTEMPTS} learners are not let in {door} within {_NEWCOMER_S:g} s")
         return rig.piece(number, 2 * self._members, counts)

@@ -1,6 +1,7 @@
-"""Hostile clients of a rig's tcp endpoint and of its page: idle, slow, malformed, and not reading.  Loopback only.
+"""Hostile clients of a rig's tcp endpoint and of its page: idle, slow, malformed, not reading, and returning.
 
-Each is one socket or many, without threads: the caller decides when they act.
+Loopback only.  Each is one socket or many, without threads: the caller decides when they act; only a crowd that
+returns has a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import contextlib
 import errno
 import ipaddress
 import random
+import selectors
 import socket
+import threading
+import time
 from typing import Final
 
 from onrig.runtime.link.endpoint import Tcp
@@ -20,6 +24,7 @@ HERE: Final = "127.0.0.1"
 CONNECT_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
 _SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f"
+_CROWD_LOOK_S: Final = 0.02
 _PIECE: Final = 65_536
 _MORE, _LONG, _COMMAND = 1, 2, 4
 
@@ -53,6 +58,10 @@ def frame(data: bytes, *, more: bool = False, command: bool = False) -> bytes:
     return bytes([flags, len(data)]) + data
 
 
+HELLO_BEGUN: Final = greeting(b"CURVE") + bytes([_COMMAND, 200])
+"""A CURVE handshake up to the head of its first command, of which nothing follows."""
+READY_BEGUN: Final = greeting() + bytes([_COMMAND, 200])
+"""The same without keys."""
 READY: Final = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00", command=True)
 
 
@@ -116,6 +125,65 @@ def _is_over(member: socket.socket) -> bool:
     except OSError:
         return True
     return True
+
+
+class ReturningCrowd:
+    """Context manager of ``count`` connections that send ``first`` and are reopened whenever they are closed.
+
+    A thread of its own reopens them until the end of the context, or for ``seconds`` at most.
+    """
+
+    def __init__(self, endpoint: Tcp, count: int, first: bytes, *, seconds: float, source: str = HERE) -> None:
+        if count > MOST:
+            raise ValueError(f"a crowd has at most {MOST} members")
+        self._address, self._count, self._first, self._source = on_loopback(endpoint), count, first, source
+        self._seconds = seconds
+        self.opened = 0
+        """Connections made so far."""
+        self.complete = threading.Event()
+        """Set once all members have tried to connect."""
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crowd", daemon=True)
+
+    def __enter__(self) -> ReturningCrowd:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        limit_s = time.monotonic() + self._seconds
+        with selectors.DefaultSelector() as selector:
+            missing = self._count
+            while not self._over.is_set() and time.monotonic() < limit_s:
+                missing -= sum(self._open(selector) for _ in range(missing))
+                self.complete.set()
+                for key, _ in selector.select(_CROWD_LOOK_S):
+                    member = key.fileobj
+                    if isinstance(member, socket.socket) and _is_over(member):
+                        selector.unregister(member)
+                        member.close()
+                        missing += 1
+            for key in list(selector.get_map().values()):
+                if isinstance(key.fileobj, socket.socket):
+                    key.fileobj.close()
+
+    def _open(self, selector: selectors.BaseSelector) -> bool:
+        member = socket.socket()
+        try:
+            member.settimeout(CONNECT_S)
+            member.bind((self._source, 0))
+            member.connect(self._address)
+            member.sendall(self._first)
+        except OSError:
+            member.close()
+            return False
+        member.setblocking(False)
+        selector.register(member, selectors.EVENT_READ)
+        self.opened += 1
+        return True
 
 
 def stalled_readers(port: int, count: int, path: str, *, source: str = HERE) -> Crowd:

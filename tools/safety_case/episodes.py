@@ -198,7 +198,7 @@ def _run_lanes(
         released = np.array([lane.fallen and config.rig.releases for lane in lanes])
         driven, first = advance(moving, state, tuple(before), late, 2)
         driven, second = advance(moving, driven, tuple(command), period_s - late, SUBSTEPS)
-        fastest = np.maximum(first, second)
+        fastest: Array = np.maximum(first, second)
         if released.any():
             loose = moving.released(friction_share)
             coasting, third = advance(loose, state, tuple(0.0 * command), np.full(n, period_s), SUBSTEPS)
@@ -207,8 +207,8 @@ def _run_lanes(
         state, peak = driven, np.maximum(peak, fastest)
         state = moving.constrain(BATCHED, state)
     limit = min(-envelope.low, envelope.high)
-    for lane, fastest in zip(lanes, peak.tolist(), strict=True):
-        campaign[lane.name].add(1.0 - fastest / limit)
+    for lane, most in zip(lanes, peak.tolist(), strict=True):
+        campaign[lane.name].add(1.0 - most / limit)
 
 
 def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:

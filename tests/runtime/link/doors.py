@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from onrig.runtime.link.endpoint import parse_tcp
+from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.keys import RigKeys
 from onrig.runtime.link.messages import Accepted, RequestMessage
 from onrig.runtime.link.server import Answer, LinkServer, TcpDoor, Ticket
@@ -18,10 +18,10 @@ PATIENCE_S = 60.0
 class OpenRig:
     """Accepts whatever it is asked, and keeps the keys of those who ask."""
 
-    def __init__(self, folder: Path, keys: RigKeys | None) -> None:
-        door = TcpDoor(parse_tcp("tcp://127.0.0.1:0"), keys)
+    def __init__(self, folder: Path, keys: RigKeys | None, host: str = "127.0.0.1") -> None:
+        door = TcpDoor(Tcp(host, 0), keys)
         self.server = LinkServer(f"ipc://{folder}/s", door)
-        self.local, self.endpoint = self.server.endpoints
+        self.local, self.endpoint, *_ = self.server.endpoints
         self.heard: list[str] = []
         self.turned_away: list[str] = []
         self._stop = threading.Event()

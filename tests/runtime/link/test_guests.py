@@ -4,44 +4,17 @@ from onrig.runtime.link import guests as module
 from onrig.runtime.link.guests import (
     FRAME_COST,
     HANDSHAKE_S,
-    INSIDE_PER_ADDRESS,
     MAX_ANSWER_BYTES,
     MAX_ANSWER_BYTES_OF_ALL,
     MAX_BYTES,
     MAX_FRAMES,
-    OUTSIDE,
-    OUTSIDE_PER_ADDRESS,
     STALE_S,
     Guest,
     may_read,
     outstayed,
-    too_many,
 )
 
 MIB = 1 << 20
-
-
-def test_outside_the_one_that_got_least_far_gives_way_and_of_these_the_oldest() -> None:
-    there = [Guest("a", float(n), progress=2 if n < 3 else 0) for n in range(OUTSIDE_PER_ADDRESS)]
-    assert too_many(there, entered=False) is None
-    there.append(Guest("a", 99.0, progress=1))
-    assert too_many(there, entered=False) is there[3]
-
-
-def test_an_address_with_its_share_takes_nothing_from_others() -> None:
-    there = [Guest(f"host {n % 4}", float(n)) for n in range(OUTSIDE)]
-    there.append(Guest("learner", 100.0))
-    assert too_many(there, entered=False) is there[0]
-    crowd = [Guest("a", float(n)) for n in range(OUTSIDE_PER_ADDRESS + 1)]
-    left = too_many([Guest("learner", -1.0), *crowd], entered=False)
-    assert left is crowd[0]
-
-
-def test_inside_the_one_silent_longest_gives_way() -> None:
-    there = [Guest("a", float(n), entered=True, heard_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)]
-    outside = [Guest("a", 0.0) for _ in range(OUTSIDE_PER_ADDRESS)]
-    assert too_many([*there, *outside], entered=True) is there[-1]
-    assert too_many([*there[1:], *outside], entered=True) is None
 
 
 def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
@@ -50,6 +23,14 @@ def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
     assert outstayed(guest, HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
     guest.take([8, 30], 0, 5.0)
     assert outstayed(guest, 1e6, 1e6, 0) is None
+
+
+def test_the_time_in_line_is_not_the_learner_s() -> None:
+    guest = Guest("a", 0.0, signed=True)
+    assert outstayed(guest, 10 * HANDSHAKE_S, 0.0, 0) is None
+    guest.seated_s = 10 * HANDSHAKE_S
+    assert outstayed(guest, 11 * HANDSHAKE_S, 0.0, 0) is None
+    assert outstayed(guest, 11 * HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
 
 
 def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:

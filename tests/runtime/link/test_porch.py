@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from onrig.runtime.link import porch as module
-from onrig.runtime.link.client import LinkClient
+from onrig.runtime.link.client import LinkClient, LinkClosed
 from onrig.runtime.link.endpoint import Tcp, parse_tcp
-from onrig.runtime.link.guests import HANDSHAKE_S, INSIDE_PER_ADDRESS, MAX_BYTES_OF_ALL, OUTSIDE_PER_ADDRESS
+from onrig.runtime.link.guests import HANDSHAKE_S, MAX_BYTES_OF_ALL
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
 from onrig.runtime.link.porch import Porch
+from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.faultlab.peers import Crowd, garbled, greeting
+from onrig.tools.faultlab.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
 from onrig.tools.faultlab.processes import resident_bytes
 from onrig.tools.verbs.keys import main as make_keys
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
@@ -59,9 +61,13 @@ def until(holds: Callable[[], bool], rig: OpenRig) -> None:
     raise AssertionError("it does not come about")
 
 
-@pytest.mark.parametrize("first", [b"", greeting(b"CURVE")[:11]], ids=["idle", "slow"])
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [(b"", SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], SEATS_PER_ADDRESS + WAITING)],
+    ids=["idle", "slow"],
+)
 def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
-    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first: bytes
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first: bytes, kept: int
 ) -> None:
     with OpenRig(socket_folder, load_rig_keys(keys)) as rig:
         endpoint = parse_tcp(rig.endpoint)
@@ -69,14 +75,36 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
         with Crowd(endpoint, CROWD, first=first, source="127.0.0.3") as crowd:
             assert enters(rig.endpoint, learner_keys), "from another address than the crowd's"
             crowd.trickle(b"\0")
-            until(lambda: crowd.left() <= OUTSIDE_PER_ADDRESS, rig)
-            assert descriptors() - before < CROWD + 3 * OUTSIDE_PER_ADDRESS + 20, "its own are few"
+            until(lambda: crowd.left() <= kept, rig)
+            assert descriptors() - before < CROWD + kept + 2 * SEATS_PER_ADDRESS + 20, "its own are few"
         with Crowd(endpoint, CROWD, first=first) as crowd:
             assert enters(rig.endpoint, learner_keys), "and from the same"
         told = rig.server.shed()
         ended = sum(shed.connections for shed in told if shed.why == "too many")
-        assert ended >= 2 * (CROWD - OUTSIDE_PER_ADDRESS) - 50
+        assert ended >= 2 * (CROWD - kept) - 50
         assert len(told) < 10, "told of in a few words"
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_a_learner_gets_in_past_a_crowd_that_returns(
+    socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
+) -> None:
+    """40 connections from its own address that begin their handshake and are reopened whenever they are ended."""
+    first, shown = (HELLO_BEGUN, learner_keys) if encrypted else (READY_BEGUN, None)
+    with (
+        OpenRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig,
+        ReturningCrowd(parse_tcp(rig.endpoint), 40, first, seconds=PATIENCE_S) as crowd,
+    ):
+        assert crowd.complete.wait(PATIENCE_S)
+        assert enters(rig.endpoint, shown)
+
+
+def test_connections_that_greet_and_hang_up_leave_the_line_to_others(socket_folder: Path) -> None:
+    with OpenRig(socket_folder, None) as rig, ReturningCrowd(parse_tcp(rig.endpoint), 40, greeting(), seconds=60.0):
+        for _ in range(WAITING):
+            with Crowd(parse_tcp(rig.endpoint), 8, first=greeting()):
+                pass
+        assert enters(rig.endpoint, None)
 
 
 def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: Path) -> None:
@@ -174,7 +202,7 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
 
 
 def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: Porch, now_s: float) -> None:
+    def fails(self: Porch, listener: object, now_s: float) -> None:
         raise RuntimeError("the porch broke")
 
     monkeypatch.setattr(OpenRig, "__exit__", lambda self, *error: None)
@@ -193,8 +221,51 @@ def test_what_breaks_the_porch_is_no_secret(socket_folder: Path, monkeypatch: py
 def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
     for host, shown in (("*", "tcp://0.0.0.0:"), ("lo", "tcp://127.0.0.1:"), ("localhost", "tcp://127.0.0.1:")):
         porch = Porch(Tcp(host, 0), "/nowhere", longest=100, overhead=0)
-        assert porch.endpoint.startswith(shown)
+        assert porch.endpoints[0].startswith(shown)
         porch.close()
+
+
+@pytest.mark.parametrize(
+    ("listens", "tried", "enters_there"),
+    [
+        ("localhost", "127.0.0.1", True),
+        ("localhost", "[::1]", True),
+        ("localhost", "localhost", True),
+        ("[::1]", "localhost", True),
+        ("127.0.0.1", "localhost", True),
+        ("127.0.0.1", "[::1]", False),
+        ("[::1]", "127.0.0.1", False),
+    ],
+)
+def test_a_name_is_all_of_its_addresses_and_another_address_is_reported(
+    socket_folder: Path, listens: str, tried: str, enters_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_ipv6_loopback():
+        pytest.skip("this machine has no IPv6")
+    with OpenRig(socket_folder, None, listens) as rig:
+        endpoint = f"tcp://{tried}:{parse_tcp(rig.endpoint).port}"
+        if enters_there:
+            assert enters(endpoint, None)
+            return
+        monkeypatch.setattr("onrig.runtime.link.client._UNREACHED_AFTER_S", 0.0)
+        notes: list[str] = []
+        client = LinkClient(endpoint, lambda: len(notes) > 0, note=notes.append)
+        with contextlib.closing(client), pytest.raises(LinkClosed, match="asked to stop"):
+            client.ask(Attach())
+        assert f"nothing answers at {endpoint}: tried {tried.strip('[]')}: Connection refused" in notes[0]
+        client = LinkClient(endpoint, lambda: False)
+        said = "did not answer within 0 s; tried .*: Connection refused; a rig prints"
+        with contextlib.closing(client), pytest.raises(LinkClosed, match=said):
+            client.ask(Attach(), timeout_s=0.0)
+
+
+def has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as line:
+            line.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def test_attacks_stay_on_this_machine(socket_folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +52,43 @@ limits:
 """
 
 
+CART_POLES = ("CartPole", "Misspelt", "ForFloats", "Short", "AtACorner", "Later")
+
+CART_POLE = """\
+rig:
+  name: cartpole
+  sensors:
+    - {name: position, unit: m, resolution: 1.0e-4}
+    - {name: angle, unit: rad, resolution: 1.0e-4}
+    - {name: speed, unit: m/s, resolution: 1.0e-3}
+    - {name: velocity, unit: rad/s, resolution: 1.0e-3}
+  actuators:
+    - {name: force, unit: N, resolution: 1.0e-3, low: -10.0, high: 10.0, safe: 0.0}
+  observations:
+    - {name: position, unit: m, low: -2.4, high: 2.4}
+    - {name: angle, unit: rad, low: -0.5, high: 0.5}
+    - {name: speed, unit: m/s, low: -5.0, high: 5.0}
+    - {name: velocity, unit: rad/s, low: -5.0, high: 5.0}
+  lease_periods: 3
+task:
+  name: balance
+  episode_s: 2.0
+  start: {position: 0.0, angle: 0.05, speed: 0.0, velocity: 0.0}
+  reward:
+    target: {position: 0.0, angle: 0.0, speed: 0.0, velocity: 0.0}
+    weights: {position: 1.0, angle: 5.0, speed: 0.1, velocity: 0.1}
+  normalization: {random_reward: -5.0, reference_reward: -0.1}
+rate_hz: 50
+episodes: 2
+evaluate_every: 0
+device:
+  pace: lockstep
+  twin: {plant: {kind: cartpole}}
+learner: {updates_per_episode: 5}
+limits: {}
+"""
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder of packages, with the entry points of a package that brings a plant."""
@@ -58,9 +97,11 @@ def site(tmp_path: Path) -> Path:
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
     (told / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = tests.sim.plants.spring:Spring\n"
-        "[onrig.plant_boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
+        + "".join(f"{name} = tests.sim.plants.cartpole:{name}\n" for name in CART_POLES)
+        + "[onrig.plant_boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
     )
     (tmp_path / "spring.yaml").write_text(RUN)
+    (tmp_path / "cartpole.yaml").write_text(CART_POLE)
     return told.parent
 
 
@@ -112,3 +153,75 @@ def test_a_package_that_is_broken_stops_nobody_else(site: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the plant 'spring' (nothing.of.that.name:Spring) cannot be loaded" in done.stderr
     assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind that is already taken" in done.stderr
+
+
+BROKEN_BOX = """\
+from tests.sim.plants.spring import SpringBox
+
+class Broken(SpringBox, frozen=True, tag="spring"):
+    def %s(self, setting):
+        return {}["stiffness"]
+"""
+
+
+@pytest.mark.parametrize("member", ["findings", "prediction"])
+def test_an_error_in_its_box_is_what_the_user_reads(site: Path, member: str) -> None:
+    (site / "broken_box.py").write_text(BROKEN_BOX % member)
+    entries = site / "springs-1.0.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text().replace("tests.sim.plants.spring:SpringBox", "broken_box:Broken"))
+    done = onrig(site, "check", "spring.yaml")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "the plant box 'spring' raises KeyError: 'stiffness'" in done.stderr
+    assert f"({site}/broken_box.py, line 5)" in done.stderr
+
+
+def run_untrained(site: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    """Run the cart-pole under the first policy of a learner, without the learner."""
+    code = "from pathlib import Path; from onrig.tools.load import load; "
+    code += "from onrig.tools.bench.link.rig_end import untrained; "
+    made = told(site, "-c", f"{code}Path('first.onnx').write_bytes(untrained(load('cartpole.yaml')))")
+    assert made.returncode == 0, made.stderr
+    settings = [word for s in ("policy=first.onnx", "local_learner=false", *overrides) for word in ("--set", s)]
+    return onrig(site, "run", "cartpole.yaml", "--run-dir", "run", *settings)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_cart_pole_with_cosines_runs(site: Path) -> None:
+    checked = onrig(site, "check", "cartpole.yaml")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    done = run_untrained(site, "device.pace={scaled: 20}")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("misspelt", "raises AttributeError: '_Scalar' object has no attribute 'cosine'"),
+        ("for_floats", "raises TypeError: only "),
+        ("short", "gives derivatives of 3 values, for 4 states"),
+        ("at_a_corner", "raises ZeroDivisionError: float division by zero"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_an_error_in_its_code_is_what_the_user_reads(site: Path, verb: str, kind: str, said: str) -> None:
+    dry = ["--dry-run"] if verb == "run" else []
+    done = onrig(site, verb, "cartpole.yaml", *dry, "--set", f"device.twin.plant.kind={kind}")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    assert f"the plant '{kind}' {said}" in line
+    if kind != "short":
+        assert re.search(r"cartpole\.py, line \d+\)$", line)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_an_error_in_mid_run_is_its_end_and_no_broken_cable(site: Path) -> None:
+    done = run_untrained(site, "device.pace={scaled: 20}", "device.twin.plant.kind=later")
+    assert done.returncode == 70, done.stdout + done.stderr
+    said = re.compile(
+        r"the plant 'later' raises LookupError: no entry in the friction table \(\S+/cartpole\.py, line \d+\)"
+    )
+    assert said.search(done.stderr), done.stderr
+    assert "hung up" not in done.stderr
+    summary = json.loads((site.parent / "run" / "summary.json").read_text())
+    assert said.search(summary["exit_reason"])
+    assert summary["fault"] == "plant_failed"

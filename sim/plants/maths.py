@@ -1,0 +1,207 @@
+"""Functions for a plant's physics, for floats and for numpy arrays, with the same bits for both.
+
+Plants are written once with them.  Another array library joins by supplying the same functions.  Outside of a
+function's domain the result is NaN or infinite for floats too, as numpy has it: a plant that diverges raises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Condition = bool | NDArray[np.bool_]
+V = TypeVar("V", float, Array)
+
+
+class Maths(Protocol[V]):
+    """Functions available to a plant; angles are in rad."""
+
+    @property
+    def sin(self) -> Callable[[V], V]:
+        """Sine."""
+
+    @property
+    def cos(self) -> Callable[[V], V]:
+        """Cosine."""
+
+    @property
+    def tan(self) -> Callable[[V], V]:
+        """Tangent."""
+
+    @property
+    def asin(self) -> Callable[[V], V]:
+        """Inverse sine, from -pi/2 to pi/2."""
+
+    @property
+    def acos(self) -> Callable[[V], V]:
+        """Inverse cosine, from 0 to pi."""
+
+    @property
+    def atan(self) -> Callable[[V], V]:
+        """Inverse tangent, from -pi/2 to pi/2."""
+
+    @property
+    def atan2(self) -> Callable[[V | float, V | float], V]:
+        """``atan2(y, x)``: angle of the point (x, y), from -pi to pi."""
+
+    @property
+    def hypot(self) -> Callable[[V | float, V | float], V]:
+        """``hypot(x, y)``: distance of the point (x, y) from the origin."""
+
+    @property
+    def exp(self) -> Callable[[V], V]:
+        """Exponential."""
+
+    @property
+    def log(self) -> Callable[[V], V]:
+        """Natural logarithm."""
+
+    @property
+    def sqrt(self) -> Callable[[V], V]:
+        """Square root."""
+
+    @property
+    def sinh(self) -> Callable[[V], V]:
+        """Hyperbolic sine."""
+
+    @property
+    def cosh(self) -> Callable[[V], V]:
+        """Hyperbolic cosine."""
+
+    @property
+    def tanh(self) -> Callable[[V], V]:
+        """Hyperbolic tangent, such as for a smooth sign."""
+
+    @property
+    def abs(self) -> Callable[[V], V]:
+        """Absolute value."""
+
+    @property
+    def sign(self) -> Callable[[V], V]:
+        """1, 0 or -1."""
+
+    @property
+    def minimum(self) -> Callable[[V | float, V | float], V]:
+        """The lesser of two values; NaN if one is NaN."""
+
+    @property
+    def maximum(self) -> Callable[[V | float, V | float], V]:
+        """The greater of two values; NaN if one is NaN."""
+
+    @property
+    def clip(self) -> Callable[[V, V | float, V | float], V]:
+        """``clip(x, low, high)``: x within [low, high]."""
+
+    @property
+    def where(self) -> Callable[[Condition, V | float, V | float], V]:
+        """``where(condition, a, b)``: a where the condition holds, else b; both are computed."""
+
+
+def _of_floats(ufunc: Callable[..., Any]) -> Any:
+    """Form for floats of a numpy function whose results ``math`` does not share to the last bit."""
+
+    def function(*values: float) -> float:
+        return float(ufunc(*values))
+
+    return staticmethod(function)
+
+
+def _within_domain(function: Callable[[float], float]) -> Any:
+    """Form for floats of a function that ``math`` and numpy compute alike, with NaN outside of its domain."""
+
+    def inside(x: float) -> float:
+        try:
+            return function(x)
+        except ValueError:
+            return math.nan
+
+    return staticmethod(inside)
+
+
+class _Scalar:
+    # ``math`` is several times as fast as numpy for one value; the tests compare the bits.
+    sin = _within_domain(math.sin)
+    cos = _within_domain(math.cos)
+    sqrt = _within_domain(math.sqrt)
+    tan = _of_floats(np.tan)
+    asin = _of_floats(np.arcsin)
+    acos = _of_floats(np.arccos)
+    atan = _of_floats(np.arctan)
+    atan2 = _of_floats(np.arctan2)
+    hypot = _of_floats(np.hypot)
+    exp = _of_floats(np.exp)
+    log = _of_floats(np.log)
+    sinh = _of_floats(np.sinh)
+    cosh = _of_floats(np.cosh)
+    tanh = _of_floats(np.tanh)
+    abs = staticmethod(math.fabs)
+
+    @staticmethod
+    def sign(x: float) -> float:
+        return 1.0 if x > 0.0 else -1.0 if x < 0.0 else x + 0.0
+
+    @staticmethod
+    def minimum(a: float, b: float) -> float:
+        return a if a < b or a != a else b
+
+    @staticmethod
+    def maximum(a: float, b: float) -> float:
+        return a if a > b or a != a else b
+
+    @staticmethod
+    def clip(x: float, low: float, high: float) -> float:
+        return _Scalar.minimum(_Scalar.maximum(x, low), high)
+
+    @staticmethod
+    def where(condition: Condition, a: float, b: float) -> float:
+        return a if condition else b
+
+
+class _Batched:
+    sin: Any = staticmethod(np.sin)
+    cos: Any = staticmethod(np.cos)
+    tan: Any = staticmethod(np.tan)
+    asin: Any = staticmethod(np.arcsin)
+    acos: Any = staticmethod(np.arccos)
+    atan: Any = staticmethod(np.arctan)
+    atan2: Any = staticmethod(np.arctan2)
+    hypot: Any = staticmethod(np.hypot)
+    exp: Any = staticmethod(np.exp)
+    log: Any = staticmethod(np.log)
+    sqrt: Any = staticmethod(np.sqrt)
+    sinh: Any = staticmethod(np.sinh)
+    cosh: Any = staticmethod(np.cosh)
+    tanh: Any = staticmethod(np.tanh)
+    abs: Any = staticmethod(np.abs)
+    sign: Any = staticmethod(np.sign)
+
+    # numpy's minimum and maximum choose either zero of 0.0 and -0.0, depending on the length of the array.
+    @staticmethod
+    def minimum(a: Array | float, b: Array | float) -> Array:
+        return np.where(np.less(a, b) | np.isnan(a), a, b)
+
+    @staticmethod
+    def maximum(a: Array | float, b: Array | float) -> Array:
+        return np.where(np.greater(a, b) | np.isnan(a), a, b)
+
+    @staticmethod
+    def clip(x: Array, low: Array | float, high: Array | float) -> Array:
+        return _Batched.minimum(_Batched.maximum(x, low), high)
+
+    @staticmethod
+    def where(condition: Condition, a: Array | float, b: Array | float) -> Array:
+        return np.where(condition, a, b)
+
+
+SCALAR: Final = cast(Maths[float], _Scalar())
+BATCHED: Final = cast(Maths[Array], _Batched())
+
+
+def maths_for(value: V) -> Maths[V]:
+    """The functions that fit a value: a float or a numpy array."""
+    return SCALAR if isinstance(value, (float, int)) else BATCHED

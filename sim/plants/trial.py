@@ -1,0 +1,101 @@
+"""Trial of a plant: everything that a run asks of its code, evaluated once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import blame
+from onrig.sim.plants.integrate import step
+from onrig.sim.plants.maths import BATCHED, SCALAR, Array
+from onrig.sim.plants.plant import Plant
+
+_MOST_POINTS: Final = 256
+_ROUNDING: Final = 1e-6
+"""Relative difference of the batched form from the scalar one beyond which they are not the same function."""
+
+Point = tuple[tuple[float, ...], tuple[float, ...]]
+"""State and action, SI."""
+
+
+class PlantFailure(Exception):
+    """Exception of a plant's code; the message names the plant, the exception, and its file and line."""
+
+    def __init__(self, plant: Plant, error: BaseException) -> None:
+        super().__init__(f"{name_of(plant)} raises {blame(error)}")
+
+
+def name_of(plant: Plant) -> str:
+    """A plant in messages, by its kind."""
+    return f"the plant '{plant.__struct_config__.tag}'"
+
+
+def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
+    """Start state under safe, least and greatest action, then the corners of the observations' and actions' ranges.
+
+    States that no observation shows stay at the start.
+    """
+    state = tuple(float(start[name]) for name in plant.state_names)
+    shown = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
+    states = itertools.product(*[shown.get(name, (x,)) for name, x in zip(plant.state_names, state, strict=True)])
+    actions = [*itertools.product(*[(a.low, a.high) for a in rig.actuators])]
+    ends = [actions[0], actions[-1]]
+    points = [(state, tuple(a.safe for a in rig.actuators)), *((state, action) for action in ends)]
+    return [*points, *itertools.islice(itertools.product(states, ends), _MOST_POINTS)]
+
+
+def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s: float, substeps: int) -> Iterator[str]:
+    """List what is wrong with the results of a plant's code; raises whatever that code raises.
+
+    Rig and start must fit the plant.
+    """
+    points = corners(plant, rig, start)
+    with np.errstate(all="ignore"):
+        derivatives = [_at(plant, *point) for point in points]
+        lengths = {len(found) for found in derivatives if found is not None} - {len(plant.state_names)}
+        if lengths:
+            yield f"{name_of(plant)} gives derivatives of {min(lengths)} values, for {len(plant.state_names)} states"
+            return
+        first = derivatives[0]
+        if first is not None and not all(map(math.isfinite, first)):
+            yield f"{name_of(plant)} gives a derivative of {first} at the start"
+        yield from _batched_problems(plant, points, derivatives)
+        state, action = points[0]
+        step(plant, state, action, period_s, substeps)
+        step(plant.released(), state, action, period_s, substeps)
+    plant.parameters()
+    plant.sketch(rig)
+
+
+def _at(plant: Plant, state: tuple[float, ...], action: tuple[float, ...]) -> tuple[float, ...] | None:
+    """Derivative at a point, of floats; None where it overflows, as at a state that the plant never reaches."""
+    try:
+        plant.constrain(SCALAR, state)
+        return tuple(map(float, plant.derivative(SCALAR, state, action)))
+    except OverflowError:
+        return None
+
+
+def _batched_problems(
+    plant: Plant, points: Sequence[Point], expected: Sequence[tuple[float, ...] | None]
+) -> Iterator[str]:
+    states, actions = (_columns([point[n] for point in points]) for n in (0, 1))
+    plant.moves_freely(plant.constrain(BATCHED, states))
+    found = [np.broadcast_to(x, len(points)) for x in plant.derivative(BATCHED, states, actions)]
+    for n, scalar in enumerate(expected):
+        together = tuple(float(x[n]) for x in found)
+        if scalar is not None and not np.allclose(together, scalar, rtol=_ROUNDING, atol=0.0, equal_nan=True):
+            yield (
+                f"{name_of(plant)} gives a derivative of {scalar} for floats and of {together} for arrays at the state "
+                f"{points[n][0]} under {points[n][1]}"
+            )
+            return
+
+
+def _columns(rows: Sequence[tuple[float, ...]]) -> tuple[Array, ...]:
+    return tuple(np.array(column, np.float64) for column in zip(*rows, strict=True))

@@ -1,0 +1,159 @@
+"""Who is served and who leaves, in virtual time."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.link.guests import Guest, Stage
+from onrig.runtime.link.seats import (
+    AHEAD,
+    INSIDE,
+    INSIDE_PER_ADDRESS,
+    SEAT_S,
+    SEATS,
+    SEATS_PER_ADDRESS,
+    SILENT,
+    SILENT_PER_ADDRESS,
+    WAITING,
+    next_change,
+    surplus,
+)
+
+LOOK_S = 0.02
+IN_TURN = SEATS_PER_ADDRESS - SEATS_PER_ADDRESS // AHEAD
+"""Seats of an address that go to the longest waiting."""
+
+
+class Door:
+    """The porch without sockets: who is there, and what becomes of them."""
+
+    def __init__(self) -> None:
+        self.there: list[Guest] = []
+        self.ended: list[Guest] = []
+
+    def arrive(self, address: str, now_s: float) -> Guest:
+        guest = Guest(address, now_s, signed=True)
+        self.there.append(guest)
+        return guest
+
+    def look(self, now_s: float) -> None:
+        while (change := next_change(self.there, now_s)) is not None:
+            if change.gives_way is not None:
+                self._end(change.gives_way)
+            change.to.seated_s, change.to.ahead = now_s, change.ahead
+        for guest in surplus(self.there):
+            self._end(guest)
+
+    def _end(self, guest: Guest) -> None:
+        self.there.remove(guest)
+        self.ended.append(guest)
+
+
+def waited_s(hostile: list[str], seed: int, learner: str = "10.0.0.1") -> float:
+    """Wait of a newcomer for its seat where ``hostile`` addresses return whenever they are ended; inf if it is ended.
+
+    They come and are ended in an order that the seed decides; the newcomer comes at any time after them.
+    """
+    rng = random.Random(seed)
+    door, now_s, counted = Door(), 0.0, 0
+    for address in hostile:
+        door.arrive(address, now_s + rng.uniform(0.0, 0.01))
+    arrives_s = rng.uniform(0.02, 3 * SEAT_S)
+    newcomer: Guest | None = None
+    while now_s < 100.0:
+        now_s += rng.uniform(0.0, LOOK_S)
+        if newcomer is None and now_s >= arrives_s:
+            newcomer = door.arrive(learner, now_s)
+        door.look(now_s)
+        if newcomer is not None and newcomer.seated_s is not None:
+            return newcomer.seated_s - newcomer.arrived_s
+        if newcomer in door.ended:
+            return math.inf
+        again = door.ended[counted:]
+        rng.shuffle(again)
+        for guest in again:
+            door.arrive(guest.address, now_s)
+        counted = len(door.ended)
+    return math.inf
+
+
+@pytest.mark.parametrize("count", [1, SEATS_PER_ADDRESS, 40, 80, SEATS_PER_ADDRESS + WAITING - 1])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_newcomer_is_seated_in_time_whatever_its_own_address_does(count: int, seed: int) -> None:
+    in_line = max(0, count + 1 - SEATS_PER_ADDRESS)
+    assert waited_s(["10.0.0.1"] * count, seed) <= (SEAT_S + LOOK_S) * math.ceil(in_line / IN_TURN)
+
+
+def test_forty_that_return_delay_it_by_one_turn_of_the_seats() -> None:
+    """The figure of docs/architecture.md."""
+    waits = [waited_s(["10.0.0.1"] * 40, seed) for seed in range(20)]
+    assert max(waits) <= SEAT_S + LOOK_S
+    assert SEAT_S == 2.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_other_addresses_delay_it_by_one_turn_however_many_they_are(seed: int) -> None:
+    crowd = [f"10.0.1.{n % 50}" for n in range(190)]
+    assert waited_s(crowd, seed) <= SEAT_S + LOOK_S
+
+
+def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_line() -> None:
+    door, now_s = Door(), 0.0
+    for _ in range(700):
+        door.arrive("10.0.0.1", now_s)
+        now_s += 1e-3
+        door.look(now_s)
+    newcomer = door.arrive("10.0.0.1", now_s)
+    while newcomer.seated_s is None:
+        now_s += LOOK_S
+        door.look(now_s)
+    assert newcomer.seated_s - newcomer.arrived_s <= SEAT_S + LOOK_S
+    assert newcomer.ahead
+
+
+@given(st.data())
+def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) -> None:
+    door = Door()
+    addresses = st.sampled_from("abcd")
+    now_s = 0.0
+    for _ in range(data.draw(st.integers(1, 12))):
+        now_s += data.draw(st.floats(0.0, SEAT_S))
+        for address in data.draw(st.lists(addresses, max_size=60)):
+            door.arrive(address, now_s)
+        seated_before = {g: g.seated_s for g in door.there if g.seated_s is not None}
+        door.look(now_s)
+        seated = [g for g in door.there if g.stage is Stage.SEATED]
+        assert len(seated) <= SEATS
+        for address in "abcd":
+            ours = [g for g in seated if g.address == address]
+            assert len(ours) <= SEATS_PER_ADDRESS
+            assert sum(g.ahead for g in ours) <= SEATS_PER_ADDRESS // AHEAD
+        assert sum(g.stage is Stage.WAITING for g in door.there) <= WAITING
+        for guest, since_s in seated_before.items():
+            assert guest in door.there or now_s - since_s >= SEAT_S, "a seat is kept for its time"
+        if len(seated) < SEATS:
+            waiting = {g.address for g in door.there if g.stage is Stage.WAITING}
+            assert all(sum(g.address == a for g in seated) == SEATS_PER_ADDRESS for a in waiting), "no seat is idle"
+
+
+def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_another() -> None:
+    there = [Guest("a", float(n)) for n in range(SILENT_PER_ADDRESS)]
+    assert surplus(there) == []
+    there.append(Guest("a", 99.0))
+    assert surplus([Guest("learner", -1.0), *there]) == [there[0]]
+    crowd = [Guest(f"host {n % 4}", float(n)) for n in range(SILENT)]
+    assert surplus([*crowd, Guest("learner", 100.0)]) == [crowd[0]]
+
+
+def test_inside_the_one_silent_longest_leaves() -> None:
+    there = [Guest("a", float(n), entered=True, heard_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)]
+    outside = [Guest("a", 0.0) for _ in range(SILENT_PER_ADDRESS)]
+    assert surplus([*there, *outside]) == [there[-1]]
+    assert surplus([*there[1:], *outside]) == []
+    many = [Guest(f"host {n}", 0.0, entered=True, heard_s=float(n)) for n in range(INSIDE + 1)]
+    assert surplus(many) == [many[0]]
