@@ -133,11 +133,11 @@ def test_the_problems_of_all_files_and_sections_are_told_together(local: Path) -
 def test_overrides_reach_into_a_named_rig_and_task() -> None:
     config = load_run(
         "pendulum",
-        ["rig.lease_periods=9", "task.reward.target.angle=1e-1", "rig.actuators[0].safe=0.5", "rate_hz=100"],
+        ["rig.lease_periods=9", "task.reward.target.angle=1e-1", "rig.actuators[0].safe=0.05", "rate_hz=100"],
     )
     assert (config.rig.lease_periods, config.rate_hz) == (9, 100.0)
     assert config.task.reward.target["angle"] == 0.1
-    assert config.rig.actuators[0].safe == 0.5
+    assert config.rig.actuators[0].safe == 0.05
     assert load_run("pendulum").rig.lease_periods == 5, "nothing sticks"
 
 
