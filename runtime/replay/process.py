@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.intake import Horizon, Intake, Looks, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.admission_terms import admission_limits
-from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
+from onrig.runtime.replay.learners.desk import LearnerDesk, run_id, run_identity
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.memory.experiences import Memory
@@ -31,6 +32,7 @@ from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBui
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_state.checksums import Extent, read_list, write_list
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
@@ -80,7 +82,13 @@ class ReplayProcess:
         self._board[Word.REPLAY_PID] = os.getpid()
         self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
-        standing = Standing(self._board[Word.LIFE], took_over=self._board[Word.REPLAY_LOOKS] > 0)
+        config_text = (run_folder / "config.yaml").read_bytes()
+        standing = Standing(
+            self._board[Word.LIFE],
+            took_over=self._board[Word.REPLAY_LOOKS] > 0,
+            run=run_identity(run_folder),
+            config_text=config_text.decode(),
+        )
         self.took_over = standing.took_over
         """Whether this process replaces another one beside the same loop."""
         self.begins = not standing.took_over
@@ -112,10 +120,10 @@ class ReplayProcess:
             stochastic=config.stochastic,
             signals=config.signals,
         )
-        config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
             self._memory,
             self._policies,
+            run=standing.run,
             run_id=run_id(config, run_folder, config_text),
             config_text=config_text,
             lockstep=config.lockstep,
@@ -316,10 +324,12 @@ class ReplayProcess:
         self._log.close()
         active = self._board[Word.POLICY]
         summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
-        summary["whole"] = self._whole()
+        listed, files = read_list(self._folder), self._continuity.files()
+        summary["whole"] = self._whole(listed.files | files, listed.damaged)
         try:
             write_summary(self._folder, summary)
             self._timing.write()
+            write_list(self._folder, listed.files | files, listed.damaged)
         except OSError as error:
             report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
         self._close()
@@ -331,9 +341,9 @@ class ReplayProcess:
             self._beat()
             self._server.wait(100)
 
-    def _whole(self) -> Whole:
+    def _whole(self, files: Mapping[str, Extent], damaged: Sequence[str]) -> Whole:
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
-        return whole_of(self._continuity.account(rows), self._folder)
+        return whole_of(self._continuity.account(rows), self._folder, files=files, damaged=damaged)
 
     def abandon(self) -> None:
         """Leave all state as it is for a successor."""

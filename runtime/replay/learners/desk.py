@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from onrig.runtime.files import read_fields
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
@@ -77,6 +78,7 @@ class LearnerDesk:
         memory: Memory,
         policies: PolicyDesk,
         *,
+        run: str,
         run_id: str,
         config_text: bytes,
         lockstep: bool,
@@ -84,7 +86,7 @@ class LearnerDesk:
         is_gone: Callable[[bytes], bool] = lambda peer: False,
     ) -> None:
         self._memory, self._policies, self._event = memory, policies, event
-        self._run_id, self._config_text, self._lockstep = run_id, config_text, lockstep
+        self._run, self._run_id, self._config_text, self._lockstep = run, run_id, config_text, lockstep
         self._waiting: list[tuple[float, Ticket, Pull]] = []
         self._peers: dict[bytes, _Peer] = {}
         self._is_gone = is_gone
@@ -270,6 +272,7 @@ class LearnerDesk:
         storage = self._memory.storage
         return Answer(
             Attached(
+                run=self._run,
                 run_id=self._run_id,
                 config=self._config_text,
                 capacity=storage.capacity,
@@ -341,6 +344,11 @@ class LearnerDesk:
         for signal, told in zip(signals, np.abs(values).astype(np.float32), strict=True):
             self._memory.take_feedback(signal, slots, generations, told)
         return Answer(Accepted())
+
+
+def run_identity(run_folder: Path) -> str:
+    """Identity of the run, which no other has, from ``meta.json``; "" if it is not there."""
+    return str(read_fields(run_folder / "meta.json").get("run", ""))
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
