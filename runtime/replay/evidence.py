@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from onrig.runtime.log.staged_file import log_files
@@ -58,7 +59,7 @@ class Evidence(NamedTuple):
     listed: Listed
     point: Point | None = None
     """Of the newest readable checkpoint."""
-    counts: Mapping[str, int] = {}
+    counts: Mapping[str, int] = MappingProxyType({})
     """Those of the same checkpoint."""
     number: int = 0
     """Of that checkpoint; 0 for none."""
@@ -148,9 +149,7 @@ def _rows(folder: Path) -> Iterator[Fault]:
             yield Fault(_ROWS, f"has rows out of sequence: {problem}", Grade.ESSENTIAL)
 
 
-def _policies(
-    folder: Path, evidence: Evidence, wants: Callable[[str], bool], *, lockstep: bool
-) -> Iterator[Fault]:
+def _policies(folder: Path, evidence: Evidence, wants: Callable[[str], bool], *, lockstep: bool) -> Iterator[Fault]:
     point, ended = evidence.point, evidence.listed.ended
     upto = None if ended or point is None else point.files.get(POLICY_INDEX, EMPTY).bytes
     index, filed = read_index(folder / POLICY_INDEX), read_index(folder / POLICY_INDEX, upto)

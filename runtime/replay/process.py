@@ -325,11 +325,11 @@ class ReplayProcess:
         active = self._board[Word.POLICY]
         summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
         listed, files = read_list(self._folder), self._continuity.files()
-        summary["whole"] = self._whole(listed.files | files, listed.damaged)
+        summary["whole"] = self._whole({**listed.files, **files}, listed.damaged)
         try:
             write_summary(self._folder, summary)
             self._timing.write()
-            write_list(self._folder, listed.files | files, listed.damaged)
+            write_list(self._folder, {**listed.files, **files}, listed.damaged)
         except OSError as error:
             report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
         self._close()

@@ -1,9 +1,9 @@
 """Checksums of a run's files, by which a later reader knows that they are what the run wrote.
 
-Append-only files (rows, log, events) grow while the run goes on: each checkpoint of the memory holds the checksum of what
-they had by then.  Files that no longer change are listed in ``checksums.json``, which is written when the run begins,
-when it is resumed and when it ends.  A CRC-32 continues where it left off, so no file is read from its start twice, and
-it is the one that the segments of the memory use: it detects damage and careless edits, not forgery.
+Append-only files (rows, log, events) grow while the run goes on: each checkpoint of the memory holds the checksum of
+what they had by then.  Files that no longer change are listed in ``checksums.json``, which is written when the run
+begins, when it is resumed and when it ends.  A CRC-32 continues where it left off, so no file is read from its start
+twice.  As in the segments of the memory, it detects damage and careless edits, not forgery.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -99,7 +100,7 @@ class Growing:
 class Listed(NamedTuple):
     """Content of ``checksums.json``."""
 
-    files: dict[str, Extent] = {}
+    files: Mapping[str, Extent] = MappingProxyType({})
     """Files that no longer change, by their path in the folder."""
     damaged: tuple[str, ...] = ()
     """Files found damaged when the run was resumed, which therefore count as lost."""

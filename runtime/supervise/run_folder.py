@@ -20,7 +20,8 @@ import msgspec
 from onrig.runtime.config.problem import format_path
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.log.staged_file import log_files
-from onrig.runtime.run_config import Difference, RunConfig
+from onrig.runtime.run_changes import Difference
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.checksums import FILE as CHECKSUMS
 from onrig.runtime.run_state.checksums import SUMMARY, Extent, measure, read_list, write_list

@@ -76,9 +76,7 @@ class RunFigures:
         self._lateness_us.restore(*durations.lateness)
         self._stage_ns[:] = durations.stage_ns
 
-    def follow(
-        self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), counted: int = 0
-    ) -> None:
+    def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), counted: int = 0) -> None:
         """Continue after the rows filed so far; of the ``unrecorded`` episodes only the rows were kept, and
         ``counted`` of their records are in the counts already."""
         for row in rows:

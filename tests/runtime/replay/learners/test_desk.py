@@ -75,6 +75,7 @@ class Rig:
         self.desk = LearnerDesk(
             self.memory,
             policies,
+            run="4a" * 16,
             run_id="run-1",
             config_text=b"rig: x\n",
             lockstep=lockstep,
