@@ -27,7 +27,7 @@ def matching(*patterns: str) -> Callable[[str], bool]:
 
 
 def damage_in(folder: Path, *patterns: str) -> list[Fault]:
-    """Compare the files of an ended or killed run that match with what the run wrote; a running one is still writing."""
+    """Compare the matching files of a run that is over with what it wrote; one that goes on is still writing."""
     if any(running.folder == folder.resolve() for running in running_rigs()):
         return []
     return faults(folder, evidence_of(folder), matching("config.yaml", *patterns))

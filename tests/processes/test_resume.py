@@ -43,7 +43,8 @@ def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tm
     with PoweredRun(tmp_path / "out", "--resume", folder) as cable:
         until(cable, lambda: last_episode(folder) >= lived + 3, "three more episodes")
         cable.stop(signal.SIGINT)
-        assert cable.ended(2 * PATIENCE_S) == ExitCode.INTERRUPTED
+        assert cable.ended(2 * PATIENCE_S) == ExitCode.INCOMPLETE
+        assert "were newer than the checkpoint when the run was killed" in cable.output
     rows = read_rows(folder / "episodes.csv").rows
     assert [row.episode for row in rows] == list(range(1, len(rows) + 1))
     assert rows[lived].policy_id >= newest

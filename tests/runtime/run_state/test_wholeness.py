@@ -103,7 +103,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         "policies: 1 of 3 that acted are not as they were filed (3)",
         "files: log.mcap is missing",
         "files: log-2.mcap is cut: 4 of 7 bytes are left",
-        "files: meta.json was damaged when the run was resumed",
+        "files: meta.json was missing or damaged when the run was resumed",
     )
     assert (whole.policies, whole.files) == (Counted(3, 1), Counted(5, 2))
 
