@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from onrig.runtime.control.loop_state import decode_state, encode_state
 from onrig.runtime.log.sink import Sink
 from onrig.runtime.log.staged_file import log_files
-from onrig.runtime.record import Kind
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
 from onrig.runtime.replay.intake import take_over
@@ -29,7 +28,6 @@ from onrig.runtime.run_state.checksums import Extent, Growing
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.wholeness import Account
-from onrig.runtime.shm.ring import RingReader
 
 Say = Callable[[str], object]
 _APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
@@ -47,17 +45,6 @@ def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside
         if beside_loop:  # a full disk, say: it is tried again
             raise
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
-
-
-def closed_before(ring: RingReader, closed: int) -> int:
-    """Last training episode of which no record waits in the ring: what is not in the memory by now never will be.
-
-    ``closed`` is the last one that the loop has ended.
-    """
-    waiting = ring.peek(1)
-    if not len(waiting):
-        return closed
-    return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)
 
 
 class Standing(NamedTuple):

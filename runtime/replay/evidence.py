@@ -12,10 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from onrig.runtime.files import read_fields
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.replay.checkpoint.blocks import Damage as CheckpointDamage
 from onrig.runtime.replay.checkpoint.manifest import manifest_numbers, read_manifest
-from onrig.runtime.replay.learners.desk import run_identity
 from onrig.runtime.replay.learners.policy_watch import FILE_NAME as ROLLED_BACK
 from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.replay.recovery import Point, decode_point
@@ -63,6 +63,11 @@ class Evidence(NamedTuple):
     """Those of the same checkpoint."""
     number: int = 0
     """Of that checkpoint; 0 for none."""
+
+
+def run_identity(run_folder: Path) -> str:
+    """Identity of the run, which no other has, from ``meta.json``; "" if it is not there."""
+    return str(read_fields(run_folder / "meta.json").get("run", ""))
 
 
 def evidence_of(folder: Path) -> Evidence:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +18,13 @@ from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, Timing
 from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
 from onrig.runtime.replay.accounts.telemetry import open_telemetry
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
-from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from onrig.runtime.replay.continuity import Continuity, Standing, recovered
+from onrig.runtime.replay.evidence import run_identity
 from onrig.runtime.replay.growth import Growth
-from onrig.runtime.replay.intake import Horizon, Intake, Looks, takable
+from onrig.runtime.replay.intake import Horizon, Intake, Looks, closed_before, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.admission_terms import admission_limits
-from onrig.runtime.replay.learners.desk import LearnerDesk, run_id, run_identity
+from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.memory.experiences import Memory
@@ -32,11 +32,11 @@ from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBui
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
-from onrig.runtime.run_state.checksums import Extent, read_list, write_list
+from onrig.runtime.run_state.checksums import read_list, write_list
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
-from onrig.runtime.run_state.wholeness import Whole, whole_of
+from onrig.runtime.run_state.wholeness import whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader
@@ -324,12 +324,14 @@ class ReplayProcess:
         self._log.close()
         active = self._board[Word.POLICY]
         summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
-        listed, files = read_list(self._folder), self._continuity.files()
-        summary["whole"] = self._whole({**listed.files, **files}, listed.damaged)
+        account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
+        listed = read_list(self._folder)
+        files = {**listed.files, **self._continuity.files()}
+        summary["whole"] = whole_of(account, self._folder, files=files, damaged=listed.damaged)
         try:
             write_summary(self._folder, summary)
             self._timing.write()
-            write_list(self._folder, {**listed.files, **files}, listed.damaged)
+            write_list(self._folder, files, listed.damaged)
         except OSError as error:
             report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
         self._close()
@@ -340,10 +342,6 @@ class ReplayProcess:
         while not self._rows.flush() and time.monotonic() < limit:
             self._beat()
             self._server.wait(100)
-
-    def _whole(self, files: Mapping[str, Extent], damaged: Sequence[str]) -> Whole:
-        rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
-        return whole_of(self._continuity.account(rows), self._folder, files=files, damaged=damaged)
 
     def abandon(self) -> None:
         """Leave all state as it is for a successor."""

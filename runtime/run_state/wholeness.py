@@ -126,7 +126,9 @@ def whole_of(
         except OSError:
             missing.append(policy_id)
     lines = {name: _shrunk(folder, name, extent) for name, extent in (files or {}).items()}
-    lines |= {name: f"{name} was missing or damaged when the run was resumed" for name in damaged if not lines.get(name)}
+    lines |= {
+        name: f"{name} was missing or damaged when the run was resumed" for name in damaged if not lines.get(name)
+    }
     found = Found(
         rows=len(filed),
         disorder=disorder(filed),

@@ -16,7 +16,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from onrig.runtime.files import read_fields
 from onrig.runtime.link.messages import (
     LEASE,
     LINK_VERSION,
@@ -344,11 +343,6 @@ class LearnerDesk:
         for signal, told in zip(signals, np.abs(values).astype(np.float32), strict=True):
             self._memory.take_feedback(signal, slots, generations, told)
         return Answer(Accepted())
-
-
-def run_identity(run_folder: Path) -> str:
-    """Identity of the run, which no other has, from ``meta.json``; "" if it is not there."""
-    return str(read_fields(run_folder / "meta.json").get("run", ""))
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:

@@ -17,7 +17,8 @@ from onrig.runtime.record import Kind
 from onrig.runtime.replay import continuity
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from onrig.runtime.replay.continuity import Continuity, Standing, recovered
+from onrig.runtime.replay.intake import closed_before
 from onrig.runtime.replay.recovery import Point, encode_point
 from onrig.runtime.run_state.checksums import Extent, extent_of
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, Sums
