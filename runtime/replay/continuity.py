@@ -47,6 +47,11 @@ def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
 
 
+def files_at(upkeep: Upkeep) -> dict[str, Extent]:
+    """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
+    return decode_point(upkeep.note).files if upkeep.restored is not None else {}
+
+
 class Standing(NamedTuple):
     """Where a process begins."""
 
@@ -84,8 +89,7 @@ class Continuity:
         """Records that were newer than the checkpoint when the run was killed."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
-        point = decode_point(upkeep.note) if upkeep.restored is not None else None
-        self._growing = Growing(folder, point.files if point is not None else {})
+        self._growing = Growing(folder, files_at(upkeep))
         self.context: NDArray[np.void] | None = None
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1

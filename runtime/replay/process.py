@@ -18,7 +18,7 @@ from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, Timing
 from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
 from onrig.runtime.replay.accounts.telemetry import open_telemetry
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
-from onrig.runtime.replay.continuity import Continuity, Standing, recovered
+from onrig.runtime.replay.continuity import Continuity, Standing, files_at, recovered
 from onrig.runtime.replay.evidence import run_identity
 from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.intake import Horizon, Intake, Looks, closed_before, takable
@@ -106,7 +106,8 @@ class ReplayProcess:
             else None
         )
         """Recovery of a resumed or taken-over run."""
-        self._log = open_log(config, run_folder, shm.name, self._events.write, loop_state.take)
+        written = {*read_list(run_folder).files, *files_at(upkeep)}
+        self._log = open_log(config, run_folder, shm.name, self._events.write, loop_state.take, written)
         self._policies = PolicyDesk(
             rig,
             config.rate_hz,

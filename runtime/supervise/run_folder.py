@@ -156,8 +156,8 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     earlier = meta.get("resumes")
     listed = read_list(folder)
     logs = {path.name for path in log_files(folder)}
-    finished = {name: extent for name, extent in listed.files.items() if name in logs.union(resumption.damaged)}
     damaged = {*listed.damaged, *resumption.damaged}
+    finished = {name: extent for name, extent in listed.files.items() if name in logs | damaged}
     now = circumstances()
     resumed = {"time": now["started"], **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "command")}}
     try:

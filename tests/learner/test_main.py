@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -20,7 +21,7 @@ class Process:
 
     ends: list[tuple[Exception | None, bool]]
     asked: list[str]
-    folders: list[Path] = []
+    folders: ClassVar[list[Path]] = []
 
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
         self._stop, self.of_use = stop, False
