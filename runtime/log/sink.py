@@ -80,7 +80,7 @@ def open_log(
 
     ``session`` names the loop's process: it differs after a resumption, but not after a restart of the replay process.
     ``event`` receives the end of the log and, once, any failure; ``loop_state`` returns the loop's last stored state
-    (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are not used again, even if they are gone.
+    (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never used again, gone or not.
     Raises LogMissing if the log is requested explicitly and mcap is not installed; by default the run then goes
     without.
     """
