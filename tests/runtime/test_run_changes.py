@@ -25,32 +25,53 @@ def test_the_same_configuration_has_no_difference() -> None:
     "setting",
     [
         "episodes=900",
-        "evaluate_every=7",
-        "checkpoint_s=9",
-        "supervision.fade_s=0.5",
-        "link.listen=tcp://127.0.0.1:5555",
+        "evaluate_every=0",
+        "checkpoint_s=1",
+        "barrier_timeout_s=9",
+        "local_learner=false",
+        "realtime.priority=0",
+        "supervision.fade_s=1",
         "log.decimation=2",
         "learner.threads=2",
-        "realtime.priority=3",
+        "learner.backlog=5",
+        "device.reconnect_s=5",
     ],
 )
-def test_what_affects_nothing_learned_may_change_both_ways(setting: str) -> None:
-    path = setting.split("=")[0]
-    extra = ["link.allow_plain_loopback=true"] if path == "link.listen" else []
+def test_how_long_how_watched_and_how_durable_may_change_both_ways(setting: str) -> None:
     for reverse in (False, True):
-        refused, permitted = difference(setting, *extra, reverse=reverse)
-        assert refused == []
-        assert path in permitted
+        assert difference(setting, reverse=reverse) == ([], [setting.split("=")[0]])
+
+
+def test_where_it_listens_may_change() -> None:
+    refused, permitted = difference("link={listen: 'tcp://127.0.0.1:5555', allow_plain_loopback: true}")
+    assert refused == []
+    assert set(permitted) == {"link.listen", "link.allow_plain_loopback"}
 
 
 @pytest.mark.parametrize(
-    "setting",
-    ["seed=3", "rate_hz=40", "rig.lease_periods=4", "task.episode_s=5", "learner.updates_per_episode=7"],
+    ("setting", "said"),
+    [
+        ("seed=1", "seed is 0 in the run and 1 here"),
+        ("rate_hz=40", "rate_hz is 50.0 in the run and 40.0 here"),
+        ("rig.lease_periods=4", "rig.lease_periods is 5 in the run and 4 here"),
+        ("learner.ddpg.reward_scale=0.5", "learner.ddpg.reward_scale is 0.001 in the run and 0.5 here"),
+        ("task.episode_s=2", "task.episode_s is 4"),
+        ("exploration.amplitude=[[1, 0.5]]", "exploration.amplitude is [[1.0,1.0],[500.0,0.1]] in the run"),
+    ],
 )
-def test_what_a_memory_or_a_policy_was_made_under_may_not(setting: str) -> None:
-    refused, permitted = difference(setting)
-    assert refused == [setting.split("=")[0]]
-    assert permitted == []
+def test_what_is_learned_and_how_may_not(setting: str, said: str) -> None:
+    (found,) = changes(RUN, load("pendulum", [setting])).refused
+    assert said in str(found)
+
+
+def test_a_twin_is_no_port_and_another_port_is_as_good() -> None:
+    ports = [load("pendulum", [f"device={{port: {{path: /dev/tty{n}}}, pace: realtime}}"]) for n in (1, 2)]
+    assert changes(*ports).refused == []
+    assert {d.path for d in changes(RUN, ports[0]).refused} >= {("device", "port"), ("device", "twin")}
+
+
+def test_every_difference_is_named() -> None:
+    assert {"rig", "task", "limits"} <= {d.path[0] for d in changes(RUN, load("magman")).refused}
 
 
 @pytest.mark.parametrize(
