@@ -231,8 +231,11 @@ class Agent:
         )
         return export(contract)
 
-    def save(self, path: Path) -> None:
-        """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably."""
+    def save(self, path: Path, run: str = "") -> None:
+        """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably.
+
+        ``run``: identity of the rig's run.
+        """
         state = {f"{self._prefix}{k}": v for k, v in self._algorithm.state().items()}
         state |= {f"sampler/{k}": v for k, v in self._sampler.state().items()}
         if self._notes is not None:
@@ -242,6 +245,7 @@ class Agent:
         counts = {"policies": self.policies, "offered": self.offered, "handled": self.handled, "seen": self._seen}
         state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
+        state["run"] = np.frombuffer(run.encode(), np.uint8)
         archive = io.BytesIO()
         np.savez(archive, **state)  # type: ignore[arg-type]
         replace_own_file(path, archive.getbuffer(), durable=True)

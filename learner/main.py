@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from onrig.learner.attachment import Connection, MemoryChanged, OtherVersion, Unfit
 from onrig.learner.process import NAME, LearnerProcess
+from onrig.learner.states import ForeignStates
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -43,10 +44,13 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
     if state is not None:
         state.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as passing:  # only if needed: a killed process would leave it behind
-        if state is None:
-            state = Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
+
+        def temporary() -> Path:
+            return Path(passing.enter_context(tempfile.TemporaryDirectory(prefix="onrig-learner-")))
+
+        folder = temporary() if state is None else state
         while True:
-            process = LearnerProcess(config, connection, state, stop)
+            process = LearnerProcess(config, connection, folder, stop)
             try:
                 process.run()
             except (LinkClosed, OtherVersion) as error:
@@ -58,6 +62,11 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
             except Unfit as error:
                 report(NAME, "error", str(error))
                 return ExitCode.CONFIGURATION
+            except ForeignStates as foreign:
+                if state is not None:
+                    report(NAME, "error", str(foreign))
+                    return ExitCode.CONFIGURATION
+                folder = temporary()  # another run at the same address
             except MemoryChanged as change:
                 # A new replay process: mirror its memory, with the same networks.
                 process.save()

@@ -73,9 +73,14 @@ class LearnerProcess:
         self._feedback_batch = time.time_ns()
 
     def run(self) -> None:
-        """Attach, then learn until the run ends; while another learner pushes, only mirror."""
+        """Attach, then learn until the run ends; while another learner pushes, only mirror.
+
+        Raises ForeignStates where the state folder is that of another run.
+        """
         attached = self._link.attach()
         self._run_id, self._lockstep = attached.run_id, attached.lockstep
+        if self._role == "push":
+            self._states.claim(attached.run)
         while True:
             rows = self._catch_up(attached)
             if not attached.pushes:

@@ -3,15 +3,64 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onrig.learner.agent import Agent
+import numpy as np
+
+if TYPE_CHECKING:
+    from onrig.learner.agent import Agent
 
 KEPT: Final = 3
 """States on disk: the rig keeps two checkpoints and may be writing a third."""
 _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
+
+
+class ForeignStates(Exception):
+    """A folder with states of another run; the message names it."""
+
+
+class _Header(NamedTuple):
+    """Origin of a state."""
+
+    run: str
+    """Identity of its run; "" in those of earlier versions."""
+    episode: int
+
+
+def state_name(episode: int) -> str:
+    """File name of the state after an episode."""
+    return f"learner-{episode:08d}.npz"
+
+
+def state_fault(path: Path, run: str) -> str | None:
+    """What is wrong with the state that ``run`` is to go on from, in a few words; None if it is intact."""
+    if not path.exists():
+        return "is missing"
+    header = _header(path)
+    if header is None:
+        return "is damaged"
+    if header.run != run:
+        return "is of another run"
+    return None if state_name(header.episode) == path.name else f"is the state after episode {header.episode}"
+
+
+def _header(path: Path) -> _Header | None:
+    """Origin of a state whose checksums are right; None for any other file."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            if archive.testzip() is not None:
+                return None
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as saved:
+                run = saved["run"].tobytes().decode() if "run" in saved.files else ""
+                return _Header(run, int(saved["handled"]))
+    except (OSError, EOFError, KeyError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return None
 
 
 class States:
@@ -23,8 +72,24 @@ class States:
 
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
         self._folder, self._warn = folder, warn
+        self._run = ""
         self.unwritten = False
         """Whether the newest state could not be written."""
+
+    def claim(self, run: str) -> None:
+        """Take the folder for a run; raises ForeignStates, and leaves it alone, if its states are not of this run."""
+        headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
+        ours = [header for header in headers.values() if header is not None and header.run == run]
+        foreign = [episode for episode, header in headers.items() if header is not None and header.run != run]
+        if foreign:
+            raise ForeignStates(
+                f"{self.path(foreign[0])}: a state of another run; give another folder with --state, or move it away"
+            )
+        if headers and not ours:
+            raise ForeignStates(
+                f"{self.path(next(iter(headers)))}: a damaged state, maybe of another run; move it away"
+            )
+        self._run = run
 
     def episodes(self) -> list[int]:
         """Episodes with a saved state, newest first."""
@@ -33,12 +98,12 @@ class States:
 
     def path(self, episode: int) -> Path:
         """Where the state after an episode lies."""
-        return self._folder / f"learner-{episode:08d}.npz"
+        return self._folder / state_name(episode)
 
     def save(self, agent: Agent, settled: int | None = None) -> None:
         """Write the state after ``agent.handled``, durably; where that fails, warn once, until it succeeds again.
 
-        Deletes the oldest, and those of later episodes, which are of a run before, or of one that lost its end.
+        Deletes the oldest, and those of later episodes, whose end the run has lost.
         ``settled``: episode of the rig's newest checkpoint, to which it may return (lockstep); the state of that
         episode stays, however old.
         """
@@ -52,7 +117,7 @@ class States:
             self.unwritten = False
 
     def _write(self, agent: Agent, settled: int | None) -> None:
-        agent.save(self.path(agent.handled))
+        agent.save(self.path(agent.handled), self._run)
         known = self.episodes()
         later = [episode for episode in known if episode > agent.handled]
         old = [episode for episode in known[len(later) :][KEPT:] if settled is None or episode < settled]
@@ -67,6 +132,9 @@ class States:
         for episode in self.episodes():
             if upto is not None and episode > upto:
                 self.path(episode).unlink(missing_ok=True)
-            elif agent.restore(self.path(episode)):
+                continue
+            what = state_fault(self.path(episode), self._run)
+            if what is None and agent.restore(self.path(episode)):
                 return True
+            self._warn(f"{self.path(episode)} {what or 'does not fit this learner'}; it is passed over")
         return False

@@ -6,14 +6,12 @@ they are plain mappings; their owners define and check them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.rig import Observation, Rig
-from onrig.runtime.config.problem import NodePath, format_path
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
 from onrig.runtime.inputs import policy_signals
@@ -162,56 +160,3 @@ def capacity_of(config: RunConfig) -> int:
 def layout_of(config: RunConfig) -> Layout:
     """Layout of the rows of the run's memory."""
     return Layout(len(config.signals), len(config.rig.actuators), behaviour=config.stochastic)
-
-
-_FREE: Final[frozenset[NodePath]] = frozenset(
-    {
-        ("episodes",),
-        ("evaluate_every",),
-        ("checkpoint_s",),
-        ("barrier_timeout_s",),
-        ("local_learner",),
-        ("realtime",),
-        ("supervision",),
-        ("link",),
-        ("log",),
-        ("staleness",),
-        ("device", "port"),
-        ("device", "reconnect_s"),
-        ("learner", "threads"),
-        ("learner", "backlog"),
-    }
-)
-"""Settings that a resumed run may change: none of them affects what is learned, or how, but for schedules over
-``episodes``."""
-
-
-class Difference(NamedTuple):
-    """A value that differs between two configurations; None if missing."""
-
-    path: NodePath
-    run: object
-    wanted: object
-
-    def __str__(self) -> str:
-        return f"{format_path(self.path)} is {_shown(self.run)} in the run and {_shown(self.wanted)} here"
-
-
-def differences(run: RunConfig, wanted: RunConfig) -> list[Difference]:
-    """List the differences that prevent ``wanted`` from continuing ``run``; empty if it can."""
-    return list(_compared((), msgspec.to_builtins(run), msgspec.to_builtins(wanted)))
-
-
-def _compared(at: NodePath, run: object, wanted: object) -> Iterator[Difference]:
-    if at in _FREE and not (at == ("device", "port") and None in (run, wanted)):
-        return
-    if isinstance(run, Mapping) and isinstance(wanted, Mapping):
-        for key in dict.fromkeys((*run, *wanted)):
-            yield from _compared((*at, str(key)), run.get(key), wanted.get(key))
-    elif run != wanted and not (run != run and wanted != wanted):
-        yield Difference(at, run, wanted)
-
-
-def _shown(value: object) -> str:
-    text = "absent" if value is None else msgspec.json.encode(value).decode()
-    return text if len(text) <= 60 else f"{text[:57]}..."

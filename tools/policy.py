@@ -18,6 +18,7 @@ from onrig.runtime.policy.contract import HIDDEN
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
+from onrig.tools.damage import policy_damage
 from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
 from onrig.tools.terminal import Table, VerbParser, complain
@@ -62,6 +63,9 @@ def main(arguments: list[str]) -> int:
         return complain("policy", f"{args.file}: cannot be read: {error.strerror or error}")
     if isinstance(model, Refused):
         return _refuse(args.file, model)
+    damage = policy_damage(args.file)
+    if damage is not None:
+        return complain("policy", f"{args.file}: {damage}")
     verdict = judge(model, config)
     if isinstance(verdict, Refused):
         return _refuse(args.file, verdict)

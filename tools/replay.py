@@ -17,6 +17,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
@@ -40,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Replay; returns the exit code: 0 equal, 70 a difference, 2 nothing to replay."""
+    """Replay; returns the exit code: 0 equal, 70 a difference, 2 nothing to replay, 6 equal but for damaged files."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
     if not (folder / "config.yaml").is_file():
@@ -55,7 +56,8 @@ def main(arguments: list[str]) -> int:
         first = error.problems[0]
         where = f"{folder / 'config.yaml'}:{first.mark.line}:{first.mark.column}"
         return complain("replay", f"{where}: {first.message}")
-    return _replay(folder, config, args.tolerance)
+    damage = name_damage("replay", folder, *LOGS, *POLICIES)
+    return with_damage(_replay(folder, config, args.tolerance), damage)
 
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:

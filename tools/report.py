@@ -20,6 +20,7 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.view.run_view import episode_columns, read_episodes
 from onrig.tools.check import in_one_line
+from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
 from onrig.tools.terminal import Table, VerbParser, complain
@@ -86,21 +87,22 @@ def main(arguments: list[str]) -> int:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return explain(error)
+    damage = name_damage("report", folder, *FIGURES, *POLICIES)
     if args.tensorboard is not None:
-        return _for_tensorboard(folder, config, args.tensorboard)
+        return with_damage(_for_tensorboard(folder, config, args.tensorboard), damage)
     print(report_table(folder, config), flush=True)
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 
     try:
         picture = draw_learning_curve(folder, config)
-        page = report_run(folder, config, args.out)
+        page = report_run(folder, config, args.out, damage)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     if picture is not None:
         print(f"\nsee {picture}")
     print(f"{'' if picture is not None else chr(10)}see {page}")
-    return ExitCode.OK
+    return with_damage(ExitCode.OK, damage)
 
 
 def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:

@@ -22,17 +22,16 @@ from onrig.runtime.run_state.folder_access import FolderBusy, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
-from onrig.runtime.supervise.run_folder import fresh_folder, occupant, reopen_run_folder, write_run_folder
+from onrig.runtime.supervise.run_folder import (
+    Resumption,
+    fresh_folder,
+    occupant,
+    reopen_run_folder,
+    write_run_folder,
+)
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
-from onrig.tools.load import (
-    CannotResume,
-    continued,
-    explain,
-    load_for_rig,
-    tell,
-    wait_for_folder,
-)
+from onrig.tools.load import CannotResume, continued, explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.terminal import VerbParser, complain
 from onrig.tools.web.guard import parse_address
@@ -72,8 +71,10 @@ def main(arguments: list[str]) -> int:
         return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
     try:
         if args.resume is not None:
-            config = continued(args.resume, args.config, args.overrides, args.device)
+            resumption = continued(args.resume, args.config, args.overrides, args.device)
+            config = resumption.config
         else:
+            resumption = None
             config = load_for_rig(args.config, args.overrides, port=args.device, heed=tell)
     except ConfigError as error:
         return explain(error)
@@ -108,18 +109,17 @@ def main(arguments: list[str]) -> int:
         name = args.config or args.resume
         print(f"{name}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
         return ExitCode.OK
-    return _run(config, folder, port, args.web, resumes=args.resume is not None)
+    return _run(config, folder, port, args.web, resumption)
 
 
-def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, resumes: bool) -> int:
-    option = "--resume" if resumes else "--run-dir"
+def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, resumption: Resumption | None) -> int:
+    option = "--run-dir" if resumption is None else "--resume"
     settle_loop_cpu()
     with contextlib.ExitStack() as held:
         try:
-            if resumes:
-                wait_for_folder(folder)
+            if resumption is not None:
                 held.callback(os.close, hold(folder))
-                take_back = _reopen(folder, config)
+                take_back = _reopen(folder, resumption)
             else:
                 take_back = write_run_folder(folder, config)
                 held.callback(os.close, hold(folder))
@@ -138,7 +138,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, 
             except KeyboardInterrupt:
                 take_back()
                 raise
-        return _supervise(config, folder, port, take_back, resumes=resumes)
+        return _supervise(config, folder, port, take_back, resumes=resumption is not None)
 
 
 def _warn_of_room(config: RunConfig, folder: Path) -> None:
@@ -153,9 +153,9 @@ def _warn_of_room(config: RunConfig, folder: Path) -> None:
         print(f"onrig run: {folder}: {line}", file=sys.stderr)
 
 
-def _reopen(folder: Path, config: RunConfig) -> Callable[[], None]:
+def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:
     """Reopen the folder of an ended run; returns the undo function."""
-    take_back, cut = reopen_run_folder(folder, config)
+    take_back, cut = reopen_run_folder(folder, resumption)
     if cut:
         print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({cut} bytes)", file=sys.stderr)
     return take_back

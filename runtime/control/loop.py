@@ -139,6 +139,7 @@ class ControlLoop:
             self._explorer.begin_session()
             self._backed_off = self._explorer.back_off
         self._switch.restore(start.switch, lambda policy_id: filed_session(policies, policy_id))
+        self._board[Word.POLICY] = self._switch.policy_id
         self._tick.go_on_from(start.tick)
         self._frames.resumed_at_us = start.device_us
         self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-LINK_VERSION: Final = 6
+LINK_VERSION: Final = 7
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """Limit on a header, which may hold a rig's whole configuration."""
@@ -99,6 +99,8 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     """Reason why not, if it asked to."""
     behaviour: bool = False
     """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.replay.memory.layout``)."""
+    run: str = ""
+    """Identity of the run, kept when it is resumed; unlike ``run_id``, no other run has it."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -63,8 +63,10 @@ class McapLog:
         event: Callable[..., None],
         kept_state: Callable[[], bytes | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        written: Collection[str] = (),
     ) -> None:
-        """``kept_state`` returns the loop's last stored state, or None."""
+        """``kept_state`` returns the loop's last stored state, or None; ``written``: as for `open_log`."""
+        self._written = written
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.composed)
@@ -196,7 +198,7 @@ class McapLog:
     # -- one file ----------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self.path = next_file(self._folder)
+        self.path = next_file(self._folder, self._written)
         self._file = StagedFile(self.path)
         self._counted = False
         self._chunks = 0

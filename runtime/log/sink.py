@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -69,14 +69,20 @@ class LogMissing(Exception):
 
 
 def open_log(
-    config: RunConfig, folder: Path, session: str, event: Event, loop_state: Callable[[], bytes | None] = lambda: None
+    config: RunConfig,
+    folder: Path,
+    session: str,
+    event: Event,
+    loop_state: Callable[[], bytes | None] = lambda: None,
+    written: Collection[str] = (),
 ) -> Sink:
     """Open the log that a configuration asks for, in the run's ``folder``.
 
     ``session`` names the loop's process: it differs after a resumption, but not after a restart of the replay process.
     ``event`` receives the end of the log and, once, any failure; ``loop_state`` returns the loop's last stored state
-    (``onrig.runtime.shm.latest``).  Raises LogMissing if the log is requested explicitly and mcap is not installed; by
-    default the run then goes without.
+    (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never used again, gone or not.
+    Raises LogMissing if the log is requested explicitly and mcap is not installed; by default the run then goes
+    without.
     """
     if config.log.mcap is False:
         return NoLog()
@@ -88,4 +94,4 @@ def open_log(
             raise LogMissing(f"log.mcap: {error.name} is not installed; {remedy}, or set log.mcap=auto") from None
         event("log_off", reason=f"{error.name} is not installed; {remedy}, or set log.mcap=false")
         return NoLog()
-    return McapLog(config, folder, session, event, loop_state)
+    return McapLog(config, folder, session, event, loop_state, written=written)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +17,11 @@ def log_files(folder: Path) -> list[Path]:
     return [p for _, p in sorted(((int(m[1] or 1), p) for m, p in found))]
 
 
-def next_file(folder: Path) -> Path:
-    """Name the file that follows those of a run."""
-    taken = log_files(folder)
-    if not taken:
-        return folder / "log.mcap"
-    last = _NAME.fullmatch(taken[-1].name)
-    return folder / f"log-{int(last[1] or 1) + 1 if last else 2}.mcap"
+def next_file(folder: Path, written: Iterable[str] = ()) -> Path:
+    """Name the file that follows those of a run; ``written``: names of files that may be there no more."""
+    names = (*(path.name for path in log_files(folder)), *written)
+    last = max((int(match[1] or 1) for name in names if (match := _NAME.fullmatch(name))), default=0)
+    return folder / (f"log-{last + 1}.mcap" if last else "log.mcap")
 
 
 class StagedFile:

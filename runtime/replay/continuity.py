@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.control.loop_state import decode_state, encode_state
 from onrig.runtime.log.sink import Sink
-from onrig.runtime.record import Kind
+from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
 from onrig.runtime.replay.intake import take_over
 from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_point, recover
 from onrig.runtime.replay.summary import Parts
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.checksums import Extent, Growing
 from onrig.runtime.run_state.episodes import read_rows
+from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.wholeness import Account
-from onrig.runtime.shm.ring import RingReader
 
 Say = Callable[[str], object]
+_APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
 
 
 def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
@@ -45,15 +47,9 @@ def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside
         raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
 
 
-def closed_before(ring: RingReader, closed: int) -> int:
-    """Last training episode of which no record waits in the ring: what is not in the memory by now never will be.
-
-    ``closed`` is the last one that the loop has ended.
-    """
-    waiting = ring.peek(1)
-    if not len(waiting):
-        return closed
-    return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)
+def files_at(upkeep: Upkeep) -> dict[str, Extent]:
+    """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
+    return decode_point(upkeep.note).files if upkeep.restored is not None else {}
 
 
 class Standing(NamedTuple):
@@ -63,6 +59,10 @@ class Standing(NamedTuple):
     """Names this life of the run, and its ring."""
     took_over: bool
     """Whether another replay process of this life was here before."""
+    run: str = ""
+    """Identity of the run."""
+    config_text: str = ""
+    """Its configuration, as in ``config.yaml``."""
 
 
 class Continuity:
@@ -83,12 +83,13 @@ class Continuity:
         self._dropped_before = 0
         self.unlogged_before = 0
         """Records that the log of a process before this one lacks."""
-        self._unlogged_in_earlier_lives = 0
-        """Those of them that this life of the run has not made."""
+        self._given_before = 0
+        """Records that earlier lives of the run gave to its log."""
+        self._newer = 0
+        """Records that were newer than the checkpoint when the run was killed."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
-        self._lost_before = 0
-        """Those of them that earlier lives of the run lost, out of rings of their own."""
+        self._growing = Growing(folder, files_at(upkeep))
         self.context: NDArray[np.void] | None = None
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
@@ -121,22 +122,27 @@ class Continuity:
     def account(self, rows: int) -> Account:
         """What there is to be at the end of the run, in which the loop closed so many episodes (``rows``)."""
         ring, log = self._parts.ring, self._log.account()
-        lost = self.lost + ring.damaged
         return Account(
             rows=rows,
-            taken=ring.taken - (lost - self._lost_before),
+            taken=self._parts.figures.ticks - self._newer,
             waiting=ring.waiting,
             dropped=self.dropped,
-            lost=lost,
+            lost=self.lost + ring.damaged,
+            newer=self._newer,
             covered=self.covered,
             log=log
             and log._replace(
-                given=ring.taken + self._unlogged_in_earlier_lives,
+                given=ring.taken + self._given_before,
                 missing=log.missing + self.unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),
             departures=self._parts.desk.departures if self._config.lockstep else None,
         )
+
+    def files(self) -> dict[str, Extent]:
+        """Checksums of the run's append-only files, up to their present ends."""
+        logs = (path.name for path in log_files(self._folder))
+        return self._growing.advance((*_APPENDED, *logs))
 
     # -- beginning ---------------------------------------------------------------------------------------------------
 
@@ -167,10 +173,9 @@ class Continuity:
         self._parts.policies.resume(counts)
         self._dropped_before = counts["dropped_before"] if same_life else counts["dropped"]
         self.lost = counts.get("lost", 0)
-        self._lost_before = counts.get("lost_before", 0) if same_life else self.lost
         self.unlogged_before = counts.get("unlogged", 0)
-        earlier = counts.get("unlogged_earlier", 0) if same_life else self.unlogged_before
-        self._unlogged_in_earlier_lives = earlier
+        self._given_before = counts.get("given_before" if same_life else "given", 0)
+        self._newer = counts.get("newer", 0)
 
     def _take_over(self, counts: Mapping[str, int] | None, recovery: Recovery | None) -> None:
         """Take the place of a process that died beside the loop."""
@@ -220,7 +225,8 @@ class Continuity:
             self._written_at = recovery.start.episode if self._config.lockstep else -1
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
-        figures.follow(recovery.rows, recovery.unrecorded)
+        figures.follow(recovery.rows, recovery.unrecorded, recovery.in_memory)
+        self._newer += sum(row.steps + 1 for row in recovery.unrecorded) - recovery.in_memory
         desk.closed = recovery.start.episode
         self._parts.policies.number_after(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
@@ -287,9 +293,10 @@ class Continuity:
             "dropped": self.dropped,
             "dropped_before": self._dropped_before,
             "lost": self.lost + parts.ring.damaged,
-            "lost_before": self._lost_before,
             "unlogged": self.unlogged_before + (log.missing if log is not None and not log.by_request else 0),
-            "unlogged_earlier": self._unlogged_in_earlier_lives,
+            "given": self._given_before + (taken if log is not None else 0),
+            "given_before": self._given_before,
+            "newer": self._newer,
             "life": self._standing.life,
             "taken": taken,
             # The last record, which pairs with the next one, is taken in again for its context.
@@ -301,7 +308,20 @@ class Continuity:
         }
         loop, durations = decode_state(parts.loop_state.take()), parts.figures.durations()
         opened, began, desk = parts.accounts.state(), parts.builder.began, parts.desk
-        note = encode_point(Point(loop, durations, opened, began, desk.memory_name, desk.lineage))
+        note = encode_point(
+            Point(
+                loop,
+                durations,
+                opened,
+                began,
+                desk.memory_name,
+                desk.lineage,
+                self._standing.run,
+                self._standing.config_text,
+                self.files(),
+                parts.policies.rolled_back_crc32,
+            )
+        )
         beside = [self._folder / "episodes.csv"]
         if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
             beside.append(self._folder / "events.jsonl")
@@ -309,7 +329,7 @@ class Continuity:
             beside.append(self._folder)
         self._beside = parts.policies.unsynced
         if self._beside:
-            beside += [*self._beside, self._folder / "policies"]
+            beside += [*self._beside, self._folder / POLICY_INDEX, self._folder / "policies"]
         return Present(extra, note, beside)
 
     def _is_at_rest(self) -> bool:

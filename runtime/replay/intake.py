@@ -180,3 +180,14 @@ class Intake:
     def log(self, records: NDArray[np.void]) -> None:
         """Log those of these records that no previous process has logged."""
         self._log.add(since(records, self.unlogged))
+
+
+def closed_before(ring: RingReader, closed: int) -> int:
+    """Last training episode of which no record waits in the ring: what is not in the memory by now never will be.
+
+    ``closed`` is the last one that the loop has ended.
+    """
+    waiting = ring.peek(1)
+    if not len(waiting):
+        return closed
+    return int(waiting[0]["episode"]) - int(waiting[0]["kind"] == Kind.TRAIN)

@@ -18,9 +18,10 @@ from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, Timing
 from onrig.runtime.replay.accounts.telemetry import Standing as ViewStanding
 from onrig.runtime.replay.accounts.telemetry import open_telemetry
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
-from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from onrig.runtime.replay.continuity import Continuity, Standing, files_at, recovered
+from onrig.runtime.replay.evidence import run_identity
 from onrig.runtime.replay.growth import Growth
-from onrig.runtime.replay.intake import Horizon, Intake, Looks, takable
+from onrig.runtime.replay.intake import Horizon, Intake, Looks, closed_before, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
@@ -31,6 +32,7 @@ from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBui
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_state.checksums import read_list, write_list
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
@@ -80,7 +82,13 @@ class ReplayProcess:
         self._board[Word.REPLAY_PID] = os.getpid()
         self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
-        standing = Standing(self._board[Word.LIFE], took_over=self._board[Word.REPLAY_LOOKS] > 0)
+        config_text = (run_folder / "config.yaml").read_bytes()
+        standing = Standing(
+            self._board[Word.LIFE],
+            took_over=self._board[Word.REPLAY_LOOKS] > 0,
+            run=run_identity(run_folder),
+            config_text=config_text.decode(),
+        )
         self.took_over = standing.took_over
         """Whether this process replaces another one beside the same loop."""
         self.begins = not standing.took_over
@@ -98,7 +106,8 @@ class ReplayProcess:
             else None
         )
         """Recovery of a resumed or taken-over run."""
-        self._log = open_log(config, run_folder, shm.name, self._events.write, loop_state.take)
+        written = {*read_list(run_folder).files, *files_at(upkeep)}
+        self._log = open_log(config, run_folder, shm.name, self._events.write, loop_state.take, written)
         self._policies = PolicyDesk(
             rig,
             config.rate_hz,
@@ -112,10 +121,10 @@ class ReplayProcess:
             stochastic=config.stochastic,
             signals=config.signals,
         )
-        config_text = (run_folder / "config.yaml").read_bytes()
         self._desk = LearnerDesk(
             self._memory,
             self._policies,
+            run=standing.run,
             run_id=run_id(config, run_folder, config_text),
             config_text=config_text,
             lockstep=config.lockstep,
@@ -319,11 +328,14 @@ class ReplayProcess:
         self._log.close()
         active = self._board[Word.POLICY]
         summary = summarised(self._parts, dropped=self._continuity.dropped, active_policy=active)
-        rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
-        summary["whole"] = whole_of(self._continuity.account(rows), self._folder)
+        account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
+        listed = read_list(self._folder)
+        files = {**listed.files, **self._continuity.files()}
+        summary["whole"] = whole_of(account, self._folder, files=files, damaged=listed.damaged)
         try:
             write_summary(self._folder, summary)
             self._timing.write()
+            write_list(self._folder, files, listed.damaged)
         except OSError as error:
             report(NAME, "error", f"{SUMMARY_FILE} is not written: {error.strerror}")
         self._close()

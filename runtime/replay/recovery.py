@@ -9,19 +9,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from onrig.runtime.control.loop_state import LoopState
 from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.link.messages import Ancestor
+from onrig.runtime.record import Kind
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBack
+from onrig.runtime.run_state.checksums import EMPTY, SUMMARY, Extent
 from onrig.runtime.run_state.episodes import EpisodeRow, FiledRows, Sums, keep_rows, read_rows
+from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import cut_index
 
 Say = Callable[[str], object]
+_KINDS: Final = {"train": int(Kind.TRAIN), "eval": int(Kind.EVAL)}
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -37,6 +42,14 @@ class Point(msgspec.Struct, frozen=True):
     """Name of the memory."""
     lineage: tuple[Ancestor, ...] = ()
     """Memories that it was restored of, the last one at the end."""
+    run: str = ""
+    """Identity of the run (``meta.json``)."""
+    config: str = ""
+    """Its configuration, resolved (YAML)."""
+    files: dict[str, Extent] = {}
+    """Append-only files of the run folder, as far as they had been written."""
+    rolled_back_crc32: int = 0
+    """Of the list of policies that had been rolled back."""
 
 
 class Recovery(NamedTuple):
@@ -51,6 +64,8 @@ class Recovery(NamedTuple):
     durations: Durations | None
     cut: Mapping[str, int]
     """How much was taken away: rows, policies, bytes of a broken row."""
+    in_memory: int = 0
+    """Records of the ``unrecorded`` episodes that the checkpoint has."""
 
     @property
     def says(self) -> str:
@@ -94,6 +109,7 @@ def recover(
     anything is cut, when the checkpoint was not written for this, and OSError when a file cannot be cut.
     """
     point = _decoded(folder, note) if restored is not None else None
+    point_files = point.files if point is not None else {}
     path = folder / "episodes.csv"
     try:
         filed = read_rows(path)
@@ -107,11 +123,12 @@ def recover(
     newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if goes_back else None
     # From here on things are taken away; in whatever order, and however often it begins anew, it ends the same.
     policies = _cut_policies(folder / "policies", newest_policy)
+    cut_index(folder / "policies", point_files.get(POLICY_INDEX, EMPTY).bytes if goes_back else None)
     if lockstep:
         RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
     keep_rows(path, filed, kept)
     with contextlib.suppress(FileNotFoundError):
-        (folder / "summary.json").unlink()  # of a run that is not over
+        (folder / SUMMARY).unlink()  # of a run that is not over
     cut = {"rows": len(filed.rows) - kept, "policies": policies, "bytes": filed.broken}
     rows = filed.rows[:kept]
     unrecorded = rows[counted:]
@@ -120,7 +137,9 @@ def recover(
     start = loop if lockstep else _after(loop, filed, unrecorded)
     if not lockstep:
         start = msgspec.structs.replace(start, switch=_without(start.switch, RolledBack(folder / "policies")))
-    return Recovery(start, rows, unrecorded, durations, cut)
+    opened = {(sums.episode, sums.kind): sums.steps for sums in (point.opened if point is not None else ())}
+    in_memory = sum(opened.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
+    return Recovery(start, rows, unrecorded, durations, cut, in_memory)
 
 
 def _decoded(folder: Path, note: bytes) -> Point:

@@ -1,20 +1,26 @@
-"""Completeness of a run's data (rows, experiences, policies, log): the one definition, checked at its end.
+"""Completeness of a run's data: the one definition, checked at its end, over all sessions of the run.
 
-* *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed.
+* *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed, in order.
 * *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.
-* *Policies*: ``policies/`` has every policy that acted in an episode of the rows.
+* *Policies*: ``policies/`` has every policy that acted in an episode of the rows, as it was filed.
 * *Log*: if one is kept and no limit of the configuration ended it, it has every record read.
+* *Files*: no file is missing, cut, or was found damaged when the run was resumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.run_state.episodes import read_rows
+from onrig.runtime.run_state.checksums import Extent, extent_of
+from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
+from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
+from onrig.runtime.run_state.policy_index import read_index
+
+_SHOWN: Final = 5
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -34,6 +40,8 @@ class Whole(msgspec.Struct, frozen=True):
     policies: Counted | None = None
     log: Counted | None = None
     """Step records; None without a log."""
+    files: Counted | None = None
+    """Files with a checksum, and those of them that are intact."""
     lost: tuple[str, ...] = ()
     """What is missing, one line each."""
     reproducible: bool | None = None
@@ -57,13 +65,15 @@ class Account(NamedTuple):
     rows: int
     """Episodes closed by the loop since the start of the run."""
     taken: int
-    """Records read since the last start or resumption."""
+    """Records read since the start of the run."""
     waiting: int
     """Records left unread in the ring."""
     dropped: int
     """Records dropped because the ring was full."""
     lost: int
     """Records lost with a replay process that died."""
+    newer: int
+    """Records lost when the run was killed: they were newer than its last checkpoint (real time)."""
     covered: bool
     """Whether the newest checkpoint on disk has everything (or a resumed run reproduces it)."""
     log: LogAccount | None
@@ -71,26 +81,103 @@ class Account(NamedTuple):
     """Lockstep: number of deviations from an undisturbed run."""
 
 
-def whole_of(account: Account, folder: Path, acted: Iterable[int] = ()) -> Whole:
-    """Compare the account with the run folder; ``acted``: policies in addition to those of the rows."""
+class Found(NamedTuple):
+    """What a run folder holds at the end."""
+
+    rows: int
+    disorder: str = ""
+    """What is wrong with the sequence of the rows."""
+    missing: tuple[int, ...] = ()
+    """Policies that acted and have no file."""
+    altered: tuple[int, ...] = ()
+    """Policies that acted and whose file is not the one that was filed."""
+    acted: int = 0
+    """Policies that acted."""
+    files: int = 0
+    """Files with a checksum."""
+    lost_files: tuple[str, ...] = ()
+    """What is wrong with them, one line each."""
+
+
+def whole_of(
+    account: Account,
+    folder: Path,
+    acted: Iterable[int] = (),
+    files: Mapping[str, Extent] | None = None,
+    damaged: Iterable[str] = (),
+) -> Whole:
+    """Compare the account with the run folder.
+
+    ``acted``: policies in addition to those of the rows; ``files``: files and what they were; ``damaged``: those found
+    damaged when the run was resumed.
+    """
     try:
         filed = read_rows(folder / "episodes.csv").rows
     except (OSError, ValueError):
         filed = []
     ids = sorted({row.policy_id for row in filed if row.policy_id}.union(acted))
-    there = {n for n in ids if (folder / "policies" / f"{n}.onnx").is_file()}
-    return judge(account, rows=len(filed), acted=ids, filed_policies=there)
+    index = read_index(folder / POLICY_INDEX)
+    missing, altered = [], []
+    for policy_id in ids:
+        path = folder / "policies" / f"{policy_id}.onnx"
+        try:
+            if extent_of(path.read_bytes()) != index.get(policy_id):
+                altered.append(policy_id)
+        except OSError:
+            missing.append(policy_id)
+    lines = {name: _shrunk(folder, name, extent) for name, extent in (files or {}).items()}
+    lines |= {
+        name: f"{name} was missing or damaged when the run was resumed" for name in damaged if not lines.get(name)
+    }
+    found = Found(
+        rows=len(filed),
+        disorder=disorder(filed),
+        missing=tuple(missing),
+        altered=tuple(altered),
+        acted=len(ids),
+        files=len(lines),
+        lost_files=tuple(line for line in lines.values() if line),
+    )
+    return judge(account, found)
 
 
-def judge(account: Account, *, rows: int, acted: list[int], filed_policies: set[int]) -> Whole:
-    """Judge completeness from the rows in the file, and the policies that acted and are stored."""
+def disorder(rows: Sequence[EpisodeRow]) -> str:
+    """What is wrong with the sequence of a run's rows, in a few words; "" if each episode follows the one before."""
+    last, evaluated = 0, False
+    for row in rows:
+        if row.kind == "eval" and row.episode == last and not evaluated:
+            evaluated = True
+        elif row.kind == "train" and row.episode == last + 1:
+            last, evaluated = row.episode, False
+        else:
+            before = f"{'eval' if evaluated else 'train'} episode {last}" if last else "the heading"
+            return f"{row.kind} episode {row.episode} after {before}"
+    return ""
+
+
+def _shrunk(folder: Path, name: str, extent: Extent) -> str:
+    """What is wrong with a file that was written in this session, whose content is not read again."""
+    path = folder / name
+    if not path.is_file():
+        return f"{name} is missing"
+    size = path.stat().st_size
+    return f"{name} is cut: {size} of {extent.bytes} bytes are left" if size < extent.bytes else ""
+
+
+def judge(account: Account, found: Found) -> Whole:
+    """Judge completeness from the account and what is in the folder."""
     lost = []
-    if rows < account.rows:
-        lost.append(f"rows: {account.rows - rows} of {account.rows} are not in episodes.csv")
-    gone = account.waiting + account.dropped + account.lost
+    if found.rows < account.rows:
+        lost.append(f"rows: {account.rows - found.rows} of {account.rows} are not in episodes.csv")
+    if found.rows > account.rows:
+        lost.append(f"rows: episodes.csv has {found.rows - account.rows} more than the run closed episodes")
+    if found.disorder:
+        lost.append(f"rows: out of sequence in episodes.csv ({found.disorder})")
+    gone = account.waiting + account.dropped + account.lost + account.newer
     reasons = (
         (account.dropped, "found the ring full"),
         (account.lost, "died with a replay process"),
+        (account.newer, "were newer than the checkpoint when the run was killed"),
         (account.waiting, "were not taken in"),
     )
     if gone:
@@ -98,20 +185,22 @@ def judge(account: Account, *, rows: int, acted: list[int], filed_policies: set[
         lost.append(f"experiences: {gone} step records are missing ({why})")
     if not account.covered:
         lost.append("experiences: the last checkpoint of the memory could not be written")
-    missing = [n for n in acted if n not in filed_policies]
-    if missing:
-        some = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        lost.append(f"policies: {len(missing)} of {len(acted)} that acted are not stored ({some})")
+    for ids, what in ((found.missing, "are not stored"), (found.altered, "are not as they were filed")):
+        if ids:
+            some = ", ".join(map(str, ids[:_SHOWN])) + (", ..." if len(ids) > _SHOWN else "")
+            lost.append(f"policies: {len(ids)} of {found.acted} that acted {what} ({some})")
     log = account.log
     if log is not None and log.missing and not log.by_request:
         lost.append(f"log: {log.missing} of {log.given} step records are not in it ({log.reason})")
+    lost += (f"files: {line}" for line in found.lost_files)
     departs = account.departures
     return Whole(
         complete=not lost,
-        rows=Counted(account.rows, rows),
+        rows=Counted(account.rows, found.rows),
         experiences=Counted(account.taken + gone, account.taken),
-        policies=Counted(len(acted), len(filed_policies)),
+        policies=Counted(found.acted, found.acted - len(found.missing) - len(found.altered)),
         log=None if log is None else Counted(log.given, log.given - log.missing),
+        files=Counted(found.files, found.files - len(found.lost_files)),
         lost=tuple(lost),
         reproducible=None if departs is None else not (departs or account.dropped or account.lost),
     )

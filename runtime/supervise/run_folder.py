@@ -6,21 +6,29 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.runtime.config.problem import format_path
 from onrig.runtime.files import replace_own_file
+from onrig.runtime.log.staged_file import log_files
+from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
+from onrig.runtime.run_state.checksums import FILE as CHECKSUMS
+from onrig.runtime.run_state.checksums import SUMMARY, Extent, measure, read_list, write_list
+from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.folder_access import check_folder, check_way
 from onrig.runtime.run_state.wholeness import Whole
+from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 
 _PACKAGES: Final = (
     *("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch"),
@@ -31,6 +39,7 @@ _PACKAGES: Final = (
 _RESULTS: Final = ":(exclude,top)docs/experiments/data"
 """Results in the repository do not change what runs."""
 _LONGEST_LINE: Final = 1 << 20
+_WRITTEN_AT_START: Final = ("config.yaml", "meta.json")
 
 
 def fresh_folder(parent: Path, name: str) -> Path:
@@ -80,7 +89,8 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         check_folder(folder)  # after creation: from here on no other user can change it
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
-        _write_meta(folder, {"seed": config.seed, **identified, **circumstances()})
+        _write_meta(folder, {"run": secrets.token_hex(16), "seed": config.seed, **identified, **circumstances()})
+        write_list(folder, _measured(folder, _WRITTEN_AT_START))
     except OSError:
         take_back()
         raise
@@ -96,12 +106,26 @@ class Reopened(NamedTuple):
     """Bytes of an event cut off when the run died."""
 
 
-def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
-    """Record the resumption and its ``config`` in ``meta.json``; cut off a broken last line of the events.
+class Resumption(NamedTuple):
+    """What a run is resumed with."""
+
+    config: RunConfig
+    changes: Sequence[Difference] = ()
+    """Permitted changes of its configuration."""
+    damaged: Sequence[str] = ()
+    """Files that are not what the run wrote, but which it can do without."""
+    run: str = ""
+    """Its identity, by its checkpoint."""
+
+
+def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
+    """Record the resumption in ``meta.json`` and the events, and its configuration; cut off a broken last line of the
+    events.
 
     The replay process truncates the other files.  On OSError nothing has changed.
     """
-    before = {name: _content(folder / name) for name in ("config.yaml", "meta.json", "summary.json")}
+    config = resumption.config
+    before = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY, CHECKSUMS)}
     kept = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
     tail = _broken_tail(folder / "events.jsonl")
@@ -127,10 +151,17 @@ def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
     meta: dict[str, object] = {}
     with contextlib.suppress(msgspec.DecodeError):
         meta = msgspec.json.decode(before["meta.json"] or b"{}", type=dict[str, object])
+    if resumption.run:
+        meta = {**meta, "run": resumption.run}
     earlier = meta.get("resumes")
+    listed = read_list(folder)
+    logs = {path.name for path in log_files(folder)}
+    damaged = {*listed.damaged, *resumption.damaged}
+    finished = {name: extent for name, extent in listed.files.items() if name in logs | damaged}
     now = circumstances()
     resumed = {"time": now["started"], **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "command")}}
     try:
+        write_list(folder, finished, damaged)  # a kill in what follows finds no checksum of a file that has changed
         if load_resolved(folder / "config.yaml") != config:  # an equal one keeps its text: policies refer to its hash
             _write_config(folder, config)
         _write_meta(folder, {**meta, "resumes": [*(earlier if isinstance(earlier, list) else []), resumed]})
@@ -138,10 +169,38 @@ def reopen_run_folder(folder: Path, config: RunConfig) -> Reopened:
             with (folder / "events.jsonl").open("r+b") as file:
                 file.truncate((sizes["events.jsonl"] or 0) - len(tail))
                 os.fsync(file.fileno())
+        _log_resumption(folder, resumption)
+        write_list(folder, {**finished, **_measured(folder, _WRITTEN_AT_START)}, damaged)
     except OSError:
         take_back()
         raise
     return Reopened(take_back, len(tail))
+
+
+def _log_resumption(folder: Path, resumption: Resumption) -> None:
+    events = EventFile(folder / "events.jsonl")
+    for change in resumption.changes:
+        before, now = (msgspec.json.encode(value).decode() for value in (change.run, change.wanted))
+        events.write("configuration_changed", setting=format_path(change.path), before=before, now=now)
+    for name in resumption.damaged:
+        events.write("file_damaged", file=name)
+    events.close()
+
+
+def _measured(folder: Path, names: Iterable[str]) -> dict[str, Extent]:
+    """Checksums of those of the files that exist; raises OSError."""
+    return {name: measure(folder / name) for name in names if (folder / name).is_file()}
+
+
+def seal_run_folder(folder: Path) -> None:
+    """At the end of a run, add what was written last to ``checksums.json``, if the replay process ended its part."""
+    listed = read_list(folder)
+    if "episodes.csv" not in listed.files:
+        return
+    parts = (str(at.relative_to(folder) / name) for at in post_mortems(folder) for name in (RECORDS, FRAMES, FAULT))
+    names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY, *parts)
+    with contextlib.suppress(OSError):  # a full disk: then they cannot be checked
+        write_list(folder, {**listed.files, **_measured(folder, names)}, listed.damaged)
 
 
 def _remove(path: Path) -> None:
@@ -187,7 +246,7 @@ def complete_summary(
 
     Also written without a summary of the replay process; then ``whole_otherwise`` gives the verdict.
     """
-    path = folder / "summary.json"
+    path = folder / SUMMARY
     summary: dict[str, object] = {}
     whole: Whole | None = None
     with contextlib.suppress(OSError, msgspec.DecodeError):

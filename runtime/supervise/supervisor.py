@@ -29,7 +29,7 @@ from onrig.runtime.supervise.post_mortem import PostMortem
 from onrig.runtime.supervise.reports import OnReport, Reports
 from onrig.runtime.supervise.requests import LIVE_VIEW, Keyboard, Requests
 from onrig.runtime.supervise.revival import Verdict, Watchdog
-from onrig.runtime.supervise.run_folder import complete_summary
+from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
 _START_TIMEOUT_S: Final = 60.0
@@ -93,6 +93,8 @@ class Supervisor:
             if self.started:
                 code = self._account(code, reason)
             self._reports.close(code, reason)
+            if self.started:
+                seal_run_folder(self._folder)
         finally:
             self._requests.restore()  # not before: an interrupt would cut the account short
         return code, reason

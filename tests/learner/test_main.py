@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from onrig.learner import main
 from onrig.learner.attachment import Connection
+from onrig.learner.states import ForeignStates
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClosed, RequestRejected
 from onrig.runtime.run_config import RunConfig
@@ -19,9 +21,11 @@ class Process:
 
     ends: list[tuple[Exception | None, bool]]
     asked: list[str]
+    folders: ClassVar[list[Path]] = []
 
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
         self._stop, self.of_use = stop, False
+        self.folders.append(state)
 
     def run(self) -> None:
         how, self.of_use = self.ends.pop(0)
@@ -48,6 +52,7 @@ class Process:
             ExitCode.OK,
             ["run", "save", "close", "run", "close"],
         ),
+        ([(ForeignStates("a state of another run"), False)], ExitCode.CONFIGURATION, ["run", "close"]),
     ],
 )
 def test_what_was_learned_is_saved_before_it_ends(
@@ -62,3 +67,12 @@ def test_what_was_learned_is_saved_before_it_ends(
     Process.ends, Process.asked = list(ends), []
     assert main.learn(load_run("pendulum"), Connection("ipc://nobody"), tmp_path / "state") == code
     assert Process.asked == asked
+
+
+def test_without_a_folder_of_its_own_it_takes_another_one_for_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "LearnerProcess", Process)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    Process.ends, Process.asked, Process.folders = [(ForeignStates("another"), True), (None, True)], [], []
+    assert main.learn(load_run("pendulum"), Connection("ipc://nobody"), None) == ExitCode.OK
+    first, second = Process.folders
+    assert first != second

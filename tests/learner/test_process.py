@@ -10,7 +10,7 @@ import pytest
 from onrig.learner.attachment import Connection, LeaseLost, Unfit
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
-from onrig.learner.states import States
+from onrig.learner.states import ForeignStates, States
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.client import RequestRejected
 from onrig.runtime.link.messages import (
@@ -45,6 +45,7 @@ class Rig:
         """Set when it has a learner."""
         self.now_s = 0.0
         self.memory_id = b""
+        self.run_identity = "first"
         self.offers: list[Offer] = []
         self.fed: list[int] = []
         """Experiences in each message of feedback."""
@@ -57,7 +58,8 @@ class Rig:
         self._rng = np.random.default_rng(3)
 
     def attach(self) -> Attached:
-        return Attached("run", b"", CAPACITY, False, 0, 0, 1, self.lockstep, memory=self.memory_id, done=0, pushes=True)
+        attached = Attached("run", b"", CAPACITY, False, 0, 0, 1, self.lockstep, done=0, pushes=True)
+        return msgspec.structs.replace(attached, memory=self.memory_id, run=self.run_identity)
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         upto = self._ends.pop(0) if wait_ms and self._ends else self.memory.inserted
@@ -164,6 +166,21 @@ def test_a_learner_whose_first_result_is_refused_was_of_no_use(tmp_path: Path, b
     assert rig.done
     assert not process.of_use
     process.close()
+
+
+@pytest.mark.parametrize("lockstep", [False, True])
+def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, lockstep: bool) -> None:
+    learned(Rig([EACH, EACH], lockstep=lockstep), "FIFO[Uniform]", tmp_path).close()
+    left = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert left
+    rig = Rig([EACH, EACH], lockstep=lockstep)
+    rig.run_identity = "second"
+    process = learner(rig, "FIFO[Uniform]", tmp_path)
+    with pytest.raises(ForeignStates, match="a state of another run"):
+        process.run()
+    process.close()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
+    assert rig.offers == []
 
 
 def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from onrig.learner.states import KEPT, States
+from onrig.learner.states import KEPT, ForeignStates, States, state_fault
 from tests.learner.test_agent import agent, learned
 
 
@@ -40,7 +41,7 @@ def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
     assert states.episodes() == [10, 5]
 
 
-def test_those_of_an_earlier_run_give_way_to_the_first_of_a_new_one(tmp_path: Path) -> None:
+def test_those_whose_end_the_run_has_lost_give_way(tmp_path: Path) -> None:
     states = saved(tmp_path, 498, 499, 500)
     a = agent()
     assert states.restore(a, upto=None)
@@ -53,9 +54,64 @@ def test_those_of_an_earlier_run_give_way_to_the_first_of_a_new_one(tmp_path: Pa
 def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     states = saved(tmp_path, 5, 10)
     states.path(10).write_bytes(states.path(10).read_bytes()[:-40])
-    a = agent()
-    assert states.restore(a, upto=10)
+    a, told = agent(), list[str]()
+    assert States(tmp_path, told.append).restore(a, upto=10)
     assert a.handled == 5
+    assert told == [f"{states.path(10)} is damaged; it is passed over"]
+
+
+def test_every_bit_of_a_state_counts(tmp_path: Path) -> None:
+    states = saved(tmp_path, 5)
+    data = states.path(5).read_bytes()
+    assert state_fault(states.path(5), "") is None
+    for at in range(200, len(data), len(data) // 25):
+        flipped = bytearray(data)
+        flipped[at] ^= 0x10
+        states.path(5).write_bytes(flipped)
+        if state_fault(states.path(5), "") is None:  # an attribute of the archive: the state is the same
+            a, b = agent(), agent()
+            assert a.restore(states.path(5))
+            states.path(5).write_bytes(data)
+            assert b.restore(states.path(5))
+            a.save(tmp_path / "a")
+            b.save(tmp_path / "b")
+            assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def content(path: Path) -> dict[str, bytes]:
+    with np.load(path) as saved:
+        return {name: saved[name].tobytes() for name in saved.files}
+
+
+def test_one_that_was_copied_to_another_episode_is_passed_over(tmp_path: Path) -> None:
+    states = saved(tmp_path, 5)
+    states.path(9).write_bytes(states.path(5).read_bytes())
+    a, told = agent(), list[str]()
+    assert States(tmp_path, told.append).restore(a, upto=None)
+    assert a.handled == 5
+    assert "is the state after episode 5" in told[0]
+
+
+@pytest.mark.parametrize("theirs", ["another", ""], ids=["another run", "an earlier version"])
+def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, theirs: str) -> None:
+    before = States(tmp_path, pytest.fail)
+    before.claim(theirs)
+    before.save(agent())
+    left = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ForeignStates, match=r"learner-00000000\.npz: a state of another run; give another folder"):
+        States(tmp_path, pytest.fail).claim("mine")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
+
+
+def test_a_folder_whose_states_are_all_damaged_may_be_another_run_s(tmp_path: Path) -> None:
+    states = States(tmp_path, pytest.fail)
+    states.claim("mine")
+    states.save(agent())
+    States(tmp_path, pytest.fail).claim("mine")
+    states.path(0).write_bytes(b"PK")
+    with pytest.raises(ForeignStates, match="a damaged state"):
+        States(tmp_path, pytest.fail).claim("mine")
+    assert states.path(0).exists()
 
 
 @pytest.mark.parametrize("folder", ["empty", "missing"])

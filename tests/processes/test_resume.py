@@ -43,12 +43,15 @@ def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tm
     with PoweredRun(tmp_path / "out", "--resume", folder) as cable:
         until(cable, lambda: last_episode(folder) >= lived + 3, "three more episodes")
         cable.stop(signal.SIGINT)
-        assert cable.ended(2 * PATIENCE_S) == ExitCode.INTERRUPTED
+        code = cable.ended(2 * PATIENCE_S)
+        newer = "were newer than the checkpoint when the run was killed" in cable.output
     rows = read_rows(folder / "episodes.csv").rows
     assert [row.episode for row in rows] == list(range(1, len(rows) + 1))
     assert rows[lived].policy_id >= newest
     (told,) = resumes(folder)
     assert (told["episode"], told["policy"], told["bytes_cut"]) == (lived, newest, 10)
+    assert newer is bool(told["episodes_newer_than_memory"])
+    assert code == (ExitCode.INCOMPLETE if newer else ExitCode.INTERRUPTED)
 
 
 @pytest.mark.parametrize("after", [pytest.param("nothing", marks=pytest.mark.study), "a policy"])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.tools.damage import LOGS, name_damage, with_damage
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
 from onrig.tools.progress import progress_of
@@ -134,6 +135,7 @@ def _of_run(folder: Path, out: Path) -> int:
         config = recorded_config((folder / "config.yaml").read_bytes())
     except ConfigError as error:
         return explain(error)
+    damage = name_damage("identify", folder, *LOGS)
     try:
         steps = _logged_steps(folder, config)
     except LogDamaged as error:
@@ -144,7 +146,8 @@ def _of_run(folder: Path, out: Path) -> int:
         plant = nominal_plant(config)
     except ValueError as error:
         return complain("identify", f"{folder / 'config.yaml'}: {error}")
-    return _conclude(config, plant, steps, out, f"run {folder.resolve().name}, its first {len(steps)} ticks")
+    source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
+    return with_damage(_conclude(config, plant, steps, out, source), damage)
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.runtime.run_state.running import running_rigs
+from onrig.tools.damage import FIGURES, name_damage
 from onrig.tools.terminal import VerbParser, complain
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.process import serve
@@ -45,6 +46,7 @@ def main(arguments: list[str]) -> int:
         parse_address(args.listen)
     except ValueError as error:
         return complain("web", f"--listen: {error}")
+    name_damage("web", folder, *FIGURES)
     speak_to_a_person()
     print(f"run folder: {folder}")
     code = serve(folder, args.listen, lambda url: print(f"live view: {url} (Ctrl-C ends it, not the run)", flush=True))

@@ -76,11 +76,13 @@ class RunFigures:
         self._lateness_us.restore(*durations.lateness)
         self._stage_ns[:] = durations.stage_ns
 
-    def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = ()) -> None:
-        """Continue after the rows filed so far; of the ``unrecorded`` episodes only the rows were kept."""
+    def follow(self, rows: Sequence[EpisodeRow], unrecorded: Sequence[EpisodeRow] = (), counted: int = 0) -> None:
+        """Continue after the rows filed so far; of the ``unrecorded`` episodes only the rows were kept, and
+        ``counted`` of their records are in the counts already."""
         for row in rows:
             if row.kind == "train":
                 self.add_training(row)
+        self.ticks -= counted
         for row in unrecorded:
             self.ticks += row.steps + 1
             self.missed += row.missed_ticks

@@ -65,8 +65,9 @@ def identity_of(memory: Experiences, seed: int) -> Identity:
     return Identity(memory.storage.capacity, layout.n_obs, layout.n_act, str(memory.strategy), seed, layout.behaviour)
 
 
-FORMAT: Final = 2
-"""2: rows hold episode and step, and the behaviour of a stochastic policy."""
+FORMAT: Final = 3
+"""2: rows hold episode and step, and the behaviour of a stochastic policy.  3: the writer's note has the checksums of
+the run's other files."""
 MAX_BYTES: Final = 4 << 20
 _NAME: Final = re.compile(r"manifest-(\d{8,})\.json")
 _SEGMENT: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")

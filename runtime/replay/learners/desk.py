@@ -77,6 +77,7 @@ class LearnerDesk:
         memory: Memory,
         policies: PolicyDesk,
         *,
+        run: str,
         run_id: str,
         config_text: bytes,
         lockstep: bool,
@@ -84,7 +85,7 @@ class LearnerDesk:
         is_gone: Callable[[bytes], bool] = lambda peer: False,
     ) -> None:
         self._memory, self._policies, self._event = memory, policies, event
-        self._run_id, self._config_text, self._lockstep = run_id, config_text, lockstep
+        self._run, self._run_id, self._config_text, self._lockstep = run, run_id, config_text, lockstep
         self._waiting: list[tuple[float, Ticket, Pull]] = []
         self._peers: dict[bytes, _Peer] = {}
         self._is_gone = is_gone
@@ -270,6 +271,7 @@ class LearnerDesk:
         storage = self._memory.storage
         return Answer(
             Attached(
+                run=self._run,
                 run_id=self._run_id,
                 config=self._config_text,
                 capacity=storage.capacity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
@@ -129,7 +130,8 @@ class PolicyDesk:
         """
         for policy_id in self._folder.ids():
             if policy_id > newest:
-                self._given[digest_of(self._folder.model(policy_id))] = policy_id
+                with contextlib.suppress(OSError):  # damaged since: it gets another id
+                    self._given[digest_of(self._folder.model(policy_id))] = policy_id
 
     def pass_on(self) -> None:
         """Give the loop what the previous process had filed and was killed before handing over (real time)."""
@@ -302,6 +304,11 @@ class PolicyDesk:
     def rolled_back(self) -> int:
         """Number of policies rolled back in this run folder, in all sessions."""
         return len(self._rolled_back)
+
+    @property
+    def rolled_back_crc32(self) -> int:
+        """Checksum of the list of policies that were rolled back."""
+        return self._rolled_back.crc32(self.rolled_back)
 
     def was_rolled_back(self, policy_id: int) -> bool:
         """Whether the policy of this id was rolled back."""

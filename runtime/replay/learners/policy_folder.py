@@ -8,11 +8,12 @@ Ids increase and the loop takes policies in that order, so two rules tell which 
 
 If records were lost, all files up to then are kept, as their policies may have acted.  The folder thus holds the
 policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because they
-have acted.
+have acted.  A file that ``index.csv`` does not list is not one of the run's.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Final
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.policy_watch import digest_of
+from onrig.runtime.run_state.checksums import extent_of
+from onrig.runtime.run_state.policy_index import PolicyIndex
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Total size of policies waiting for disk space; beyond it the oldest are dropped."""
@@ -34,6 +37,7 @@ class PolicyFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.mkdir(exist_ok=True)
+        self._index = PolicyIndex(path)
         found = self.ids()
         self.newest = found[-1] if found else 0
         self.acted = self.newest
@@ -50,16 +54,21 @@ class PolicyFolder:
     def ids(self) -> list[int]:
         """List the policies on file, in order."""
         stems = (name.removesuffix(".onnx") for name in os.listdir(self._path) if name.endswith(".onnx"))
-        return sorted(int(stem) for stem in stems if _is_id(stem))
+        return sorted(i for stem in stems if _is_id(stem) and self._index.get(i := int(stem)) is not None)
 
     def path(self, policy_id: int) -> Path:
         """Path of a policy's file, which may not exist."""
         return self._path / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError."""
+        """Read a policy; raises OSError, also where it is not what was filed."""
         waiting = self._unfiled.get(policy_id)
-        return self.path(policy_id).read_bytes() if waiting is None else waiting
+        if waiting is not None:
+            return waiting
+        model = self.path(policy_id).read_bytes()
+        if extent_of(model) != self._index.get(policy_id):
+            raise OSError(errno.EIO, "it is not the policy that was filed", str(self.path(policy_id)))
+        return model
 
     def recall(self, digest: bytes) -> int | None:
         """Find the policy with this digest among the latest files of a previous process."""
@@ -95,6 +104,7 @@ class PolicyFolder:
 
     def _write(self, policy_id: int, model: bytes) -> str:
         try:
+            self._index.add(policy_id, model)  # first: a killed process leaves no file that is not listed
             replace_own_file(self.path(policy_id), model)
         except OSError as error:
             return error.strerror or str(error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
@@ -214,6 +215,10 @@ class RolledBack:
     def entry(self, digest: bytes) -> Entry | None:
         """Entry of a policy; None if it was not rolled back."""
         return self._entries.get(digest.hex())
+
+    def crc32(self, count: int) -> int:
+        """Checksum of the first ``count`` entries."""
+        return zlib.crc32(msgspec.json.encode(list(self._entries.values())[:count]))
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
         """Add a policy to the list; raises OSError if writing has to wait for `retry`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.log.staged_file import StagedFile
+from onrig.runtime.log.staged_file import StagedFile, next_file
 
 
 class FullDisk:
@@ -62,3 +62,10 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"old")
     with pytest.raises(FileExistsError):
         StagedFile(tmp_path / "f")
+
+
+def test_the_next_file_takes_no_name_that_was_taken(tmp_path: Path) -> None:
+    assert next_file(tmp_path).name == "log.mcap"
+    assert next_file(tmp_path, ["log.mcap", "episodes.csv"]).name == "log-2.mcap"
+    (tmp_path / "log-3.mcap").touch()
+    assert next_file(tmp_path, ["log.mcap"]).name == "log-4.mcap"

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,9 +17,11 @@ from onrig.runtime.record import Kind
 from onrig.runtime.replay import continuity
 from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.continuity import Continuity, Standing, closed_before, recovered
+from onrig.runtime.replay.continuity import Continuity, Standing, recovered
+from onrig.runtime.replay.intake import closed_before
 from onrig.runtime.replay.recovery import Point, encode_point
-from onrig.runtime.run_state.episodes import EpisodeAccounts, Sums
+from onrig.runtime.run_state.checksums import Extent, extent_of
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, Sums
 from onrig.runtime.run_state.wholeness import LogAccount
 from tests.runtime.samples import PENDULUM
 
@@ -57,6 +60,8 @@ class Policies:
 
     def resume(self, counts: dict[str, int]) -> None:
         self.resumed.append(counts)
+
+    rolled_back_crc32 = 0
 
     def number_after(self, policy_id: int) -> None:
         self.after = policy_id
@@ -128,7 +133,8 @@ def parts(
         figures=SimpleNamespace(
             resume=lambda counts: None,
             restore_durations=lambda durations: None,
-            follow=lambda rows, unrecorded=(): None,
+            follow=lambda rows, unrecorded=(), counted=0: None,
+            ticks=48,
             counts=dict,
             durations=lambda: None,
         ),
@@ -280,12 +286,17 @@ def test_no_checkpoint_is_written_before_the_rows_it_counts(tmp_path: Path) -> N
         ending.close()
 
 
+NEWER = [EpisodeRow(episode, "train", 20, *(0.0,) * 4, 0, 0, 1, 0) for episode in (8, 9)]
+"""Two episodes of 21 records each."""
+
+
 def recovery(episode: int) -> Any:
     return SimpleNamespace(
         start=LoopState(episode, True, 4000),
         durations=None,
         rows=[SimpleNamespace(policy_id=n) for n in (3, 21, 20)],
-        unrecorded=[1, 2],
+        unrecorded=NEWER,
+        in_memory=7,
         cut={"rows": 1, "policies": 2, "bytes": 3},
     )
 
@@ -379,7 +390,7 @@ def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) 
     assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
 
 
-def test_of_what_was_lost_only_this_life_s_was_to_be_taken_from_this_ring(tmp_path: Path) -> None:
+def test_what_was_lost_is_counted_over_all_processes_and_lives(tmp_path: Path) -> None:
     """However many processes have taken over since: each begins with the checkpoint of the one before."""
     counts = {**COUNTS, "life": LIFE - 1, "lost": 100}
     of = parts(LoopState(4))
@@ -387,15 +398,52 @@ def test_of_what_was_lost_only_this_life_s_was_to_be_taken_from_this_ring(tmp_pa
     second, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False, took_over=True)
     second.begin(None)
     of.ring.taken, of.ring.damaged = 58, 2
-    account = second.account(rows=12)
-    assert (account.taken, account.lost) == (58 - 8 - 2, 100 + 8 + 2)
+    assert second.account(rows=12).lost == 100 + 8 + 2
     second.at_time(0.0)
     of = parts(LoopState(4))
     of.ring.tail = of.ring.taken = 60
     third, _, _ = made(tmp_path, of, Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
     third.begin(None)
-    account = third.account(rows=12)
-    assert (account.taken, account.lost) == (60 - 8 - 2 - 2, 100 + 8 + 2 + 2)
+    assert third.account(rows=12).lost == 100 + 8 + 2 + 2
+
+
+def test_what_a_killed_run_had_that_was_newer_than_its_checkpoint_is_missing_for_good(tmp_path: Path) -> None:
+    of, upkeep = parts(), Upkeep({**COUNTS, "life": LIFE - 1})
+    of.figures.ticks = 100  # with the 42 of the two rows, of which 7 had been counted
+    went_on, _, _ = made(tmp_path, of, upkeep, lockstep=False)
+    went_on.begin(recovery(9))
+    account = went_on.account(rows=12)
+    assert (account.newer, account.taken) == (42 - 7, 100 - (42 - 7))
+    went_on.at_time(0.0)
+    again, _, _ = made(tmp_path, parts(), Upkeep({**COUNTS, **upkeep.written[0].extra}), lockstep=False, took_over=True)
+    again.begin(None)
+    assert again.account(rows=12).newer == 42 - 7
+
+
+def files_in(present: Any) -> dict[str, Extent]:
+    return msgspec.convert(msgspec.json.decode(present.note)["files"], dict[str, Extent])
+
+
+def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: Path) -> None:
+    of = parts(LoopState(4))
+    running, upkeep, _ = made(tmp_path, of, lockstep=False)
+    content = {"episodes.csv": b"a,b\n", "log.mcap": b"chunk", "events.jsonl": b"{}\n"}
+    for name, data in content.items():
+        (tmp_path / name).write_bytes(data)
+    with (tmp_path / "events.jsonl").open("ab") as file:
+        file.write(b'{"kind": "hal')  # another process is writing it
+    running.at_time(0.0)
+    first = files_in(upkeep.written[0])
+    assert first == {name: extent_of(data) for name, data in content.items()}
+
+    (tmp_path / "log.mcap").unlink()  # what it was is not forgotten
+    (tmp_path / "log-2.mcap").write_bytes(b"another")
+    with (tmp_path / "episodes.csv").open("ab") as file:
+        file.write(b"1,2\n")
+    running.at_time(1.0)
+    second = files_in(upkeep.written[1])
+    grown = {"episodes.csv": extent_of(b"a,b\n1,2\n"), "log-2.mcap": extent_of(b"another")}
+    assert second == first | grown
 
 
 def test_in_lockstep_there_is_a_checkpoint_only_where_the_learner_has_kept_its_state(tmp_path: Path) -> None:
@@ -416,8 +464,8 @@ def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
     running.at_time(2.0)
     rows = [tmp_path / "episodes.csv", tmp_path / "events.jsonl"]
     assert [present.beside for present in upkeep.written] == [
-        [*rows, tmp_path, policies / "1.onnx", policies / "5.onnx", policies],
-        [*rows, policies / "6.onnx", policies],
+        [*rows, tmp_path, policies / "1.onnx", policies / "5.onnx", policies / "index.csv", policies],
+        [*rows, policies / "6.onnx", policies / "index.csv", policies],
         rows,
     ]
     assert of.policies.settled == 3
@@ -444,13 +492,13 @@ def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not
     assert of.policies.settled == 3
 
 
-@pytest.mark.parametrize(("life", "given"), [(LIFE - 1, 1001 + 4801), (LIFE, 1001)])
+@pytest.mark.parametrize(("life", "given"), [(LIFE - 1, 1001 + 7000), (LIFE, 1001 + 6000)])
 def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
     tmp_path: Path, life: int, given: int
 ) -> None:
     of = parts()
     of.accounts.departures = of.desk.departures = ()
-    counts = {**COUNTS, "life": life, "unlogged": 4801}
+    counts = {**COUNTS, "life": life, "unlogged": 4801, "given": 7000, "given_before": 6000}
     went_on, upkeep, _ = made(tmp_path, of, Upkeep(counts), lockstep=False)
     log: Any = SimpleNamespace(account=lambda: LogAccount(1001, 0))
     went_on._log = log
@@ -460,4 +508,5 @@ def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
     assert account is not None
     assert (account.given, account.missing, account.reason) == (given, 4801, "before the run was resumed")
     went_on.close()
-    assert upkeep.written[0].extra["unlogged"] == 4801
+    extra = upkeep.written[0].extra
+    assert (extra["unlogged"], extra["given"]) == (4801, given)

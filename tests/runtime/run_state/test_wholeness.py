@@ -6,15 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.run_state.checksums import Extent, measure
 from onrig.runtime.run_state.episodes import EpisodeFile
-from onrig.runtime.run_state.wholeness import Account, LogAccount, judge, told, unaccounted, whole_of
+from onrig.runtime.run_state.policy_index import PolicyIndex
+from onrig.runtime.run_state.wholeness import (
+    Account,
+    Counted,
+    Found,
+    LogAccount,
+    disorder,
+    judge,
+    told,
+    unaccounted,
+    whole_of,
+)
 from tests.runtime.run_state.test_episodes import ROW
 
-WHOLE = Account(rows=2, taken=400, waiting=0, dropped=0, lost=0, covered=True, log=LogAccount(400, 0), departures=0)
+WHOLE = Account(
+    rows=2, taken=400, waiting=0, dropped=0, lost=0, newer=0, covered=True, log=LogAccount(400, 0), departures=0
+)
+FOUND = Found(rows=2, acted=2)
 
 
 def test_a_run_that_has_everything_is_complete() -> None:
-    whole = judge(WHOLE, rows=2, acted=[1, 2], filed_policies={1, 2})
+    whole = judge(WHOLE, FOUND)
     assert whole.complete
     assert whole.reproducible
     assert told(whole) == "data complete: 2 rows, 400 records, 2 policies, 400 logged"
@@ -26,25 +41,31 @@ def test_a_run_that_has_everything_is_complete() -> None:
         ({"rows": 5}, "rows: 3 of 5 are not in episodes.csv"),
         ({"dropped": 7}, "experiences: 7 step records are missing (7 found the ring full)"),
         ({"lost": 3, "waiting": 4}, "7 step records are missing (3 died with a replay process, 4 were not taken in)"),
+        ({"rows": 1}, "rows: episodes.csv has 1 more than the run closed episodes"),
+        ({"newer": 26}, "26 step records are missing (26 were newer than the checkpoint when the run was killed)"),
         ({"covered": False}, "the last checkpoint of the memory could not be written"),
         ({"log": LogAccount(400, 9, "No space left on device")}, "log: 9 of 400 step records are not in it (No space"),
     ],
 )
 def test_what_is_missing_is_counted_and_named(change: dict[str, int], says: str) -> None:
-    whole = judge(WHOLE._replace(**change), rows=2, acted=[1, 2], filed_policies={1, 2})  # type: ignore[arg-type]
+    whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
     assert not whole.complete
     assert says in told(whole)
     assert told(whole).startswith("DATA INCOMPLETE: ")
 
 
 def test_policies_that_acted_are_to_be_there() -> None:
-    whole = judge(WHOLE, rows=2, acted=list(range(1, 9)), filed_policies={8})
-    assert whole.lost == ("policies: 7 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",)
+    whole = judge(WHOLE, FOUND._replace(acted=8, missing=(1, 2, 3, 4, 5, 6), altered=(7,)))
+    assert whole.lost == (
+        "policies: 6 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",
+        "policies: 1 of 8 that acted are not as they were filed (7)",
+    )
+    assert whole.policies == Counted(8, 1)
 
 
 def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
     ended = LogAccount(400, 300, "the log has reached log.max_bytes (1000)", by_request=True)
-    assert judge(WHOLE._replace(log=ended), rows=2, acted=[], filed_policies=set()).complete
+    assert judge(WHOLE._replace(log=ended), FOUND).complete
 
 
 @pytest.mark.parametrize(
@@ -52,7 +73,7 @@ def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
     [({"departures": 1}, False), ({"lost": 1}, False), ({"waiting": 5}, True), ({"departures": None}, None)],
 )
 def test_what_a_resumed_run_makes_again_is_reproducible(change: dict[str, int | None], reproducible: bool) -> None:
-    whole = judge(WHOLE._replace(**change), rows=2, acted=[], filed_policies=set())  # type: ignore[arg-type]
+    whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
     assert whole.reproducible is reproducible
     assert ("NOT REPRODUCIBLE" in told(whole)) is (reproducible is False)
 
@@ -63,10 +84,48 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         file.append(ROW._replace(episode=episode, policy_id=episode))
     file.close()
     (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "1.onnx").write_bytes(b"")
-    whole = whole_of(WHOLE, tmp_path, acted=[2])
-    assert (whole.rows.present, whole.policies and whole.policies.present) == (2, 1)
-    assert whole.lost == ("policies: 1 of 2 that acted are not stored (2)",)
+    index = PolicyIndex(tmp_path / "policies")
+    for policy_id, model in ((1, b"first"), (2, b"second"), (3, b"third")):
+        index.add(policy_id, model)
+        (tmp_path / "policies" / f"{policy_id}.onnx").write_bytes(model)
+    files = {name: measure(tmp_path / name) for name in ("episodes.csv", "policies/index.csv")}
+    whole = whole_of(WHOLE, tmp_path, acted=[3], files=files)
+    assert whole.complete
+    assert (whole.rows.present, whole.policies, whole.files) == (2, Counted(3, 3), Counted(2, 2))
+
+    (tmp_path / "policies" / "2.onnx").unlink()
+    (tmp_path / "policies" / "3.onnx").write_bytes(b"Third")
+    logs = {"log.mcap": Extent(7, 1), "log-2.mcap": Extent(7, 1)}
+    (tmp_path / "log-2.mcap").write_bytes(b"half")
+    whole = whole_of(WHOLE, tmp_path, acted=[3], files=files | logs, damaged=["meta.json", "log.mcap"])
+    assert whole.lost == (
+        "policies: 1 of 3 that acted are not stored (2)",
+        "policies: 1 of 3 that acted are not as they were filed (3)",
+        "files: log.mcap is missing",
+        "files: log-2.mcap is cut: 4 of 7 bytes are left",
+        "files: meta.json was missing or damaged when the run was resumed",
+    )
+    assert (whole.policies, whole.files) == (Counted(3, 1), Counted(5, 2))
+
+
+@pytest.mark.parametrize(
+    ("episodes", "says"),
+    [
+        ("1t 1e 2t 3t 3e", ""),
+        ("", ""),
+        ("1t 3t", "train episode 3 after train episode 1"),
+        ("1t 1e 1t 1e", "train episode 1 after eval episode 1"),
+        ("1t 1e 1e", "eval episode 1 after eval episode 1"),
+        ("1t 2e", "eval episode 2 after train episode 1"),
+        ("2t", "train episode 2 after the heading"),
+    ],
+)
+def test_rows_follow_each_other(episodes: str, says: str, tmp_path: Path) -> None:
+    kinds = {"t": "train", "e": "eval"}
+    rows = [ROW._replace(episode=int(name[0]), kind=kinds[name[1]]) for name in episodes.split()]
+    assert disorder(rows) == says
+    found = FOUND._replace(disorder=says)
+    assert judge(WHOLE, found).complete is not bool(says)
 
 
 def test_without_the_replay_process_nothing_is_taken_for_granted(tmp_path: Path) -> None:

@@ -7,13 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from onrig.runtime.files import read_fields
+from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.checksums import EMPTY, difference, extent_of, read_list, write_list
 from onrig.runtime.run_state.folder_access import FolderBusy, claim, hold
 from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.runtime.supervise.run_folder import (
+    Resumption,
     complete_summary,
     fresh_folder,
     reopen_run_folder,
+    seal_run_folder,
     write_run_folder,
 )
 from tests.runtime.samples import PENDULUM
@@ -121,7 +126,7 @@ def test_a_resumed_run_is_noted_and_its_broken_last_event_cut(tmp_path: Path) ->
     config = (tmp_path / "config.yaml").read_bytes()
     (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
     for resumes in (1, 2):
-        reopened = reopen_run_folder(tmp_path, PENDULUM)
+        reopened = reopen_run_folder(tmp_path, Resumption(PENDULUM))
         assert reopened.cut == (12 if resumes == 1 else 0)
         meta = msgspec.json.decode((tmp_path / "meta.json").read_bytes())
         assert len(meta["resumes"]) == resumes
@@ -137,13 +142,51 @@ def test_a_resume_that_never_started_is_taken_back_to_the_byte(tmp_path: Path) -
     (tmp_path / "stderr.log").write_bytes(b"old\n")
     before = content(tmp_path)
     longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
-    take_back, _ = reopen_run_folder(tmp_path, longer)
+    take_back, _ = reopen_run_folder(tmp_path, Resumption(longer))
     assert load_resolved(tmp_path / "config.yaml") == longer
     for name in ("events.jsonl", "stderr.log"):
         with (tmp_path / name).open("ab") as file:
             file.write(b"something new\n")
     take_back()
     assert content(tmp_path) == before
+
+
+def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not_forgotten(tmp_path: Path) -> None:
+    write_run_folder(tmp_path, PENDULUM)
+    run = read_fields(tmp_path / "meta.json")["run"]
+    assert read_list(tmp_path).files.keys() == {"config.yaml", "meta.json"}
+    (tmp_path / "meta.json").write_bytes(b"{")
+    (tmp_path / "log.mcap").write_bytes(b"log")
+    write_list(tmp_path, {**read_list(tmp_path).files, "log.mcap": extent_of(b"logs"), "episodes.csv": EMPTY})
+    longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
+    change = Difference(("episodes",), PENDULUM.episodes, longer.episodes)
+    reopen_run_folder(tmp_path, Resumption(longer, [change], ["meta.json", "log.mcap"], str(run)))
+    listed = read_list(tmp_path)
+    assert listed.files.keys() == {"config.yaml", "meta.json", "log.mcap"}, "the others will grow"
+    assert listed.files["log.mcap"] == extent_of(b"logs")
+    assert listed.damaged == ("log.mcap", "meta.json")
+    assert read_fields(tmp_path / "meta.json")["run"] == run
+    events = [msgspec.json.decode(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
+    told = [(event["kind"], event.get("setting", event.get("file"))) for event in events]
+    assert told == [("configuration_changed", "episodes"), ("file_damaged", "meta.json"), ("file_damaged", "log.mcap")]
+    assert events[0]["now"] == str(longer.episodes)
+    reopen_run_folder(tmp_path, Resumption(longer))
+    assert read_list(tmp_path).damaged == ("log.mcap", "meta.json")
+
+
+def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_not_end_its_part(tmp_path: Path) -> None:
+    write_run_folder(tmp_path, PENDULUM)
+    for name in ("summary.json", "events.jsonl", "episodes.csv"):
+        (tmp_path / name).write_bytes(name.encode())
+    seal_run_folder(tmp_path)
+    assert not read_list(tmp_path).ended
+    write_list(tmp_path, {**read_list(tmp_path).files, "episodes.csv": extent_of(b"episodes.csv")})
+    seal_run_folder(tmp_path)
+    listed = read_list(tmp_path)
+    assert listed.ended
+    names = {"config.yaml", "meta.json", "summary.json", "events.jsonl", "episodes.csv"}
+    assert listed.files.keys() == names
+    assert all(difference(tmp_path / name, listed.files[name]) is None for name in names)
 
 
 def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -35,10 +35,13 @@ _SHORT: Final = 40
 NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
-def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path:
-    """Write the page of a run, finished or under way; returns its path.  Raises OSError."""
+def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage: Sequence[str] = ()) -> Path:
+    """Write the page of a run, finished or under way, with a warning for each line of ``damage``; returns its path.
+
+    Raises OSError.
+    """
     material = read_run(folder, config)
-    notes: list[str] = []
+    notes = [f"Damaged: {line}." for line in damage]
     try:
         import matplotlib  # noqa: F401
 

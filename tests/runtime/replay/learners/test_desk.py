@@ -75,6 +75,7 @@ class Rig:
         self.desk = LearnerDesk(
             self.memory,
             policies,
+            run="4a" * 16,
             run_id="run-1",
             config_text=b"rig: x\n",
             lockstep=lockstep,
@@ -145,7 +146,9 @@ def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
     rig.desk.closed = 2
     attached = rig.attach(who=C)
-    what = Attached("run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why)
+    what = Attached(
+        "run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why, run="4a" * 16
+    )
     assert attached == what
     assert len(attached.memory) == 16
     assert rig.events == ["learner_attached"]

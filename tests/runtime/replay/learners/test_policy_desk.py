@@ -12,6 +12,8 @@ from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate, PerBarrier, PerSecond
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.run_state.checksums import extent_of
+from onrig.runtime.run_state.policy_index import read_index
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from tests.runtime.policy import models
@@ -77,7 +79,8 @@ def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(desk: Desk) -> 
     verdict = desk.judge(model(1), NOTHING)
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
     assert desk.slot.take() == (1, 1, model(1))
-    assert [(p.name, p.read_bytes()) for p in desk.folder.iterdir()] == [("1.onnx", model(1))]
+    assert [(p.name, p.read_bytes()) for p in desk.folder.glob("*.onnx")] == [("1.onnx", model(1))]
+    assert read_index(desk.folder / "index.csv") == {1: extent_of(model(1))}
     assert (desk.tally, desk.active_id) == ((1, 1, 0), 1)
     assert desk.events == [("policy_admitted", 1)]
 
@@ -306,13 +309,31 @@ def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
 
     monkeypatch.setattr(Path, "replace", full)
     assert desk.offer(1).accepted
-    assert (desk.slot.version, [*desk.folder.iterdir()], desk.unfiled) == (1, [], 1)
+    assert (desk.slot.version, [*desk.folder.glob("*.onnx")], desk.unfiled) == (1, [], 1)
     assert desk.events == [("policy_not_filed", 1), ("policy_admitted", 1)]
     monkeypatch.undo()
     desk.acts(1)
     desk.settle()
     assert ((desk.folder / "1.onnx").read_bytes(), desk.unfiled) == (model(1), 0)
     assert desk.unsynced == [desk.folder / "1.onnx"]
+
+
+@pytest.mark.parametrize("damage", ["altered", "not listed"])
+def test_a_file_that_is_not_the_policy_that_was_filed_is_not_taken_for_it(
+    damage: str, desk: Desk, tmp_path: Path
+) -> None:
+    for policy_id in (1, 2):
+        desk.offer(policy_id)
+    if damage == "altered":
+        content = bytearray(model(2))
+        content[-40] ^= 1
+        (desk.folder / "2.onnx").write_bytes(content)
+    else:
+        (desk.folder / "9.onnx").write_bytes(model(1))
+    after = Desk(tmp_path, desk.slot)
+    assert after.reinstate() == (0 if damage == "altered" else 2)
+    assert after.next_id == 3
+    assert (("policy_not_reinstated", 2) in after.events) is (damage == "altered")
 
 
 def test_a_process_that_was_killed_before_it_had_filed_a_policy_leaves_its_id_to_nobody(

@@ -1,0 +1,148 @@
+"""Checksums of a run's files, by which a later reader knows that they are what the run wrote.
+
+Append-only files (rows, log, events) grow while the run goes on: each checkpoint of the memory holds the checksum of
+what they had by then.  Files that no longer change are listed in ``checksums.json``, which is written when the run
+begins, when it is resumed and when it ends.  A CRC-32 continues where it left off, so no file is read from its start
+twice.  As in the segments of the memory, it detects damage and careless edits, not forgery.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.runtime.files import replace_own_file
+
+FILE: Final = "checksums.json"
+SUMMARY: Final = "summary.json"
+_PIECE_BYTES: Final = 1 << 20
+
+
+class Extent(msgspec.Struct, frozen=True, array_like=True):
+    """The beginning of a file, or all of it: its length and CRC-32."""
+
+    bytes: int = 0
+    crc32: int = 0
+
+
+EMPTY: Final = Extent()
+
+
+def extent_of(data: bytes | memoryview) -> Extent:
+    """Extent of a file with this content."""
+    return Extent(len(data), zlib.crc32(data))
+
+
+def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines: bool = False) -> Extent:
+    """Extend a checksum over the bytes of a file that follow ``after``, up to offset ``upto`` (None: its end).
+
+    ``lines``: up to the last line break, as others may be writing a line.  Returns a shorter extent if the file ends
+    before ``upto``.  Raises OSError.
+    """
+    at, crc = after.bytes, after.crc32
+    with path.open("rb") as file:
+        while upto is None or at < upto:
+            file.seek(at)
+            piece = file.read(_PIECE_BYTES if upto is None else min(_PIECE_BYTES, upto - at))
+            if lines:
+                piece = piece[: piece.rfind(b"\n") + 1]
+            if not piece:
+                break
+            at, crc = at + len(piece), zlib.crc32(piece, crc)
+    return Extent(at, crc)
+
+
+def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None:
+    """What is wrong with a file that once was as ``wanted``, in a few words; None if it still is.
+
+    ``grows``: it may be longer.
+    """
+    if not path.exists():
+        return "is missing"
+    if not path.is_file():
+        return "is not a regular file"
+    try:
+        size = path.stat().st_size
+        if size < wanted.bytes:
+            return f"is cut: {size} of {wanted.bytes} bytes are left"
+        if size > wanted.bytes and not grows:
+            return f"has {size - wanted.bytes} bytes more than the run wrote"
+        same = measure(path, upto=wanted.bytes) == wanted
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    return None if same else "is not what the run wrote: its checksum differs"
+
+
+class Growing:
+    """Running checksums of the append-only files of a run, each read once.
+
+    A file that is missing, or shorter than it was, keeps the extent that it had.
+    """
+
+    def __init__(self, folder: Path, known: Mapping[str, Extent]) -> None:
+        self._folder, self._extents = folder, dict(known)
+
+    def advance(self, names: Iterable[str]) -> dict[str, Extent]:
+        """Extents of all files known so far, extended to the present end of those named."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                known = self._extents.get(name, EMPTY)
+                self._extents[name] = measure(self._folder / name, known, lines=name.endswith(".jsonl"))
+        return dict(self._extents)
+
+
+class Listed(NamedTuple):
+    """Content of ``checksums.json``."""
+
+    files: Mapping[str, Extent] = MappingProxyType({})
+    """Files that no longer change, by their path in the folder."""
+    damaged: tuple[str, ...] = ()
+    """Files found damaged when the run was resumed, which therefore count as lost."""
+    problem: str = ""
+    """What is wrong with the list itself, in a few words; its files are then unknown."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was written at the end of a run, and lists all of its files."""
+        return SUMMARY in self.files
+
+
+class _Document(msgspec.Struct, frozen=True):
+    files: dict[str, Extent]
+    damaged: tuple[str, ...]
+    crc32: int
+    """Of the fields before it, as JSON."""
+
+
+def read_list(folder: Path) -> Listed:
+    """Read ``checksums.json``."""
+    path = folder / FILE
+    if not path.exists():
+        return Listed(problem="is missing")
+    if not path.is_file():
+        return Listed(problem="is not a regular file")
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Document)
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return Listed(problem="cannot be read")
+    if found.crc32 != _crc32(found.files, found.damaged):
+        return Listed(problem="is not what the run wrote: its checksum differs")
+    return Listed(found.files, found.damaged)
+
+
+def write_list(folder: Path, files: Mapping[str, Extent], damaged: Iterable[str] = ()) -> None:
+    """Write ``checksums.json`` durably; raises OSError."""
+    files, damaged = dict(sorted(files.items())), tuple(sorted(set(damaged)))
+    document = _Document(files, damaged, _crc32(files, damaged))
+    data = msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    replace_own_file(folder / FILE, data, durable=True)
+
+
+def _crc32(files: Mapping[str, Extent], damaged: tuple[str, ...]) -> int:
+    return zlib.crc32(msgspec.json.encode((files, damaged)))

@@ -1,0 +1,71 @@
+"""``policies/index.csv``: length and checksum of each policy that a run has filed, one line each, appended before the
+policy's file is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.run_state.checksums import Extent, extent_of
+
+NAME: Final = "policies/index.csv"
+"""Path in a run folder."""
+_HEAD: Final = b"policy_id,bytes,crc32\n"
+
+
+class PolicyIndex:
+    """Reader and only writer of the index; the last line of a policy counts."""
+
+    def __init__(self, policies: Path) -> None:
+        self._path = policies / Path(NAME).name
+        self._entries = read_index(self._path)
+
+    def get(self, policy_id: int) -> Extent | None:
+        """Length and checksum of a policy; None if the run has not filed it."""
+        return self._entries.get(policy_id)
+
+    def add(self, policy_id: int, model: bytes) -> None:
+        """List a policy; raises OSError, and the index is as before."""
+        extent = extent_of(model)
+        if self._entries.get(policy_id) == extent:
+            return
+        line = b"%d,%d,%08x\n" % (policy_id, extent.bytes, extent.crc32)
+        with self._path.open("ab", buffering=0) as file:
+            size = file.tell()
+            data = line if size else _HEAD + line
+            try:
+                if (file.write(data) or 0) < len(data):
+                    raise OSError(28, os.strerror(28), str(self._path))
+            except OSError:
+                file.truncate(size)
+                raise
+        self._entries[policy_id] = extent
+
+
+def read_index(path: Path, upto: int | None = None) -> dict[int, Extent]:
+    """Read the complete lines of an index (of its first ``upto`` bytes); empty if it cannot be read."""
+    try:
+        data = path.read_bytes()[:upto] if path.is_file() else b""
+    except OSError:
+        return {}
+    entries: dict[int, Extent] = {}
+    for line in data[: data.rfind(b"\n") + 1].splitlines()[1:]:
+        try:
+            policy_id, size, crc = line.split(b",")
+            entries[int(policy_id)] = Extent(int(size), int(crc, 16))
+        except ValueError:
+            continue
+    return entries
+
+
+def cut_index(policies: Path, upto: int | None) -> None:
+    """Cut the index to its first ``upto`` bytes, durably, or (None) behind its last complete line; raises OSError."""
+    path = policies / Path(NAME).name
+    if not path.is_file():
+        return
+    with path.open("r+b") as file:
+        end = file.read().rfind(b"\n") + 1 if upto is None else upto
+        if end < os.fstat(file.fileno()).st_size:
+            file.truncate(end)
+            os.fsync(file.fileno())

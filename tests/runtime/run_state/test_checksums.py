@@ -1,0 +1,102 @@
+"""Checksums of a run's files, and the index of its policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.runtime.run_state.checksums import (
+    EMPTY,
+    Extent,
+    Growing,
+    difference,
+    extent_of,
+    measure,
+    read_list,
+    write_list,
+)
+from onrig.runtime.run_state.policy_index import PolicyIndex, cut_index, read_index
+
+
+@given(st.lists(st.binary(max_size=50), max_size=5))
+def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes]) -> None:
+    path = tmp_path_factory.mktemp("file") / "file"
+    extent = EMPTY
+    for n, _ in enumerate(pieces):
+        path.write_bytes(b"".join(pieces[: n + 1]))
+        extent = measure(path, extent)
+        assert extent == extent_of(b"".join(pieces[: n + 1]))
+        assert difference(path, extent) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "grows", "says"),
+    [
+        (b"0123456789", False, None),
+        (b"0123456789more", True, None),
+        (b"0123456789more", False, "has 4 bytes more than the run wrote"),
+        (b"0123", True, "is cut: 4 of 10 bytes are left"),
+        (b"0123456798", True, "is not what the run wrote: its checksum differs"),
+        (None, True, "is missing"),
+    ],
+)
+def test_a_file_is_compared_with_what_it_was(tmp_path: Path, content: bytes | None, grows: bool, says: str) -> None:
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_bytes(content)
+    assert difference(path, extent_of(b"0123456789"), grows=grows) == says
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    assert difference(tmp_path, EMPTY) == "is not a regular file"
+
+
+def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    growing = Growing(tmp_path, {"log.mcap": Extent(7, 7)})
+    for content, whole in ((b"{}\n{", b"{}\n"), (b"{}\n{}\n", b"{}\n{}\n")):
+        path.write_bytes(content)
+        assert growing.advance(["events.jsonl", "log.mcap"]) == {
+            "events.jsonl": extent_of(whole),
+            "log.mcap": Extent(7, 7),
+        }
+    path.unlink()
+    assert growing.advance(["events.jsonl"])["events.jsonl"] == extent_of(b"{}\n{}\n")
+
+
+def test_the_list_is_checked_itself(tmp_path: Path) -> None:
+    assert read_list(tmp_path).problem == "is missing"
+    write_list(tmp_path, {"a": Extent(3, 9), "summary.json": EMPTY}, ["log.mcap", "log.mcap"])
+    listed = read_list(tmp_path)
+    assert (dict(listed.files), listed.damaged) == ({"a": Extent(3, 9), "summary.json": EMPTY}, ("log.mcap",))
+    assert listed.ended
+    path = tmp_path / "checksums.json"
+    content = path.read_bytes()
+    for at in range(len(content)):
+        flipped = bytearray(content)
+        flipped[at] ^= 0x01
+        path.write_bytes(flipped)
+        assert read_list(tmp_path).problem or read_list(tmp_path) == listed  # a blank
+    path.write_bytes(content[:-20])
+    assert read_list(tmp_path).problem == "cannot be read"
+
+
+def test_the_index_is_cut_behind_its_last_whole_line_or_where_a_checkpoint_left_it(tmp_path: Path) -> None:
+    index, path = PolicyIndex(tmp_path), tmp_path / "index.csv"
+    for policy_id in (1, 2):
+        index.add(policy_id, b"model %d" % policy_id)
+    index.add(2, b"model 2")
+    both, first = path.read_bytes(), len(path.read_bytes()) - len(b"2,7,00000000\n")
+    assert both.count(b"\n") == 3, "what is listed already is not listed again"
+    assert read_index(path, first).keys() == {1}
+    path.write_bytes(both + b"3,7,12")
+    assert read_index(path) == PolicyIndex(tmp_path)._entries == {n: extent_of(b"model %d" % n) for n in (1, 2)}
+    cut_index(tmp_path, None)
+    assert path.read_bytes() == both
+    cut_index(tmp_path, first)
+    assert path.read_bytes() == both[:first]
+    PolicyIndex(tmp_path).add(2, b"another 2")
+    assert read_index(path)[2] == extent_of(b"another 2")

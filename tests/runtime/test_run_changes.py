@@ -1,0 +1,103 @@
+"""Settings that a resumed run may change, and those that it may only make stricter."""
+
+from __future__ import annotations
+
+import pytest
+
+from onrig.runtime.run_changes import changes
+from onrig.tools.load import load
+
+RUN = load("pendulum")
+
+
+def difference(*overrides: str, reverse: bool = False) -> tuple[list[str], list[str]]:
+    """Paths refused and permitted between the shipped pendulum and the same with ``overrides``."""
+    changed = load("pendulum", overrides)
+    found = changes(*((changed, RUN) if reverse else (RUN, changed)))
+    return [".".join(map(str, d.path)) for d in found.refused], [".".join(map(str, d.path)) for d in found.permitted]
+
+
+def test_the_same_configuration_has_no_difference() -> None:
+    assert difference() == ([], [])
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "episodes=900",
+        "evaluate_every=0",
+        "checkpoint_s=1",
+        "barrier_timeout_s=9",
+        "local_learner=false",
+        "realtime.priority=0",
+        "supervision.fade_s=1",
+        "log.decimation=2",
+        "learner.threads=2",
+        "learner.backlog=5",
+        "device.reconnect_s=5",
+    ],
+)
+def test_how_long_how_watched_and_how_durable_may_change_both_ways(setting: str) -> None:
+    for reverse in (False, True):
+        assert difference(setting, reverse=reverse) == ([], [setting.split("=")[0]])
+
+
+def test_where_it_listens_may_change() -> None:
+    refused, permitted = difference("link={listen: 'tcp://127.0.0.1:5555', allow_plain_loopback: true}")
+    assert refused == []
+    assert set(permitted) == {"link.listen", "link.allow_plain_loopback"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("seed=1", "seed is 0 in the run and 1 here"),
+        ("rate_hz=40", "rate_hz is 50.0 in the run and 40.0 here"),
+        ("rig.lease_periods=4", "rig.lease_periods is 5 in the run and 4 here"),
+        ("learner.ddpg.reward_scale=0.5", "learner.ddpg.reward_scale is 0.001 in the run and 0.5 here"),
+        ("task.episode_s=2", "task.episode_s is 4"),
+        ("exploration.amplitude=[[1, 0.5]]", "exploration.amplitude is [[1.0,1.0],[500.0,0.1]] in the run"),
+    ],
+)
+def test_what_is_learned_and_how_may_not(setting: str, said: str) -> None:
+    (found,) = changes(RUN, load("pendulum", [setting])).refused
+    assert said in str(found)
+
+
+def test_a_twin_is_no_port_and_another_port_is_as_good() -> None:
+    ports = [load("pendulum", [f"device={{port: {{path: /dev/tty{n}}}, pace: realtime}}"]) for n in (1, 2)]
+    assert changes(*ports).refused == []
+    assert {d.path for d in changes(RUN, ports[0]).refused} >= {("device", "port"), ("device", "twin")}
+
+
+def test_every_difference_is_named() -> None:
+    assert {"rig", "task", "limits"} <= {d.path[0] for d in changes(RUN, load("magman")).refused}
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        ("limits.range={motor: [-2.5, 2.5]}", "limits.range.motor"),
+        ("limits.rate_per_s={motor: 50.0}", "limits.rate_per_s.motor"),
+        ("limits.jerk_per_s2={motor: 5000.0}", "limits.jerk_per_s2.motor"),
+        ("limits.envelope.velocity.high=14.0", "limits.envelope.velocity"),
+        ("limits.envelope.velocity.release=0.5", "limits.envelope.velocity"),
+    ],
+)
+def test_limits_may_only_become_stricter(setting: str, path: str) -> None:
+    setting = setting.replace("motor", RUN.rig.actuators[0].name)
+    path = path.replace("motor", RUN.rig.actuators[0].name)
+    alone = "limits.predicted=null"  # which would have to be recomputed
+    stricter, base = load("pendulum", [setting, alone]), load("pendulum", [alone])
+    forth, back = changes(base, stricter), changes(stricter, base)
+    assert [".".join(map(str, d.path)) for d in forth.permitted] == [path]
+    assert forth.refused == []
+    assert [".".join(map(str, d.path)) for d in back.refused] == [path]
+    assert "may only become stricter" in str(back.refused[0])
+
+
+def test_a_prediction_may_be_added_but_neither_changed_nor_removed() -> None:
+    refused, permitted = difference("limits.predicted=null", reverse=True)
+    assert (refused, permitted) == ([], ["limits.predicted"])
+    refused, permitted = difference("limits.predicted=null")
+    assert (refused, permitted) == (["limits.predicted"], [])
