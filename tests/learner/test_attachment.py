@@ -226,6 +226,7 @@ def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
     rig.end.desk = LearnerDesk(
         rig.end.memory,
         old._policies,
+        run="",
         run_id="b",
         config_text=old._config_text,
         lockstep=True,

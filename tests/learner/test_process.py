@@ -45,7 +45,7 @@ class Rig:
         """Set when it has a learner."""
         self.now_s = 0.0
         self.memory_id = b""
-        self.run_identity = "first"
+        self.run_identity = ""
         self.offers: list[Offer] = []
         self.fed: list[int] = []
         """Experiences in each message of feedback."""

@@ -88,8 +88,8 @@ def cells(folder: Path) -> Iterator[tuple[str, Damage]]:
             yield from ((name, damage) for damage in DAMAGES)
 
 
-def named(folder: Path, **how: bool) -> dict[str, Grade]:
-    return {fault.name: fault.grade for fault in faults(folder, evidence_of(folder), **how)}
+def named(folder: Path, *, lockstep: bool = False) -> dict[str, Grade]:
+    return {fault.name: fault.grade for fault in faults(folder, evidence_of(folder), lockstep=lockstep)}
 
 
 def replaced(path: Path, before: Path) -> None:

@@ -45,6 +45,7 @@ class Rig:
         self.desk = LearnerDesk(
             Memory(self.config),
             self.policies,
+            run="",
             run_id="run",
             config_text=b"",
             lockstep=True,

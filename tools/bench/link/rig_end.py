@@ -65,6 +65,7 @@ class RigEnd:
         self.desk = LearnerDesk(
             self.memory,
             policies,
+            run="",
             run_id="bench",
             config_text=dump(msgspec.to_builtins(config)).encode(),
             lockstep=config.lockstep,
