@@ -9,6 +9,7 @@ twice.  As in the segments of the memory, it detects damage and careless edits, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -45,6 +46,8 @@ def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines
     ``lines``: up to the last line break, as others may be writing a line.  Returns a shorter extent if the file ends
     before ``upto``.  Raises OSError.
     """
+    if path.exists() and not path.is_file():  # a FIFO would wait for a writer
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     at, crc = after.bytes, after.crc32
     with path.open("rb") as file:
         while upto is None or at < upto:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.run_state.checksums import Extent, extent_of
+from onrig.runtime.run_state.checksums import Extent, measure
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
@@ -119,9 +119,8 @@ def whole_of(
     index = read_index(folder / POLICY_INDEX)
     missing, altered = [], []
     for policy_id in ids:
-        path = folder / "policies" / f"{policy_id}.onnx"
         try:
-            if extent_of(path.read_bytes()) != index.get(policy_id):
+            if measure(folder / "policies" / f"{policy_id}.onnx") != index.get(policy_id):
                 altered.append(policy_id)
         except OSError:
             missing.append(policy_id)

@@ -229,10 +229,13 @@ def test_a_checkpoint_of_another_run_is_refused(
 
 
 def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
-    ended: Path, copy: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
+    ended: Path, copy: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy(ended)
     flipped(folder / "episodes.csv")
+    monkeypatch.setattr("onrig.tools.web.verb.serve", lambda *arguments: ExitCode.OK)
+    assert cli.main(["web", str(folder)]) == ExitCode.OK
+    assert f"onrig web: {folder}: episodes.csv is not what the run wrote" in capsys.readouterr().err
     assert cli.main(["report", str(folder)]) == ExitCode.INCOMPLETE
     assert f"onrig report: {folder}: episodes.csv is not what the run wrote" in capsys.readouterr().err
     assert "episodes.csv is not what the run wrote" in (folder / "report.html").read_text()
@@ -240,6 +243,9 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
     flipped(folder / "policies" / "3.onnx")
     assert cli.main(["replay", str(folder)]) != ExitCode.OK
     assert "policies/3.onnx is not what the run wrote" in capsys.readouterr().err
+    flipped(folder / "log.mcap")
+    assert cli.main(["identify", str(folder)]) != ExitCode.OK
+    assert "log.mcap is not what the run wrote" in capsys.readouterr().err
     assert cli.main(["policy", "check", str(folder / "policies" / "3.onnx"), "pendulum"]) == ExitCode.CONFIGURATION
     assert "3.onnx: is not what the run wrote" in capsys.readouterr().err
 
