@@ -26,6 +26,7 @@ from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 # Plain numbers: an operation on an enumeration of flags takes microseconds in caches that have cooled down.
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
+_SAFE = int(Status.SAFE)
 _FIRST, _LATE, _INVALID = int(Flag.FIRST), int(Flag.LATE), int(Flag.INVALID)
 
 
@@ -44,6 +45,7 @@ class Tick:
         self._stochastic = config.stochastic
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
         self._shield = Shield(config.limits, rig, period_s)
+        self._limits_changes = bool(config.limits.rate_per_s or config.limits.jerk_per_s2)
         self._reward = compile_reward(config.task, rig)
         self._terminated = compile_terminated(config.task, rig)
         self._centres = tuple(a.centre for a in rig.actuators)
@@ -76,8 +78,6 @@ class Tick:
         ``perturbed``, the signal is instead the difference of that policy's action from the policy's.  The explorer's
         amplitude scales all of them.
         """
-        if self._kind is not Kind.RESET or kind is Kind.RESET:  # homing leaves its last command in force
-            self._commanded = self._safe
         self._episode, self._kind, self._perturbed = episode, kind, perturbed
         self._noise, self._own_noise = ([], noise) if self._stochastic else (noise, [])
         self._ports.begin()
@@ -114,6 +114,7 @@ class Tick:
 
     def observe(self, state: State) -> Step:
         """Stage 2: start the record of a frame with the policy's observation."""
+        self._state = state
         if self.contradiction is None:
             self.contradiction = self._contradictions.take(state)
         periods = state.frame - self._last_frame if self._last_frame else 1
@@ -230,15 +231,31 @@ class Tick:
 
     def shield(self, step: Step) -> None:
         """Stage 5: apply the shield; afterwards ``step.command`` holds the command in counts."""
-        verdict = self._shield.decide(step.observation, step.explored, self._commanded)
+        in_force, before = self._outputs() if self._limits_changes else (self._safe, self._safe)
+        verdict = self._shield.decide(step.observation, step.explored, in_force, before)
         step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
         self._margin = verdict.margin
         in_fallback = verdict.rule.falls_back
         step.tripped = in_fallback and not self._in_fallback
         self._in_fallback = in_fallback
         step.command = self.to_counts(verdict.action)
-        self._commanded = step.commanded = tuple([c * r for c, r in zip(step.command, self._resolutions, strict=True)])
+        step.commanded = tuple([c * r for c, r in zip(step.command, self._resolutions, strict=True)])
         self._k += 1
+
+    def _outputs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Outputs (m,) SI that the latest frame reports: the one in force since its sample, and the one a period before.
+
+        Not what was sent: a command may have been lost, late or clamped.  The device accepts one only while the frame
+        that it answers is the latest, so no other switch can come in between.
+        """
+        state = self._state
+        if state.status & _SAFE:  # the safe output starts afresh, however it was reached
+            return self._safe, self._safe
+        in_force, before = (
+            tuple([c * r for c, r in zip(counts, self._resolutions, strict=True)])
+            for counts in (state.u_end, state.u_start)
+        )
+        return in_force, before
 
     def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
         """Fill in what the frame after ``step`` reports: applied action and reward.  True if the episode terminates.

@@ -62,24 +62,26 @@ class Shield:
         """Forget an intervention at the start of an episode."""
         self._in_fallback = False
         self._remaining = 0
-        self._previous: Sequence[float] | None = None
 
     def decide(
-        self, observation: Sequence[float], action: Sequence[float] | None, previous: Sequence[float]
+        self,
+        observation: Sequence[float],
+        action: Sequence[float] | None,
+        in_force: Sequence[float],
+        before: Sequence[float] | None = None,
     ) -> Verdict:
         """Judge one action.
 
         observation: (n,) SI; action: output of policy and exploration, normally (m,) SI, possibly not finite, of
-        another length or None; previous: (m,) SI, the command sent last.
+        another length or None; in_force: (m,) SI, the device's output at the sample, which the command replaces;
+        before: its output at the start of the period that the sample ends, for the jerk (None: the same).
         """
-        before = previous if self._previous is None else self._previous
-        self._previous = previous
         if action is None or not is_sound(action, self._n_actuators):
             return self._enter(observation, Rule.FINITE, WHOLE_RANGE)
         outside, margin = self._envelopes.judge(observation)
         if outside:
             return self._enter(observation, Rule.ENVELOPE, outside)
-        out, rule, amount = self._within_rules(action, previous, before)
+        out, rule, amount = self._within_rules(action, in_force, in_force if before is None else before)
         if self._prediction is not None:
             excess, ahead = self._prediction.judge(observation, out)
             margin = min(margin, ahead)
@@ -96,16 +98,16 @@ class Shield:
         return Verdict(out, rule, amount, margin)
 
     def _within_rules(
-        self, action: Sequence[float], previous: Sequence[float], before: Sequence[float]
+        self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
         """Apply the rules on the command alone; returns the last one that changed it."""
         out, amount = self._range.bound(action)
         rule = Rule.RANGE if amount else Rule.NONE
         if self._rate is not None:
-            out, more = self._rate.bound(out, previous)
+            out, more = self._rate.bound(out, in_force)
             rule, amount = (Rule.RATE, more) if more else (rule, amount)
         if self._jerk is not None:
-            out, more = self._jerk.bound(out, previous, before)
+            out, more = self._jerk.bound(out, in_force, before)
             rule, amount = (Rule.JERK, more) if more else (rule, amount)
         return out, rule, min(amount, MOST)
 

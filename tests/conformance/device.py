@@ -180,7 +180,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert state.tau_us == self.period_us
         assert state.lease_left > 0
 
-    @pytest.mark.rules("P225", "P226", "P235", "P238", "P239", "P407", "P408")
+    @pytest.mark.rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
     def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
         told = armed.act(armed.latest(), first)
