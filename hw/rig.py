@@ -106,6 +106,10 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a disarmed device releases its actuators."""
         return self.safe_output == "released"
 
+    def safe_counts(self) -> tuple[float, ...]:
+        """Safe value of each actuator in counts, not rounded."""
+        return tuple(a.safe / a.resolution for a in self.actuators)
+
     @property
     def signals(self) -> tuple[Observation, ...]:
         """Components of the policy's input, in order: observations, then the previous command if the rig adds it."""

@@ -23,7 +23,7 @@ from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports
 from onrig.runtime.control.tick import is_faulted, is_unfit
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest, harder
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
@@ -150,11 +150,19 @@ class Arming:
             self.confirmation.wait(before, disarmed=self._answers)
         self.reports.send()
 
+    def check_confirmation(self) -> None:
+        """Latch a contradiction found in a frame of the disarmed device, and raise Halted; an earlier fault is kept."""
+        found = self.confirmation.contradiction
+        if found is not None and self.machine.fault is None:
+            self.fail(*found)
+            raise Halted(found.fault)
+
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
         """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
-        if is_unfit(state) or contradiction is None:
+        reported = _reported(state) if is_unfit(state) else None
+        if contradiction is None or (reported is not None and not harder(contradiction.fault, reported)):
             self.trip(state)
         else:
             self.fail(*contradiction)
@@ -163,8 +171,7 @@ class Arming:
         """Latch the fault that a state frame reports, or the one for a device found disarmed."""
         self._board[Word.FAULT] = state.fault
         self.confirmation.take(state)
-        fault = device_fault(state.fault, latched=is_faulted(state))
-        self.fail(fault, fault_text(state.fault) if state.fault else "")
+        self.fail(_reported(state), fault_text(state.fault) if state.fault else "")
 
     def fail(self, fault: FaultName, detail: str = "", event: Event = Event.TRIP) -> None:
         """Latch a fault and report it: what, why, what to do."""
@@ -339,6 +346,11 @@ class Arming:
             state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
             if state is not None:
                 self.confirmation.take(state)
+                self.check_confirmation()
+
+
+def _reported(state: Frame) -> FaultName:
+    return device_fault(state.fault, latched=is_faulted(state))
 
 
 def _tell(fault: FaultName, detail: str) -> None:

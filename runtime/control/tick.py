@@ -243,7 +243,7 @@ class Tick:
         self._k += 1
 
     def _outputs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Outputs (m,) SI that the latest frame reports: the one in force since its sample, and the one a period before.
+        """Outputs (m,) SI by the latest frame: the one in force since its sample, and the one a period before.
 
         Not what was sent: a command may have been lost, late or clamped.  The device accepts one only while the frame
         that it answers is the latest, so no other switch can come in between.

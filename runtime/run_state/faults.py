@@ -43,6 +43,7 @@ class FaultName(enum.StrEnum):
     DEVICE_DISARMED = "device_disarmed"
     DEVICE_UNKNOWN = "device_unknown"
     DEVICE_UNNAMED = "device_unnamed"
+    DEVICE_UNSAFE = "device_unsafe"
     DEVICE_RATE = "device_rate"
     SENSORS_FROZEN = "sensors_frozen"
     DEVICE_REBOOTED = "device_rebooted"
@@ -106,6 +107,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         "check the firmware: it sets FAULT but leaves the code at 0; then re-arm",
         ExitCode.SAFETY,
         Rearm.PERSON,
+    ),
+    FaultName.DEVICE_UNSAFE: Entry(
+        "the device reports its safe output in force, and another output in the same frame or the next",
+        "cut the power of the actuators; then check the firmware and what drives them, and start again",
+        ExitCode.SAFETY,
+        Rearm.NOBODY,
     ),
     FaultName.DEVICE_RATE: Entry(
         "the device samples at a rate other than the configured one",
@@ -242,10 +249,16 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
     return _DEVICE[DeviceFault(code)] if code in {f.value for f in DeviceFault} else FaultName.DEVICE_UNKNOWN
 
 
+def harder(fault: FaultName, other: FaultName) -> bool:
+    """Whether a fault is harder to release than another."""
+    gravity = list(Rearm)
+    return gravity.index(FAULTS[fault].rearm) > gravity.index(FAULTS[other].rearm)
+
+
 def gravest(latched: FaultName, code: int) -> FaultName:
     """The latched fault, or a newer one of the device (``code``) that is harder to release."""
     newer = device_fault(code) if code else latched
-    return max(latched, newer, key=lambda fault: list(Rearm).index(FAULTS[fault].rearm))
+    return newer if harder(newer, latched) else latched
 
 
 class Halted(Exception):
