@@ -106,6 +106,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether a disarmed device releases its actuators."""
         return self.safe_output == "released"
 
+    @property
     def safe_counts(self) -> tuple[float, ...]:
         """Safe value of each actuator in counts, not rounded."""
         return tuple(a.safe / a.resolution for a in self.actuators)

@@ -20,6 +20,7 @@ from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 
@@ -60,7 +61,7 @@ class Tick:
         self._previous_command = rig.previous_command
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """Contradiction found in the frames of the present episode."""
+        """Fault of the present episode that its frames show without naming it."""
         self._tick, self._kind = 0, Kind.TRAIN
         self.begin(0, Kind.TRAIN, [])
 
@@ -236,6 +237,8 @@ class Tick:
         step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
         self._margin = verdict.margin
         in_fallback = verdict.rule.falls_back
+        if in_fallback and self._shield.failure and self.contradiction is None:
+            self.contradiction = Contradiction(FaultName.FALLBACK_DIVERGES, self._shield.failure)
         step.tripped = in_fallback and not self._in_fallback
         self._in_fallback = in_fallback
         step.command = self.to_counts(verdict.action)

@@ -53,6 +53,8 @@ class FaultName(enum.StrEnum):
     LINK_SILENT = "link_silent"
     LINK_FROZEN = "link_frozen"
     LINK_GARBLED = "link_garbled"
+    FALLBACK_DIVERGES = "fallback_diverges"
+    RESET_DIVERGES = "reset_diverges"
     RESET_FAILED = "reset_failed"
     RESET_LIMIT = "reset_limit"
     NO_POLICY = "no_policy"
@@ -167,6 +169,18 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         "check cable, shielding and baud rate, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
+    ),
+    FaultName.FALLBACK_DIVERGES: Entry(
+        "the state keeps leaving its envelope although the fallback acts with full effort",
+        "check the signs and the wiring of actuators and sensors, and that the drive can brake; then re-arm",
+        ExitCode.SAFETY,
+        Rearm.PERSON,
+    ),
+    FaultName.RESET_DIVERGES: Entry(
+        "the reset drives the rig away from its start although it acts with full effort",
+        "check the signs and the wiring of actuators and sensors, and task.reset; then re-arm",
+        ExitCode.SAFETY,
+        Rearm.PERSON,
     ),
     FaultName.RESET_FAILED: Entry(
         "the reset did not reach the start state in any of its attempts",

@@ -168,6 +168,13 @@ class Envelopes:
             margin = min(margin, 2.0 * min(value - low, high - value) / (high - low))
         return 0.0, margin
 
+    def distance(self, observation: Sequence[float]) -> float:
+        """Distance of a state (n,) SI from the middle of its envelope, the largest of several: 1 at an edge."""
+        return max(
+            [abs(2.0 * observation[b.observation] - b.low - b.high) / (b.high - b.low) for b in self._bounds],
+            default=0.0,
+        )
+
     def well_inside(self, observation: Sequence[float]) -> bool:
         """Whether the fallback may release."""
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

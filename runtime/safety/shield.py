@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
-from onrig.runtime.safety.fallback import Controller, compile_fallback
+from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, full_effort
 from onrig.runtime.safety.limits import Limits, compile_prediction
 from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
@@ -56,12 +56,22 @@ class Shield:
         self._margin_to_leave = 1.0 - released
         self._fallback: Controller = compile_fallback(limits.fallback, rig)
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
+        self._watch = FallbackWatch(
+            self._envelopes.distance,
+            full_effort(limits.fallback, rig),
+            period_s,
+            limits.fallback_dwell_s,
+            predicted=self._prediction is not None,
+        )
         self.reset()
 
     def reset(self) -> None:
         """Forget an intervention at the start of an episode."""
         self._in_fallback = False
         self._remaining = 0
+        self._watch.reset()
+        self.failure = ""
+        """How the state keeps leaving its envelope although the fallback acts with full effort; empty if it doesn't."""
 
     def decide(
         self,
@@ -93,6 +103,7 @@ class Shield:
                 self._remaining -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
             self._in_fallback = False
+            self._watch.reset()
         if excess:
             return self._enter(observation, Rule.PREDICTED, excess)
         return Verdict(out, rule, amount, margin)
@@ -125,6 +136,7 @@ class Shield:
         margin: float,
     ) -> Verdict:
         """The fallback's action: exempt from rate and jerk, not from the range."""
+        self.failure = self.failure or self._watch.take(observation)
         out, _ = self._range.bound(self._fallback(observation))
         if amount is None:
             moved = [abs(a - b) / half for a, b, half in zip(out, wish, self._halves, strict=True)]

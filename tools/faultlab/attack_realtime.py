@@ -53,9 +53,7 @@ def kept_on(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list
     late = [
         s.state.frame
         for s in seen
-        if not shows_safe(s.state, safe)
-        and s.state.answers
-        and s.state.frame - s.state.answers > lease_periods + 1
+        if not shows_safe(s.state, safe) and s.state.answers and s.state.frame - s.state.answers > lease_periods + 1
     ]
     return (
         [f"the device acted on a command older than its lease in {len(late)} frames, first {late[0]}"] if late else []
