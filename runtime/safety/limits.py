@@ -49,9 +49,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     range: dict[str, tuple[Quantity, Quantity]] = {}
     """Per actuator [low, high] in SI; default: the rig's."""
     rate_per_s: dict[str, Quantity] = {}
-    """Per actuator, SI units per second; default: the full range within one period."""
+    """Per actuator, SI units per second, of the applied output; default: the full range within one period."""
     jerk_per_s2: dict[str, Quantity] = {}
-    """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
+    """Per actuator, SI units per second squared: change of that rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
     """By observation; outside of one the fallback acts."""
     predicted: Predicted | None = None
