@@ -254,11 +254,10 @@ class Tick:
         state = self._state
         if state.status & _SAFE:  # the safe output starts afresh, however it was reached
             return self._safe, self._safe
-        in_force, before = (
-            tuple([c * r for c, r in zip(counts, self._resolutions, strict=True)])
-            for counts in (state.u_end, state.u_start)
-        )
-        return in_force, before
+        in_force = tuple([c * r for c, r in zip(state.u_end, self._resolutions, strict=True)])
+        if state.u_start == state.u_end:
+            return in_force, in_force
+        return in_force, tuple([c * r for c, r in zip(state.u_start, self._resolutions, strict=True)])
 
     def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
         """Fill in what the frame after ``step`` reports: applied action and reward.  True if the episode terminates.
