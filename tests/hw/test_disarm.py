@@ -59,8 +59,8 @@ def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDev
 def test_a_device_whose_outputs_contradict_its_status_is_not_safe_and_says_so(
     device: FakeDevice, clock: VirtualClock, fault: int
 ) -> None:
-    stuck = {"status": SAFE | fault, "u_start": (30_000,), "u_end": (30_000,)}
-    stream(device, *(state_of(n)._replace(**stuck) for n in range(1, 500)))
+    stuck = state_of(1)._replace(status=SAFE | fault, u_start=(30_000,), u_end=(30_000,))
+    stream(device, *(stuck._replace(frame=n) for n in range(1, 500)))
     with pytest.raises(LinkError, match=r"reports its safe output in force, but outputs of \(30000,\).*cut the power"):
         disarm(device.line, clock)
 

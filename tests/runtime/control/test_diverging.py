@@ -44,7 +44,8 @@ class Flipped:
 
     def run(self, seconds: float, wish: float, state: tuple[float, ...] = (0.0, 0.0)) -> tuple[float, float]:
         """Have a policy ask for ``wish`` until the fault; returns when (inf: never) and the greatest |velocity|."""
-        config, tick, fastest, last = self._config, self.tick, 0.0, (0,)
+        config, tick, fastest = self._config, self.tick, 0.0
+        last: tuple[int, ...] = (0,)
         (angle, velocity), (voltage,) = config.rig.sensors, config.rig.actuators
         tick.begin(1, Kind.TRAIN, [])
         answer_to = begin_episode(tick, by_policy(tick, policy(wish), 1), ends=never)

@@ -103,8 +103,7 @@ def test_a_device_that_is_faulted_without_a_code_from_the_start_is_not_waited_fo
 
 @pytest.mark.rules("H629")
 def test_a_device_that_calls_another_output_its_safe_one_ends_the_run(bench: Bench) -> None:
-    driven = {"u_start": (30_000,), "u_end": (30_000,)}
-    lying(bench, lambda s: s._replace(status=int(Status.SAFE), **driven), until=FROM + 1)
+    lying(bench, lambda s: s._replace(status=int(Status.SAFE), u_start=(30_000,), u_end=(30_000,)), until=FROM + 1)
     assert halted(bench) is FaultName.DEVICE_UNSAFE
 
 
