@@ -117,11 +117,8 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
     if isinstance(reset, Settle):
         known("actuator", reset.actuator, actuators, "actuator")
         known("velocity", reset.velocity, observations, "observation")
-        problems.extend(
-            ("actuator", message)
-            for a in rig.actuators
-            if a.name == reset.actuator and (message := one_sided(a, a.low, a.high))
-        )
+        brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == reset.actuator]
+        problems.extend(("actuator", brake) for brake in brakes if brake)
         if not reset.push_s < reset.timeout_s:
             problems.append(("push_s", "must be less than timeout_s"))
         roles = [("velocity", rate_problem(rig, reset.velocity))]
