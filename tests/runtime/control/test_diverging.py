@@ -118,7 +118,7 @@ def test_the_run_halts_disarmed_and_waits_for_a_person(tmp_path: Path, monkeypat
 def test_a_reset_that_drives_the_wrong_way_ends_long_before_its_time_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = ("limits={envelope: {velocity: {low: -100, high: 100}}}", "supervision.resume_timeout_s=0")
+    settings = ("limits={envelope: {velocity: {low: -30, high: 30}}}", "supervision.resume_timeout_s=0")
     bench = Bench(tmp_path, monkeypatch, *settings, lockstep=False, reset=False)
     inverted(bench.device)
     with pytest.raises(Halted) as ended:
