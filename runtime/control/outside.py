@@ -11,6 +11,7 @@ from onrig.hw.messages import State, shows_safe
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.contradictions import Contradiction, SafeOutputCheck
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
@@ -84,6 +85,13 @@ class TransitionReports:
                 return
             self._waiting.popleft()
             limit -= 1
+
+
+def report_fault(source: str, fault: FaultName, detail: str) -> None:
+    """Report a fault to the supervisor: what, why, what to do."""
+    entry = FAULTS[fault]
+    told = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
+    report(source, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **told)
 
 
 _SHOWN_PERIODS: Final = 3

@@ -20,7 +20,7 @@ from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FaultName
+from onrig.runtime.run_state.faults import FaultName, device_fault
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 
@@ -321,3 +321,8 @@ def precedes_arming(state: State) -> bool:
 def is_faulted(state: State) -> bool:
     """Whether a device reports a latched fault, by its code or by the bit alone."""
     return state.fault != 0 or state.status & Status.FAULT != 0
+
+
+def reported_fault(state: State) -> FaultName:
+    """Fault that a frame reports, or the one for a device found disarmed."""
+    return device_fault(state.fault, latched=is_faulted(state))
