@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Final, NamedTuple, TypeVar
 
 from onrig.hw.clock import Clock
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.intake import LinkCounters
+from onrig.hw.intake import LinkCounters, frames_between
 from onrig.hw.messages import (
     CONFIGURE_LAYOUT,
     RESET_LAYOUT,
@@ -24,6 +25,8 @@ from onrig.hw.messages import (
     State,
     StateLayout,
     WireError,
+    belies_safe,
+    decode_channel,
     decode_hello,
     decode_response,
     encode_request,
@@ -89,19 +92,30 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
     layout = StateLayout(hello.n_sensors, hello.n_actuators)
     last: State | None = None
 
-    def request(id_: int, op: Op, payload: bytes = b"") -> None:
+    contradictory: State | None = None
+    ids = count(1)
+
+    def request(op: Op, payload: bytes = b"") -> bytes:
+        id_ = next(ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
-        if ask(frame, _ANSWER_S, lambda body: _is_done(body, id_, op)) is None:
+        answer = ask(frame, _ANSWER_S, lambda body: _answer(body, id_, op))
+        if answer is None:
             raise LinkError(f"{transport.name}: the device '{hello.rig}' did not answer {op.name}")
+        return answer
 
     def shown(body: bytes) -> State | None:
-        nonlocal last
+        nonlocal last, contradictory
         if body[0] != MessageType.STATE:
             return None
-        last = layout.decode(body)
-        return last if shows_safe(last) else None
+        before, last = last, layout.decode(body)
+        follows = before is not None and frames_between(last.frame, before.frame) == 1
+        if contradictory is None and belies_safe(last, before if follows else None, safe):
+            contradictory = last
+        return last if shows_safe(last, safe) else None
 
-    request(1, Op.DISARM)
+    request(Op.DISARM)
+    actuators = range(hello.n_sensors, hello.n_sensors + hello.n_actuators)
+    safe = [_safe_value(request(Op.DESCRIBE, bytes([index])), transport.name) for index in actuators]
     slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
 
     def frames_s(period_us: int) -> float:
@@ -111,11 +125,17 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
         return Disarmed(hello.rig, configured=False)
     if last is None:
         period_us = min(max(_PERIOD_US, hello.period_min_us), hello.period_max_us)
-        request(2, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
+        request(Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
         if hello.capabilities & Capability.RESET and not hello.time_scale:
-            request(3, Op.RESET, RESET_LAYOUT.pack(0))
+            request(Op.RESET, RESET_LAYOUT.pack(0))
         if ask(b"", frames_s(period_us), shown) is not None:
             return Disarmed(hello.rig, configured=True)
+    if contradictory is not None:
+        outputs = f"outputs of {contradictory.u_start} and {contradictory.u_end} counts (safe: {tuple(safe)})"
+        raise LinkError(
+            f"{transport.name}: the device '{hello.rig}' answered DISARM and reports its safe output in force, but "
+            f"{outputs}; cut the power of its actuators"
+        )
     what = "none arrived" if last is None else "none showed its outputs safe"
     raise LinkError(f"{transport.name}: the device '{hello.rig}' answered DISARM, but of its state frames {what}")
 
@@ -124,8 +144,15 @@ def _hello(body: bytes) -> Hello | None:
     return decode_hello(body) if body[0] == MessageType.HELLO else None
 
 
-def _is_done(body: bytes, id_: int, op: Op) -> bool | None:
+def _answer(body: bytes, id_: int, op: Op) -> bytes | None:
     if body[0] != MessageType.RESPONSE:
         return None
     response = decode_response(body)
-    return True if response.id == id_ and response.op == op and response.result == Result.OK else None
+    return response.payload if response.id == id_ and response.op == op and response.result == Result.OK else None
+
+
+def _safe_value(described: bytes, name: str) -> int:
+    try:
+        return decode_channel(described).safe
+    except WireError as error:
+        raise LinkError(f"{name}: {error} from the device; check its firmware") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 PROTOCOL_VERSION: Final = 1
@@ -146,12 +147,33 @@ class State(NamedTuple):
     u_end: tuple[int, ...]
 
 
+_SAFE: Final = int(Status.SAFE)
 _ARMED_OR_SAFE: Final = int(Status.ARMED | Status.SAFE)
+_SAFE_OR_FAULT: Final = int(Status.SAFE | Status.FAULT)
+_HALF_COUNT: Final = 0.5 + 1e-6
 
 
-def shows_safe(state: State) -> bool:
-    """Whether a frame shows its device disarmed and its safe output in force."""
-    return state.status & _ARMED_OR_SAFE == Status.SAFE
+def shows_safe(state: State, safe: Sequence[float]) -> bool:
+    """Whether a frame proves its device disarmed with its safe output in force: its status and its outputs agree.
+
+    safe: (m,) safe values in counts, not necessarily whole ones.
+    """
+    return state.status & _ARMED_OR_SAFE == _SAFE and _is_at(state.u_end, safe)
+
+
+def belies_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
+    """Whether a frame's outputs contradict the safe output that it, or the frame just ``before`` it, reports in force.
+
+    A fault that latches at the sample makes the output safe from then on, so its frame may still report another as
+    ``u_end``; the next one starts at the safe output.  safe: as in ``shows_safe``.
+    """
+    if state.status & _SAFE_OR_FAULT == _SAFE and not _is_at(state.u_end, safe):
+        return True
+    return before is not None and bool(before.status & _SAFE) and not _is_at(state.u_start, safe)
+
+
+def _is_at(counts: Sequence[int], safe: Sequence[float]) -> bool:
+    return all(abs(count - value) <= _HALF_COUNT for count, value in zip(counts, safe, strict=True))
 
 
 class Command(NamedTuple):

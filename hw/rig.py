@@ -107,6 +107,11 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.safe_output == "released"
 
     @property
+    def safe_counts(self) -> tuple[float, ...]:
+        """Safe value of each actuator in counts, not rounded."""
+        return tuple(a.safe / a.resolution for a in self.actuators)
+
+    @property
     def signals(self) -> tuple[Observation, ...]:
         """Components of the policy's input, in order: observations, then the previous command if the rig adds it."""
         if not self.previous_command:

@@ -20,10 +20,10 @@ from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped
-from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports
-from onrig.runtime.control.tick import is_faulted, is_unfit
+from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports, report_fault
+from onrig.runtime.control.tick import is_faulted, is_unfit, reported_fault
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest
+from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest, harder
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
@@ -150,11 +150,19 @@ class Arming:
             self.confirmation.wait(before, disarmed=self._answers)
         self.reports.send()
 
+    def check_confirmation(self) -> None:
+        """Latch a contradiction found in a frame of the disarmed device, and raise Halted; an earlier fault is kept."""
+        found = self.confirmation.contradiction
+        if found is not None and self.machine.fault is None:
+            self.fail(*found)
+            raise Halted(found.fault)
+
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
         """Latch the fault that ended an episode: the device's own, or a contradiction in its frames."""
-        if is_unfit(state) or contradiction is None:
+        reported = reported_fault(state) if is_unfit(state) else None
+        if contradiction is None or (reported is not None and not harder(contradiction.fault, reported)):
             self.trip(state)
         else:
             self.fail(*contradiction)
@@ -163,13 +171,12 @@ class Arming:
         """Latch the fault that a state frame reports, or the one for a device found disarmed."""
         self._board[Word.FAULT] = state.fault
         self.confirmation.take(state)
-        fault = device_fault(state.fault, latched=is_faulted(state))
-        self.fail(fault, fault_text(state.fault) if state.fault else "")
+        self.fail(reported_fault(state), fault_text(state.fault) if state.fault else "")
 
     def fail(self, fault: FaultName, detail: str = "", event: Event = Event.TRIP) -> None:
         """Latch a fault and report it: what, why, what to do."""
         self.take(event, fault, detail)
-        _tell(fault, detail)
+        report_fault(_ME, fault, detail)
         self.reports.send()
 
     @property
@@ -249,7 +256,7 @@ class Arming:
         code = self._session.fault
         fault = gravest(latched, code)
         if fault is not latched:
-            _tell(fault, fault_text(code))
+            report_fault(_ME, fault, fault_text(code))
         if FAULTS[fault].rearm is Rearm.NOBODY:
             raise Halted(fault)
         return fault
@@ -339,9 +346,4 @@ class Arming:
             state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
             if state is not None:
                 self.confirmation.take(state)
-
-
-def _tell(fault: FaultName, detail: str) -> None:
-    entry = FAULTS[fault]
-    told = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
-    report(_ME, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **told)
+                self.check_confirmation()

@@ -1,4 +1,4 @@
-"""Contradictions in a device's frames: a wrong sampling rate, frozen sensors.
+"""Contradictions in a device's frames: a safe output that is none, a wrong sampling rate, frozen sensors.
 
 Pure, and started over in each episode, so that a recorded run replays to the same verdicts.  ``hw/PROTOCOL.md`` §6
 states the thresholds for firmware authors.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from onrig.hw.messages import State
+from onrig.hw.intake import frames_between
+from onrig.hw.messages import State, Status, belies_safe
 from onrig.hw.rig import Rig
 from onrig.runtime.run_state.faults import FaultName
 
@@ -124,21 +125,53 @@ def _moved(sensors: Sequence[int], before: Sequence[int]) -> bool:
     return False
 
 
+_SAFE: Final = int(Status.SAFE)
+
+
+class SafeOutputCheck:
+    """Comparison of the safe output that a device reports with the outputs that it reports."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._safe = rig.safe_counts
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew with the next frame."""
+        self._safe_frame: State | None = None
+
+    def take(self, state: State) -> Contradiction | None:
+        """Take a frame."""
+        before, is_safe = self._safe_frame, state.status & _SAFE
+        if before is None and not is_safe:
+            return None
+        self._safe_frame = state if is_safe else None
+        if before is not None and frames_between(state.frame, before.frame) != 1:
+            before = None
+        if not belies_safe(state, before, self._safe):
+            return None
+        detail = f"frame {state.frame} reports outputs of {state.u_start} and {state.u_end} counts"
+        return Contradiction(FaultName.DEVICE_UNSAFE, f"{detail}; safe: {tuple(map(round, self._safe))}")
+
+
 class Contradictions:
     """All contradiction checks, for one rig at one rate."""
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
         self._period_us, self._frozen_s = period_us, frozen_s
+        self._output = SafeOutputCheck(rig)
         self._rate = RateCheck(period_us)
         self._frozen = FrozenCheck(rig, period_us, frozen_s)
 
     def reset(self) -> None:
         """Start over: in a new episode, or after a fault was handled."""
+        self._output.reset()
         self._rate.reset()
         self._frozen.reset()
 
     def take(self, state: State) -> Contradiction | None:
         """Take a frame; well under a microsecond, in constant memory."""
+        if untrue := self._output.take(state):
+            return untrue
         if self._rate.take(state):
             found_hz = 1e6 / max(self._rate.found_us, 1e-6)
             detail = f"{found_hz:.4g} Hz by its clock, configured {1e6 / self._period_us:.4g} Hz"

@@ -26,6 +26,13 @@ _RESETS: Final = 3
 """Resets in a row that may spend a budget before the run ends: what a pause frees holds none of them."""
 
 
+_FAULTS: Final = {
+    Progress.GAVE_UP: FaultName.RESET_FAILED,
+    Progress.BEYOND: FaultName.RESET_LIMIT,
+    Progress.DIVERGES: FaultName.RESET_DIVERGES,
+}
+
+
 class Homing:
     """Driver of an armed device to its start state, frame by frame, until the controller has a verdict."""
 
@@ -102,6 +109,5 @@ class Homing:
                 return False
             if reset.progress is Progress.THERE:
                 return True
-            beyond = reset.progress is Progress.BEYOND
-            self._arming.fail(FaultName.RESET_LIMIT if beyond else FaultName.RESET_FAILED, reset.detail)
+            self._arming.fail(_FAULTS[reset.progress], reset.detail)
             return False

@@ -124,6 +124,7 @@ class ControlLoop:
             arming.make_safe()
             if not self._lockstep:  # what an interrupted episode has used of an hour's budget; lockstep repeats it
                 self._keep()
+            arming.check_confirmation()
 
     def _evaluate(self, episode: int) -> None:
         """Run the evaluation that follows a training episode, if one does."""

@@ -9,7 +9,9 @@ from typing import Final
 from onrig.hw.intake import is_before
 from onrig.hw.messages import State, shows_safe
 from onrig.hw.session import DeviceSession
+from onrig.runtime.control.contradictions import Contradiction, SafeOutputCheck
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
@@ -85,6 +87,13 @@ class TransitionReports:
             limit -= 1
 
 
+def report_fault(source: str, fault: FaultName, detail: str) -> None:
+    """Report a fault to the supervisor: what, why, what to do."""
+    entry = FAULTS[fault]
+    told = {"fault": fault.value, "cause": entry.cause, "hint": entry.hint}
+    report(source, "fault", f"{entry.cause}{f' ({detail})' if detail else ''}; {entry.hint}", **told)
+
+
 _SHOWN_PERIODS: Final = 3
 """Frames after an acknowledged DISARM within which one must show safe outputs; after that the run ends unconfirmed."""
 _SHOWN_S: Final = 0.3
@@ -111,8 +120,12 @@ class Confirmation:
     def __init__(self, config: RunConfig, session: DeviceSession, board: Board) -> None:
         self._session, self._board = session, board
         self._periods_s = _SHOWN_PERIODS * config.wall_period_ns * 1e-9
+        self._safe = config.rig.safe_counts
+        self._output = SafeOutputCheck(config.rig)
         self._armed_at: int | None = None
         self._shown: int | None = None
+        self.contradiction: Contradiction | None = None
+        """First frame found that belies the safe output."""
         board[Word.HOLD_NS] = longest_hold_ns(config)
 
     def restart(self) -> None:
@@ -124,6 +137,7 @@ class Confirmation:
         """Withdraw the confirmation: the device is about to be armed."""
         self._board[Word.SAFE_NS] = 0
         self._board[Word.SAFE_SINCE_NS] = 0
+        self._output.reset()
 
     def armed(self) -> None:
         """Note the answer to ARM: frames received so far were sampled before it and confirm nothing."""
@@ -132,7 +146,9 @@ class Confirmation:
     def take(self, state: State) -> None:
         """Note a frame received while the device is to be disarmed."""
         board = self._board
-        if not shows_safe(state):
+        if self.contradiction is None:
+            self.contradiction = self._output.take(state)
+        if not shows_safe(state, self._safe):
             board[Word.SAFE_NS] = 0
             board[Word.SAFE_SINCE_NS] = 0
         elif self._armed_at is None or is_before(self._armed_at, state.frame):

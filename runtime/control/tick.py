@@ -20,12 +20,14 @@ from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import FaultName, device_fault
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 
 # Plain numbers: an operation on an enumeration of flags takes microseconds in caches that have cooled down.
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
+_SAFE = int(Status.SAFE)
 _FIRST, _LATE, _INVALID = int(Flag.FIRST), int(Flag.LATE), int(Flag.INVALID)
 
 
@@ -44,6 +46,7 @@ class Tick:
         self._stochastic = config.stochastic
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
         self._shield = Shield(config.limits, rig, period_s)
+        self._limits_changes = bool(config.limits.rate_per_s or config.limits.jerk_per_s2)
         self._reward = compile_reward(config.task, rig)
         self._terminated = compile_terminated(config.task, rig)
         self._centres = tuple(a.centre for a in rig.actuators)
@@ -58,7 +61,7 @@ class Tick:
         self._previous_command = rig.previous_command
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """Contradiction found in the frames of the present episode."""
+        """Fault of the present episode that its frames show without naming it."""
         self._tick, self._kind = 0, Kind.TRAIN
         self.begin(0, Kind.TRAIN, [])
 
@@ -76,8 +79,6 @@ class Tick:
         ``perturbed``, the signal is instead the difference of that policy's action from the policy's.  The explorer's
         amplitude scales all of them.
         """
-        if self._kind is not Kind.RESET or kind is Kind.RESET:  # homing leaves its last command in force
-            self._commanded = self._safe
         self._episode, self._kind, self._perturbed = episode, kind, perturbed
         self._noise, self._own_noise = ([], noise) if self._stochastic else (noise, [])
         self._ports.begin()
@@ -114,6 +115,7 @@ class Tick:
 
     def observe(self, state: State) -> Step:
         """Stage 2: start the record of a frame with the policy's observation."""
+        self._state = state
         if self.contradiction is None:
             self.contradiction = self._contradictions.take(state)
         periods = state.frame - self._last_frame if self._last_frame else 1
@@ -230,15 +232,32 @@ class Tick:
 
     def shield(self, step: Step) -> None:
         """Stage 5: apply the shield; afterwards ``step.command`` holds the command in counts."""
-        verdict = self._shield.decide(step.observation, step.explored, self._commanded)
+        in_force, before = self._outputs() if self._limits_changes else (self._safe, self._safe)
+        verdict = self._shield.decide(step.observation, step.explored, in_force, before)
         step.rule, step.amount, step.margin = verdict.rule, verdict.amount, verdict.margin
         self._margin = verdict.margin
         in_fallback = verdict.rule.falls_back
+        if in_fallback and self._shield.failure and self.contradiction is None:
+            self.contradiction = Contradiction(FaultName.FALLBACK_DIVERGES, self._shield.failure)
         step.tripped = in_fallback and not self._in_fallback
         self._in_fallback = in_fallback
         step.command = self.to_counts(verdict.action)
-        self._commanded = step.commanded = tuple([c * r for c, r in zip(step.command, self._resolutions, strict=True)])
+        step.commanded = tuple([c * r for c, r in zip(step.command, self._resolutions, strict=True)])
         self._k += 1
+
+    def _outputs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Outputs (m,) SI by the latest frame: the one in force since its sample, and the one a period before.
+
+        Not what was sent: a command may have been lost, late or clamped.  The device accepts one only while the frame
+        that it answers is the latest, so no other switch can come in between.
+        """
+        state = self._state
+        if state.status & _SAFE:  # the safe output starts afresh, however it was reached
+            return self._safe, self._safe
+        in_force = tuple([c * r for c, r in zip(state.u_end, self._resolutions, strict=True)])
+        if state.u_start == state.u_end:
+            return in_force, in_force
+        return in_force, tuple([c * r for c, r in zip(state.u_start, self._resolutions, strict=True)])
 
     def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
         """Fill in what the frame after ``step`` reports: applied action and reward.  True if the episode terminates.
@@ -302,3 +321,8 @@ def precedes_arming(state: State) -> bool:
 def is_faulted(state: State) -> bool:
     """Whether a device reports a latched fault, by its code or by the bit alone."""
     return state.fault != 0 or state.status & Status.FAULT != 0
+
+
+def reported_fault(state: State) -> FaultName:
+    """Fault that a frame reports, or the one for a device found disarmed."""
+    return device_fault(state.fault, latched=is_faulted(state))

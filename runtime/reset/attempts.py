@@ -12,6 +12,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from onrig.hw.rig import Rig
+from onrig.runtime.braking import RESET_SHARE, Leaving
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.reset.schema import Reset
 
@@ -25,6 +26,8 @@ class Progress(enum.Enum):
     """All attempts are used up."""
     BEYOND = "beyond"
     """The rig left the reset's own limits."""
+    DIVERGES = "diverges"
+    """The controller acts with full effort, and what it opposes grows."""
 
 
 class Decision(NamedTuple):
@@ -45,6 +48,7 @@ class EpisodeReset:
         self._wraps = {i for i, o in enumerate(rig.observations) if _is_angle(o.sensor or o.name, rig)}
         self._safe = tuple(a.safe for a in rig.actuators)
         self._driver = driver_for(reset, start, rig)
+        self._leaving = Leaving()
         self.begin()
 
     def begin(self) -> None:
@@ -59,6 +63,7 @@ class EpisodeReset:
         self.attempt += 1
         self._elapsed_s = self._held_s = self._rested_s = 0.0
         self._resting = False
+        self._leaving.reset()
         self._driver.begin(self.attempt)
 
     def action(self, observation: Sequence[float], t_us: int) -> tuple[float, ...]:
@@ -84,6 +89,7 @@ class EpisodeReset:
             self._elapsed_s += passed_s
         far = self._far_off(observation)
         if far is None:
+            self._leaving.reset()
             self._held_s += passed_s
             if self._held_s >= reset.hold_s:
                 self.detail = f"attempt {self.attempt}, {self._elapsed_s:.1f} s"
@@ -97,6 +103,12 @@ class EpisodeReset:
             self._resting = True
             return Decision(self._safe, Progress.GOING)
         action = self._driver.drive(observation, self._elapsed_s)
+        opposed = self._driver.opposed
+        if opposed is None:
+            self._leaving.reset()
+        elif self._leaving.take(opposed, passed_s) >= RESET_SHARE * reset.timeout_s:
+            self.detail = f"for {RESET_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
+            return Decision(self._safe, Progress.DIVERGES)
         return Decision(action if all(map(isfinite, action)) else self._safe, Progress.GOING)
 
     def _far_off(self, observation: Sequence[float]) -> str | None:

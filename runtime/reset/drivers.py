@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from onrig.hw.rig import Rig
+from onrig.runtime.braking import Brake
 from onrig.runtime.reset.schema import Draw, Reset, Settle
 
 Action = tuple[float, ...]
@@ -16,6 +17,9 @@ Action = tuple[float, ...]
 
 class Driver(Protocol):
     """Controller for the way to the start."""
+
+    opposed: float | None
+    """Magnitude that the last action opposes with full effort; None below it."""
 
     def begin(self, attempt: int) -> None:
         """Clear the state of the previous attempt; attempts count from 1."""
@@ -36,26 +40,23 @@ class SettleDriver:
         index = [a.name for a in rig.actuators].index(reset.actuator)
         self._at = [o.name for o in rig.observations].index(reset.velocity)
         self._safe = tuple(a.safe for a in rig.actuators)
-        actuator = rig.actuators[index]
         self._index, self._full_at, self._push_s = index, reset.full_at, reset.push_s
-        self._low = actuator.safe + reset.effort * (actuator.low - actuator.safe)
-        self._high = actuator.safe + reset.effort * (actuator.high - actuator.safe)
-        self._centre = actuator.safe
-        self._attempt = 1
+        self._brake = Brake(rig.actuators[index], reset.effort)
+        self.begin(1)
 
     def begin(self, attempt: int) -> None:
         """Note the attempt, which decides the side of the push."""
         self._attempt = attempt
+        self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
         """Brake, or push."""
+        velocity = observation[self._at]
         if self._attempt > 1 and elapsed_s < self._push_s:
-            value = self._high if self._attempt % 2 == 0 else self._low
+            share, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
         else:
-            share = min(max(-observation[self._at] / self._full_at, -1.0), 1.0)
-            value = self._centre + (
-                share * (self._high - self._centre) if share > 0 else -share * (self._low - self._centre)
-            )
+            share, self.opposed = -velocity / self._full_at, abs(velocity) if abs(velocity) >= self._full_at else None
+        value = self._brake.at(share)
         return (*self._safe[: self._index], value, *self._safe[self._index + 1 :])
 
 
@@ -74,7 +75,7 @@ class DrawDriver:
         self._reset, self._start = reset, start[reset.position]
         self._near = reset.within.get(reset.position, 1e-3)
         self._via = reset.via
-        self._underway = False
+        self.begin(1)
 
     @staticmethod
     def _most(rig: Rig, index: int, effort: float) -> float:
@@ -84,13 +85,16 @@ class DrawDriver:
     def begin(self, attempt: int) -> None:
         """Head for ``via`` first."""
         self._underway = False
+        self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
         """The next currents."""
         x, v = observation[self._x], observation[self._v]
         goal = self._start if self._via is None else self._goal(x, v, self._via)
         wish = min(max(-self._reset.stiffness * (x - goal), -self._reset.speed), self._reset.speed)
-        return self._pull(x, wish - v)
+        action, at_most = self._pull(x, wish - v)
+        self.opposed = abs(x - goal) if at_most else None
+        return action
 
     def _goal(self, x: float, v: float, via: float) -> float:
         """The start while the ball is on its way there from ``via``; else ``via``, also if the ball turned back."""
@@ -103,8 +107,9 @@ class DrawDriver:
             self._underway = False
         return self._start if self._underway else via
 
-    def _pull(self, x: float, missing: float) -> Action:
-        """Energise the nearest coil in the direction of the missing speed, at least ``lever`` away."""
+    def _pull(self, x: float, missing: float) -> tuple[Action, bool]:
+        """Energise the nearest coil in the direction of the missing speed, at least ``lever`` away; whether at most."""
+        at_most = False
         out = list(self._safe)
         side = 1.0 if missing > 0 else -1.0
         ahead = [c for c in self._coils if side * (c[0] - x) >= self._reset.lever]
@@ -113,4 +118,5 @@ class DrawDriver:
             d, r = abs(place - x), self._reset
             pull = r.strength * d / (d * d + r.reach) ** 3
             out[index] = min(safe + abs(missing) / (r.response_s * pull), most)
-        return tuple(out)
+            at_most = out[index] == most
+        return tuple(out), at_most

@@ -14,6 +14,7 @@ import msgspec
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.hw.roles import place_problems, rate_of_problem, rate_problem, speed_problem
+from onrig.runtime.braking import one_sided
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
@@ -116,6 +117,8 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
     if isinstance(reset, Settle):
         known("actuator", reset.actuator, actuators, "actuator")
         known("velocity", reset.velocity, observations, "observation")
+        brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == reset.actuator]
+        problems.extend(("actuator", brake) for brake in brakes if brake)
         if not reset.push_s < reset.timeout_s:
             problems.append(("push_s", "must be less than timeout_s"))
         roles = [("velocity", rate_problem(rig, reset.velocity))]

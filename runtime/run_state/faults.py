@@ -43,6 +43,7 @@ class FaultName(enum.StrEnum):
     DEVICE_DISARMED = "device_disarmed"
     DEVICE_UNKNOWN = "device_unknown"
     DEVICE_UNNAMED = "device_unnamed"
+    DEVICE_UNSAFE = "device_unsafe"
     DEVICE_RATE = "device_rate"
     SENSORS_FROZEN = "sensors_frozen"
     DEVICE_REBOOTED = "device_rebooted"
@@ -52,6 +53,8 @@ class FaultName(enum.StrEnum):
     LINK_SILENT = "link_silent"
     LINK_FROZEN = "link_frozen"
     LINK_GARBLED = "link_garbled"
+    FALLBACK_DIVERGES = "fallback_diverges"
+    RESET_DIVERGES = "reset_diverges"
     RESET_FAILED = "reset_failed"
     RESET_LIMIT = "reset_limit"
     NO_POLICY = "no_policy"
@@ -107,6 +110,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         ExitCode.SAFETY,
         Rearm.PERSON,
     ),
+    FaultName.DEVICE_UNSAFE: Entry(
+        "the device reports its safe output in force, and another output in the same frame or the next",
+        "cut the power of the actuators; then check the firmware and what drives them, and start again",
+        ExitCode.SAFETY,
+        Rearm.NOBODY,
+    ),
     FaultName.DEVICE_RATE: Entry(
         "the device samples at a rate other than the configured one",
         "fix its firmware (the period of CONFIGURE, its timer), then start again",
@@ -160,6 +169,18 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         "check cable, shielding and baud rate, then start again",
         ExitCode.HARDWARE,
         Rearm.NOBODY,
+    ),
+    FaultName.FALLBACK_DIVERGES: Entry(
+        "the state keeps leaving its envelope although the fallback acts with full effort",
+        "check the signs and the wiring of actuators and sensors, and that the drive can brake; then re-arm",
+        ExitCode.SAFETY,
+        Rearm.PERSON,
+    ),
+    FaultName.RESET_DIVERGES: Entry(
+        "the reset drives the rig away from its start although it acts with full effort",
+        "check the signs and the wiring of actuators and sensors, and task.reset; then re-arm",
+        ExitCode.SAFETY,
+        Rearm.PERSON,
     ),
     FaultName.RESET_FAILED: Entry(
         "the reset did not reach the start state in any of its attempts",
@@ -242,10 +263,16 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
     return _DEVICE[DeviceFault(code)] if code in {f.value for f in DeviceFault} else FaultName.DEVICE_UNKNOWN
 
 
+def harder(fault: FaultName, other: FaultName) -> bool:
+    """Whether a fault is harder to release than another."""
+    gravity = list(Rearm)
+    return gravity.index(FAULTS[fault].rearm) > gravity.index(FAULTS[other].rearm)
+
+
 def gravest(latched: FaultName, code: int) -> FaultName:
     """The latched fault, or a newer one of the device (``code``) that is harder to release."""
     newer = device_fault(code) if code else latched
-    return max(latched, newer, key=lambda fault: list(Rearm).index(FAULTS[fault].rearm))
+    return newer if harder(newer, latched) else latched
 
 
 class Halted(Exception):

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
+from typing import Final
 
 import msgspec
 
 from onrig.hw.bounds import Positive, Quantity
 from onrig.hw.rig import Rig
+from onrig.runtime.braking import Brake, Leaving
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Brake: actuator = -sign(gain) |limit| sat(observation / full_at), full effort from ``full_at`` on."""
+    """Brake: from its safe value at rest to the opposing end of its range, with full effort from ``full_at`` on."""
 
     actuator: str
     """Name of the one that brakes."""
@@ -62,19 +64,26 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
     return lambda observation: safe
 
 
+def full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
+    """Build the predicate of an observation: whether the controller does all that it can there."""
+    if not isinstance(fallback, Damp):  # coils off, a held coil, the safe output: there is no more of it
+        return lambda observation: True
+    sees, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at
+    return lambda observation: abs(observation[sees]) >= full_at
+
+
 def _damp(fallback: Damp, rig: Rig) -> Controller:
     safe = tuple([a.safe for a in rig.actuators])
     acts = _index([a.name for a in rig.actuators], fallback.actuator)
     sees = _index([o.name for o in rig.observations], fallback.observation)
-    low, high, full_at = rig.actuators[acts].low, rig.actuators[acts].high, fallback.full_at
+    brake, full_at = Brake(rig.actuators[acts]), fallback.full_at
 
     def damp(observation: Sequence[float]) -> tuple[float, ...]:
-        """Oppose the velocity: u = -u_max sat(v / full_at)."""
+        """Oppose the velocity: u = -u_max sat(v / full_at), for a range of +-u_max about a safe value of 0."""
         share = -observation[sees] / full_at
         if isnan(share):  # it would pass min and max
             return safe
-        effort = high * min(share, 1.0) if share > 0 else -low * max(share, -1.0)
-        return (*safe[:acts], effort, *safe[acts + 1 :])
+        return (*safe[:acts], brake.at(share), *safe[acts + 1 :])
 
     return damp
 
@@ -105,3 +114,50 @@ def _index(names: Sequence[str], name: str) -> int:
         return names.index(name)
     except ValueError:
         raise KeyError(name) from None
+
+
+LEAVES_S: Final = 1.0
+"""Shortest time of leaving that is a fault of the fallback."""
+DWELLS: Final = 10
+"""The same as a multiple of the fallback's dwell time, which a slow rig sets longer."""
+FAR: Final = 1.25
+"""Distance, in half widths of the envelope, that is a fault sooner where a prediction excludes any beyond 1."""
+FAR_S: Final = 0.1
+"""Shortest time of leaving there: a single wrong reading is not enough."""
+
+
+class FallbackWatch:
+    """Whether the fallback, at full effort, lets the state leave its envelope further and further.
+
+    Model-free: an inverted sign, a brake that slips.  ``runtime/SAFETY.md`` states the thresholds.
+    """
+
+    def __init__(
+        self,
+        distance: Callable[[Sequence[float]], float],
+        at_full_effort: Callable[[Sequence[float]], bool],
+        period_s: float,
+        dwell_s: float,
+        *,
+        predicted: bool,
+    ) -> None:
+        """``distance`` of an observation: 1 at the edge of the envelope."""
+        self._distance, self._at_full_effort, self._period_s = distance, at_full_effort, period_s
+        self._leaves_s = max(LEAVES_S, DWELLS * dwell_s)
+        self._far_s = max(FAR_S, dwell_s) if predicted else self._leaves_s
+        self._leaving = Leaving(floor=1.0)
+
+    def reset(self) -> None:
+        """Start anew: the fallback does not act."""
+        self._leaving.reset()
+
+    def take(self, observation: Sequence[float]) -> str:
+        """Take a state (n,) SI in which the fallback acts; returns what is wrong, empty while nothing is."""
+        if not self._at_full_effort(observation):
+            self._leaving.reset()
+            return ""
+        distance = self._distance(observation)
+        left_s = self._leaving.take(distance, self._period_s)
+        if left_s < (self._far_s if distance > FAR else self._leaves_s):
+            return ""
+        return f"for {left_s:.2g} s at full effort; now {distance:.3g} times the envelope's half width"

@@ -12,6 +12,7 @@ import msgspec
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
+from onrig.runtime.braking import one_sided
 from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
 from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
 from onrig.runtime.safety.magman import MagmanBox
@@ -48,9 +49,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     range: dict[str, tuple[Quantity, Quantity]] = {}
     """Per actuator [low, high] in SI; default: the rig's."""
     rate_per_s: dict[str, Quantity] = {}
-    """Per actuator, SI units per second; default: the full range within one period."""
+    """Per actuator, SI units per second, of the applied output; default: the full range within one period."""
     jerk_per_s2: dict[str, Quantity] = {}
-    """Per actuator, SI units per second squared: change of the rate; default: none.  Range and rate come first."""
+    """Per actuator, SI units per second squared: change of that rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
     """By observation; outside of one the fallback acts."""
     predicted: Predicted | None = None
@@ -172,6 +173,11 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
     for field, kind, name in names:
         if message := unknown(run.rig, kind, name):
             yield ("fallback", field), message
+        elif field == "actuator":
+            actuator = next(a for a in run.rig.actuators if a.name == name)
+            low, high = run.limits.range.get(name, (actuator.low, actuator.high))
+            if message := one_sided(actuator, low, high):
+                yield ("fallback", field), message
     if isinstance(fallback, Hold):
         yield from magnet_findings(run.rig, "fallback", fallback.magnets)
         slow, brake_below = fallback.slow, fallback.brake_below

@@ -65,7 +65,7 @@ class Range:
 
 
 class Rate:
-    """Each component within one period's step of the command before."""
+    """Each component within one period's step of the output that it replaces."""
 
     def __init__(self, rate_per_s: Mapping[str, float], rig: Rig, period_s: float) -> None:
         self.steps = tuple(
@@ -73,11 +73,11 @@ class Rate:
         )
         self._halves = tuple([a.half_range for a in rig.actuators])
 
-    def bound(self, wish: Sequence[float], previous: Sequence[float]) -> Bounded:
-        """Limit the rate of a command in range; ``previous`` was sent last."""
+    def bound(self, wish: Sequence[float], in_force: Sequence[float]) -> Bounded:
+        """Limit the rate of a command in range; ``in_force`` is the device's output, as its frame reports it."""
         out, most = [], 0.0
-        for value, last, step, half in zip(wish, previous, self.steps, self._halves, strict=True):
-            # Rounding of the previous command to counts must not count as an intervention.
+        for value, last, step, half in zip(wish, in_force, self.steps, self._halves, strict=True):
+            # Rounding of the output to counts must not count as an intervention.
             slack = step * (1 + 1e-6) + 1e-9
             held = value
             if value > last + slack:
@@ -90,7 +90,7 @@ class Rate:
 
 
 class Jerk:
-    """Each component's step within a bound of the previous step; range and rate take precedence."""
+    """Each component's step within a bound of the step that the output made last; range and rate take precedence."""
 
     def __init__(self, jerk_per_s2: Mapping[str, float], rig: Rig, period_s: float, range_: Range, rate: Rate) -> None:
         self._each = tuple(
@@ -100,10 +100,10 @@ class Jerk:
             ]
         )
 
-    def bound(self, wish: Sequence[float], previous: Sequence[float], before: Sequence[float]) -> Bounded:
-        """Limit the jerk of a command within range and rate; ``before`` was sent before ``previous``."""
+    def bound(self, wish: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> Bounded:
+        """Limit the jerk of a command within range and rate; ``before`` was in force a period before ``in_force``."""
         out, most = [], 0.0
-        for value, last, older, (change, low, high, step, half) in zip(wish, previous, before, self._each, strict=True):
+        for value, last, older, (change, low, high, step, half) in zip(wish, in_force, before, self._each, strict=True):
             slack = change * (1 + 1e-6) + 1e-9
             centre = 2.0 * last - older
             held = value
@@ -167,6 +167,13 @@ class Envelopes:
                 return (beyond if beyond > 0.0 else inf), 0.0
             margin = min(margin, 2.0 * min(value - low, high - value) / (high - low))
         return 0.0, margin
+
+    def distance(self, observation: Sequence[float]) -> float:
+        """Distance of a state (n,) SI from the middle of its envelope, the largest of several: 1 at an edge."""
+        return max(
+            [abs(2.0 * observation[b.observation] - b.low - b.high) / (b.high - b.low) for b in self._bounds],
+            default=0.0,
+        )
 
     def well_inside(self, observation: Sequence[float]) -> bool:
         """Whether the fallback may release."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime.record import Rule
-from onrig.runtime.safety.fallback import Controller, compile_fallback
+from onrig.runtime.safety.fallback import Controller, FallbackWatch, compile_fallback, full_effort
 from onrig.runtime.safety.limits import Limits, compile_prediction
 from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
@@ -56,30 +56,42 @@ class Shield:
         self._margin_to_leave = 1.0 - released
         self._fallback: Controller = compile_fallback(limits.fallback, rig)
         self._dwell_ticks = max(1, round(limits.fallback_dwell_s / period_s))
+        self._watch = FallbackWatch(
+            self._envelopes.distance,
+            full_effort(limits.fallback, rig),
+            period_s,
+            limits.fallback_dwell_s,
+            predicted=self._prediction is not None,
+        )
         self.reset()
 
     def reset(self) -> None:
         """Forget an intervention at the start of an episode."""
         self._in_fallback = False
         self._remaining = 0
-        self._previous: Sequence[float] | None = None
+        self._watch.reset()
+        self.failure = ""
+        """How the state keeps leaving its envelope although the fallback acts with full effort; empty if it doesn't."""
 
     def decide(
-        self, observation: Sequence[float], action: Sequence[float] | None, previous: Sequence[float]
+        self,
+        observation: Sequence[float],
+        action: Sequence[float] | None,
+        in_force: Sequence[float],
+        before: Sequence[float] | None = None,
     ) -> Verdict:
         """Judge one action.
 
         observation: (n,) SI; action: output of policy and exploration, normally (m,) SI, possibly not finite, of
-        another length or None; previous: (m,) SI, the command sent last.
+        another length or None; in_force: (m,) SI, the device's output at the sample, which the command replaces;
+        before: its output at the start of the period that the sample ends, for the jerk (None: the same).
         """
-        before = previous if self._previous is None else self._previous
-        self._previous = previous
         if action is None or not is_sound(action, self._n_actuators):
             return self._enter(observation, Rule.FINITE, WHOLE_RANGE)
         outside, margin = self._envelopes.judge(observation)
         if outside:
             return self._enter(observation, Rule.ENVELOPE, outside)
-        out, rule, amount = self._within_rules(action, previous, before)
+        out, rule, amount = self._within_rules(action, in_force, in_force if before is None else before)
         if self._prediction is not None:
             excess, ahead = self._prediction.judge(observation, out)
             margin = min(margin, ahead)
@@ -91,21 +103,22 @@ class Shield:
                 self._remaining -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
             self._in_fallback = False
+            self._watch.reset()
         if excess:
             return self._enter(observation, Rule.PREDICTED, excess)
         return Verdict(out, rule, amount, margin)
 
     def _within_rules(
-        self, action: Sequence[float], previous: Sequence[float], before: Sequence[float]
+        self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
         """Apply the rules on the command alone; returns the last one that changed it."""
         out, amount = self._range.bound(action)
         rule = Rule.RANGE if amount else Rule.NONE
         if self._rate is not None:
-            out, more = self._rate.bound(out, previous)
+            out, more = self._rate.bound(out, in_force)
             rule, amount = (Rule.RATE, more) if more else (rule, amount)
         if self._jerk is not None:
-            out, more = self._jerk.bound(out, previous, before)
+            out, more = self._jerk.bound(out, in_force, before)
             rule, amount = (Rule.JERK, more) if more else (rule, amount)
         return out, rule, min(amount, MOST)
 
@@ -123,6 +136,7 @@ class Shield:
         margin: float,
     ) -> Verdict:
         """The fallback's action: exempt from rate and jerk, not from the range."""
+        self.failure = self.failure or self._watch.take(observation)
         out, _ = self._range.bound(self._fallback(observation))
         if amount is None:
             moved = [abs(a - b) / half for a, b, half in zip(out, wish, self._halves, strict=True)]

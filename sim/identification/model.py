@@ -59,7 +59,7 @@ def unknowns_of(plant: Plant, rig: Rig, period_s: float) -> tuple[Unknown, ...]:
     for name, nominal in plant.identifiable.items():
         low, high = nominal / _FAR, nominal * _FAR
         found.append(Unknown(name, units.get(name, ""), nominal, low, high, True, _SMALL))
-    reach = min(max(abs(a.low), abs(a.high)) for a in rig.actuators)
+    reach = min(max(a.safe - a.low, a.high - a.safe) for a in rig.actuators)
     half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations}
     fastest = half_range.get(plant.state_names[-1], 1.0)
     found += [

@@ -49,21 +49,19 @@ class Output:
         """Begin a period with the safe output in force."""
         self.start = self.end = self._fallen
         self._switches: list[tuple[int, Held]] = []
-        self._deferred: Held | None = None
 
     def command(self, counts: Counts, answers: int, at_us: int, period_us: int) -> None:
-        """Clamp a command and let it act from ``at_us`` into the period, or from the next sample if that is later."""
+        """Clamp a command and let it act from ``at_us`` into the period, at the latest from its end on.
+
+        There the frame that ends the period reports it already: its host must know what is in force from then on.
+        """
         clamped = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
         held = Held(clamped, answers, clamped != counts)
-        if at_us < period_us:
-            self._switches.append((at_us, held))
-            self.end = held
-        else:
-            self._deferred = held
+        self._switches.append((min(at_us, period_us), held))
+        self.end = held
 
     def fall_safe(self, at_us: int) -> None:
         """Output the safe value at once; a pending command is discarded."""
-        self._deferred = None
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
         in_force = self._switches[-1][1] if self._switches else self.start
@@ -93,9 +91,7 @@ class Output:
 
     def begin_period(self, *, armed: bool) -> None:
         """Carry what is in force into the next period; a device that is armed by then drives its actuators."""
-        if self._deferred is not None:
-            self.end, self._deferred = self._deferred, None
-        elif self.end.released and armed:
+        if self.end.released and armed:
             self.end = self._driven
         self.start = self.end
         self._switches.clear()

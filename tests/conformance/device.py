@@ -18,7 +18,7 @@ from onrig.hw.messages import MessageType, Op, Result, State, Status
 from tests.conformance.faults import FaultConformance
 from tests.conformance.framing import FramingConformance
 from tests.conformance.fresh import FreshConformance
-from tests.conformance.host import LONG, Host, continuous
+from tests.conformance.host import LONG, Host, continuous, truthful
 from tests.conformance.refusals import RefusalConformance
 from tests.conformance.states import StateConformance
 
@@ -180,7 +180,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert state.tau_us == self.period_us
         assert state.lease_left > 0
 
-    @pytest.mark.rules("P225", "P226", "P235", "P238", "P239", "P407", "P408")
+    @pytest.mark.rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
     def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
         told = armed.act(armed.latest(), first)
@@ -280,7 +280,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         armed.act(armed.latest(), armed.part(4))
         assert continuous(armed)
 
-    @pytest.mark.rules("P285", "P286", "P307", "P308")
+    @pytest.mark.rules("P253", "P285", "P286", "P307", "P308")
     @pytest.mark.parametrize("op", [Op.DISARM, Op.CLEAR_FAULT])
     def test_disarming_puts_the_safe_output_out_and_drops_what_comes_after(self, armed: Host, op: Op) -> None:
         armed.act(armed.latest(), armed.part(2))
@@ -291,6 +291,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             armed.session.send_command(state.frame, armed.part(2))
             state = armed.sample()
         assert all(flags(s) & ~Status.FIRST == Status.SAFE for s in armed.wire.states[read:])
+        assert truthful(armed)
         assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[read:])
         assert armed.result(op) == Result.OK
 

@@ -9,7 +9,7 @@ from typing import Final
 from onrig.hw import messages as m
 from onrig.hw.clock import Clock, VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status
+from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, belies_safe
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, Transport
@@ -84,8 +84,6 @@ class Host:
         self.hello: Hello = self.session.connect()
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
-        self.asked: set[int] = set()
-        """Frames that ``act`` answered."""
         self._seen = 0
         self._request_id = 0x7000
         self.period_us = 0
@@ -182,15 +180,14 @@ class Host:
     def act(self, state: State, values: Counts) -> State:
         """Command ``values`` in answer to ``state``, or to a later frame if the host is late; the frame that tells.
 
-        Late is also a command that the device still accepts but can only put out with the next sample.
+        Late is also a command that the device still accepts but can only put out with the next sample (tau = T).
         """
         for _ in range(_TRIES):
             answered = state.frame
-            self.asked.add(answered)
             self.session.send_command(answered, values)
             state = self.wait()
             told = next((s for s in self.wire.states if s.answers == answered), None)
-            if told is not None and told.frame == answered + 1:
+            if told is not None and told.frame == answered + 1 and told.tau_us < self.period_us:
                 return told
         raise AssertionError(f"none of {_TRIES} commands was accepted")
 
@@ -282,11 +279,17 @@ class Host:
 def continuous(host: Host) -> bool:
     """Whether each period starts with what the one before ended with, or with the safe output where SAFE says so.
 
-    A command that comes at the very end of its period may be put out with the sample, between the two: nothing is said
-    of periods that do not report what was commanded in them.
+    Frames that the host has not received are skipped.
     """
     return all(
         b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
-        or (a.frame - 1 in host.asked and a.answers != a.frame - 1)
         for a, b in pairwise(host.wire.states)
+        if b.frame == a.frame + 1
     )
+
+
+def truthful(host: Host) -> bool:
+    """Whether no frame calls an output safe that it, or the next frame, reports at another value."""
+    states = host.wire.states
+    before = {s.frame: s for s in states}
+    return not any(belies_safe(s, before.get(s.frame - 1), host.safe) for s in states)

@@ -16,6 +16,7 @@ from tests.hw.fake_device import FakeDevice, state_of
 from tests.hw.rigs import PENDULUM
 
 SAFE = int(Status.SAFE)
+ASKED = [Op.DISARM, Op.DESCRIBE]
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def device(clock: VirtualClock) -> FakeDevice:
 
 
 def safe(frame: int) -> State:
-    return state_of(frame)._replace(status=SAFE)
+    return state_of(frame)._replace(status=SAFE, u_start=(0,), u_end=(0,))
 
 
 def stream(device: FakeDevice, *states: State) -> None:
@@ -42,7 +43,7 @@ def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: Vir
     device.before_response = [state_of(7)]
     stream(device, state_of(8), safe(9))
     assert disarm(device.line, clock) == Disarmed("pendulum", configured=False)
-    assert [op for op, _ in device.acted] == [Op.DISARM]
+    assert [op for op, _ in device.acted] == ASKED
 
 
 @pytest.mark.rules("H202", "H610")
@@ -50,7 +51,18 @@ def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDev
     stream(device, *(state_of(n) for n in range(1, 500)))
     with pytest.raises(LinkError, match="answered DISARM, but of its state frames none showed its outputs safe"):
         disarm(device.line, clock)
-    assert [op for op, _ in device.acted] == [Op.DISARM]
+    assert [op for op, _ in device.acted] == ASKED
+
+
+@pytest.mark.parametrize("fault", [0, Status.FAULT])
+@pytest.mark.rules("H202", "H629")
+def test_a_device_whose_outputs_contradict_its_status_is_not_safe_and_says_so(
+    device: FakeDevice, clock: VirtualClock, fault: int
+) -> None:
+    stuck = state_of(1)._replace(status=SAFE | fault, u_start=(30_000,), u_end=(30_000,))
+    stream(device, *(stuck._replace(frame=n) for n in range(1, 500)))
+    with pytest.raises(LinkError, match=r"reports its safe output in force, but outputs of \(30000,\).*cut the power"):
+        disarm(device.line, clock)
 
 
 def test_disarmed_with_another_than_the_safe_output_is_not_safe(device: FakeDevice, clock: VirtualClock) -> None:
@@ -76,21 +88,21 @@ def test_so_is_a_simulator_whose_time_stands_still(clock: VirtualClock) -> None:
 def test_a_device_that_sends_no_frame_for_all_that_is_unconfirmed(device: FakeDevice, clock: VirtualClock) -> None:
     with pytest.raises(LinkError, match="of its state frames none arrived"):
         disarm(device.line, clock)
-    assert [op for op, _ in device.acted] == [Op.DISARM, Op.CONFIGURE]
+    assert [op for op, _ in device.acted] == [*ASKED, Op.CONFIGURE]
 
 
 def test_the_answer_to_an_older_request_is_not_taken_for_ours(device: FakeDevice, clock: VirtualClock) -> None:
     for _ in range(2):  # the same request, byte for byte: without a hello it would not be carried out
         stream(device, safe(1), safe(2), safe(3))
         disarm(device.line, clock)
-    assert [op for op, _ in device.acted] == [Op.DISARM, Op.DISARM]
+    assert [op for op, _ in device.acted] == [*ASKED, *ASKED]
 
 
 def test_lost_frames_are_sent_again_and_the_operation_happens_once(device: FakeDevice, clock: VirtualClock) -> None:
     device.deaf_for, device.mute_for = 2, 2
     stream(device, *(safe(n) for n in range(1, 100)))
     assert disarm(device.line, clock).rig == "pendulum"
-    assert [op for op, _ in device.acted] == [Op.DISARM]
+    assert [op for op, _ in device.acted] == ASKED
 
 
 def test_a_silent_line_is_given_up(device: FakeDevice, clock: VirtualClock) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.hw.messages import Status
+from onrig.hw.messages import shows_safe
 from onrig.learner.export import export_policy
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
@@ -51,11 +51,11 @@ def plant_settings(shares: tuple[float, float, float]) -> list[str]:
 
 def after_death(seen: list[Seen], config: RunConfig) -> list[str]:
     """Breaches by a device whose host has died: frames in order, the first ones with a command in force."""
-    found, lease = [], config.rig.lease_periods
-    acting = [s.state for s in seen if not s.state.status & Status.SAFE]
+    found, lease, safe = [], config.rig.lease_periods, config.rig.safe_counts
+    acting = [s.state for s in seen if s.state.answers and not shows_safe(s.state, safe)]
     if acting and acting[-1].frame - acting[-1].answers > lease + 1:
         found.append(f"the device acted for {acting[-1].frame - acting[-1].answers} periods without its host")
-    if not seen or not seen[-1].state.status & Status.SAFE:
+    if not seen or not shows_safe(seen[-1].state, safe):
         found.append("the device never fell safe")
     share = fastest_share(seen, config)
     return found + ([f"{share:.1%} of the envelope's velocity after the host's death"] if share > 1.0 else [])

@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.messages import Status
+from onrig.hw.messages import shows_safe
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.tools.faultlab.audit import Observed, findings
@@ -43,18 +44,16 @@ _STOPPED_S: Final = 90.0
 _LATE_S: Final = (0.0, 0.06)
 
 
-def kept_on(seen: list[Seen], lease_periods: int) -> list[str]:
+def kept_on(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list[str]:
     """Frames in which a device acted on a command for longer than its lease and a period, by its own account.
 
-    Frames that a wire kept, in order; ``answers`` is the number of the frame that the command in force answers.
+    Frames that a wire kept, in order; ``answers`` is the number of the frame that the command in force answers; safe:
+    (m,) safe output in counts.
     """
     late = [
         s.state.frame
         for s in seen
-        if s.state.status & Status.ARMED
-        and not s.state.status & Status.SAFE
-        and s.state.answers
-        and s.state.frame - s.state.answers > lease_periods + 1
+        if not shows_safe(s.state, safe) and s.state.answers and s.state.frame - s.state.answers > lease_periods + 1
     ]
     return (
         [f"the device acted on a command older than its lease in {len(late)} frames, first {late[0]}"] if late else []
@@ -80,7 +79,7 @@ class RealtimeHits:
                 found = hit.through(plan)
             except Impatient as error:
                 found = [f"hangs, and nobody misses it: {error}"]
-            found += kept_on(rig.wire.seen, rig.config.rig.lease_periods)
+            found += kept_on(rig.wire.seen, rig.config.rig.lease_periods, rig.config.rig.safe_counts)
         found += tracebacks(rig.run_folder)
         counts = {"landed": hit.landed, "runs": hit.starts}
         return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts, hit.gauges.grown_mb())
@@ -163,18 +162,19 @@ class HitRig:
         return self._rig.processes().get(role)
 
 
-def false_safe(seen: list[Seen], said: list[tuple[int, str]]) -> list[str]:
+def false_safe(seen: list[Seen], said: list[tuple[int, str]], safe: Sequence[float]) -> list[str]:
     """Lines that called the actuators safe while the device said otherwise.
 
-    ``said`` are (monotonic ns, line); what counts is the last state frame that had left the device by then.
+    ``said`` are (monotonic ns, line); what counts is the last state frame that had left the device by then; safe: (m,)
+    safe output in counts.
     """
     found = []
     for at_ns, line in said:
         if not _claims_safe(line):
             continue
         before = [s.state for s in seen if s.at_ns <= at_ns]
-        if before and not before[-1].status & Status.SAFE:
-            later = [s.at_ns for s in seen if s.at_ns > at_ns and s.state.status & Status.SAFE]
+        if before and not shows_safe(before[-1], safe):
+            later = [s.at_ns for s in seen if s.at_ns > at_ns and shows_safe(s.state, safe)]
             until = f"for {(later[0] - at_ns) / 1e6:.0f} ms more" if later else "to the end"
             found.append(f"false safe: '{line.strip()[-80:]}' while the device acted, {until}")
     return found
@@ -213,7 +213,7 @@ class Stops:
             for pid in rig.run.living():
                 send(pid, signal.SIGCONT)
             rig.run.process.wait(_STOPPED_S)
-            found = false_safe(rig.wire.seen, said)
+            found = false_safe(rig.wire.seen, said, rig.config.rig.safe_counts)
         found += tracebacks(rig.run_folder)
         called_safe = any(_claims_safe(line) for _, line in said)
         return Piece(number, 1, [f"{line} ({told})" for line in found], {"called safe": int(called_safe)})

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from onrig.hw.messages import Status
+from onrig.hw.messages import Status, shows_safe
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.faults import FaultName
 from onrig.sim.twin.pacing import hand_over_ns
@@ -59,9 +59,11 @@ def _device_now_us(rig: WatchedRig) -> float:
 
 
 def _safe_ms(rig: WatchedRig, fault_us: float) -> float:
-    period_us = rig.config.period_us
-    rig.until(lambda: safe_since_us(rig.wire.seen, fault_us, period_us) is not None, "the safe output")
-    since = safe_since_us(rig.wire.seen, fault_us, period_us)
+    def since_us() -> float | None:
+        return safe_since_us(rig.wire.seen, fault_us, rig.config.period_us, rig.config.rig.safe_counts)
+
+    rig.until(lambda: since_us() is not None, "the safe output")
+    since = since_us()
     return ((since or 0.0) - fault_us) / 1000
 
 
@@ -174,7 +176,8 @@ def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Cal
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until(lambda: fault.value in rig.faults(), "the fault to be named")
-        driven = [i for i, (_, s) in enumerate(rig.wire.seen) if not s.status & Status.SAFE]
+        safe = rig.config.rig.safe_counts
+        driven = [i for i, (_, s) in enumerate(rig.wire.seen) if not shows_safe(s, safe)]
         safe_ms = _safe_ms(rig, rig.wire.seen[driven[-1]].state.t_us) if driven else 0.0
         before, at = rig.run.rows(), len(rig.wire.seen)
         if not until_released:

@@ -18,13 +18,14 @@ import sys
 import threading
 import time
 import tty
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Self, get_args
 
 import msgspec
 
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.messages import MessageType, State, StateLayout, Status
+from onrig.hw.messages import MessageType, State, StateLayout, shows_safe
 
 Mode = Literal["carry", "cut", "deaf", "freeze", "garble", "unplugged"]
 """``cut``: nothing passes; ``deaf``: the device hears nothing, and is heard; ``freeze``: the host is shown the same
@@ -168,17 +169,16 @@ def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
     return (at_ns - offset_ns) / 1000
 
 
-def safe_since_us(seen: list[Seen], after_us: float, period_us: int) -> float | None:
-    """Device time at which the safe output came into force after ``after_us``; None while it has not.
+def safe_since_us(seen: list[Seen], after_us: float, period_us: int, safe: Sequence[float]) -> float | None:
+    """Device time at which the safe output came into force after ``after_us``; None while no frame proves it.
 
-    A device whose frame says SAFE and reports a safe output switched within its period, at tau; with another output
-    it switched at the sample.
+    A period that starts with another output switched at tau; one that starts with the safe one, at its beginning or
+    before.
     """
     for _, state in seen:
-        if state.t_us > after_us and state.status & Status.SAFE:
-            if state.answers == 0:
-                return max(state.t_us - period_us + state.tau_us % period_us, after_us)
-            return float(state.t_us)
+        if state.t_us > after_us and shows_safe(state, safe):
+            switched_us = state.tau_us if state.u_start != state.u_end else 0
+            return max(float(state.t_us - period_us + switched_us), after_us)
     return None
 
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from onrig.hw.messages import Status
 from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
@@ -25,7 +26,7 @@ from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.replaying.comparison import Comparison
-from onrig.tools.replaying.recorded import PolicyShelf, Recorded, frame_of, take_circumstances
+from onrig.tools.replaying.recorded import Counts, PolicyShelf, Recorded, frame_of, take_circumstances
 
 LOST: Final = "records before them in the episode were lost"
 NO_STATE: Final = "the state of the exploration was lost with records before the episode"
@@ -33,6 +34,8 @@ NO_POLICY: Final = "the policy file is missing (its answers were taken from the 
 NO_PERTURBED: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the frame that completed them was not recorded"
 
+_SENT: Final = 256
+"""Commands that one in force may be among: a lease holds it for 255 periods at most."""
 _COMPLETION: Final = ("applied", "reward", "flags")
 _DRAWN: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
 """What a stochastic policy decides."""
@@ -54,7 +57,6 @@ class Recomputation:
     ) -> None:
         self._config, self._shelf, self._comparison, self._unverified = config, shelf, comparison, unverified
         self._tolerant = tolerant
-        self._resolutions = tuple(a.resolution for a in config.rig.actuators)
         self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
         self._historyless = follows_episode_alone(config.exploration)
@@ -66,6 +68,9 @@ class Recomputation:
         self._began = self._resumes = False
         self._next_tick = 0
         self._pending: _Pending | None = None
+        self._latest: Recorded | None = None
+        self._sent: dict[int, Counts] = {}
+        """Latest commands by the frame that they answer."""
         self._answered: tuple[float, ...] | None = None
         self._within = False
         """Whether the episode of the next record is being followed."""
@@ -195,7 +200,12 @@ class Recomputation:
     def _follow(self, record: Recorded) -> None:
         pending, self._pending = self._pending, None
         previous = None if pending is None else pending.record
-        state = frame_of(record, previous, self._in_force(record))
+        u_start, u_end = self._outputs(record) if previous is None else ((), ())
+        state = frame_of(record, previous, u_start, u_end)
+        self._latest = record
+        self._sent[record.step.frame] = record.step.command
+        if len(self._sent) > _SENT:
+            del self._sent[next(iter(self._sent))]
         self._record, self._answered = record, None
         answer = self._answer_to(state)
         step = answer.step
@@ -259,12 +269,19 @@ class Recomputation:
     def _compare(self, pending: _Pending) -> None:
         self._comparison.take(pending.step, pending.record, but=pending.but)
 
-    def _in_force(self, record: Recorded) -> tuple[int, ...]:
-        """The command in force at an episode's first sample (counts): kept only where it closes or was observed."""
-        if record.last or not self._config.rig.previous_command:
-            return record.step.u_end
-        observed = record.row["observation"][-len(self._resolutions) :].tolist()
-        return tuple(round(value / r) for value, r in zip(observed, self._resolutions, strict=True))
+    def _outputs(self, record: Recorded) -> tuple[Counts, Counts]:
+        """Outputs at the start and the end of the period before an episode's first sample (counts).
+
+        The frame was not recorded with them, but it names the frame that the output answers: the safe output after an
+        arming or a reset, otherwise one of the commands on the way to the start.  A frame that does not follow the
+        latest one ends a period without a switch, for nothing was sent in it.
+        """
+        step, latest = record.step, self._latest
+        if step.status & Status.SAFE and not record.last:
+            return self._tick.safe_counts, self._tick.safe_counts
+        u_end = step.u_end if record.last else self._sent.get(step.answers, step.u_start)
+        follows = latest is not None and latest.step.frame + 1 == step.frame
+        return latest.step.u_end if follows and latest is not None else u_end, u_end
 
 
 def _answer_as(step: Step, told: Step) -> None:

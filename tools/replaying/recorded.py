@@ -64,13 +64,16 @@ def recorded(layout: RecordLayout, row: npt.NDArray[np.void]) -> Recorded:
     return Recorded(row, int(row["seq"]), layout.step(row))
 
 
-def frame_of(record: Recorded, previous: Recorded | None, in_force: tuple[int, ...]) -> State:
+Counts = tuple[int, ...]
+
+
+def frame_of(record: Recorded, previous: Recorded | None, u_start: Counts, u_end: Counts) -> State:
     """Reconstruct the state frame behind a record.
 
-    What it said of the period before it stands in the ``previous`` record of the episode; where there is none,
-    ``in_force`` is the command that was in force at the sample (counts).  The lease, which no decision looks at, is 0.
+    Its report on the period before it is in the ``previous`` record of the episode; ``u_start`` and ``u_end`` are those
+    of an episode's first frame.  The lease, which no decision reads, is 0.
     """
-    tau_us, u_start, u_end = 0, in_force, in_force
+    tau_us = 0
     if previous is not None:
         tau_us, u_start, u_end = previous.step.tau_us, previous.step.u_start, previous.step.u_end
     step = record.step

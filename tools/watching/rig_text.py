@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Actuator, Rig
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.watching.snapshot import Now
 from onrig.tools.web.about import drawing_of
@@ -217,16 +217,22 @@ def _stacked_commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> list[str
     """Each command with its bar below it, if there is no room beside it."""
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
-        share = (value - actuator.centre) / actuator.half_range
-        rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", both_ways(share, half, fancy=fancy)]
+        shown = both_ways(_share(actuator, value), half, fancy=fancy)
+        rows += [f"{actuator.name[:10]} {value:+.3g} {actuator.unit}", shown]
     return rows
+
+
+def _share(actuator: Actuator, value: float) -> float:
+    """Share of the effort: 0 at the safe value, 1 and -1 at the ends of the range."""
+    reach = actuator.high - actuator.safe if value > actuator.safe else actuator.safe - actuator.low
+    return (value - actuator.safe) / reach if reach > 0 else 0.0
 
 
 def _commands(rig: Rig, now: Now, half: int, *, fancy: bool) -> Sequence[str]:
     rows = []
     for actuator, value in zip(rig.actuators, now.commanded, strict=True):
-        if actuator.low < 0.0 < actuator.high:
-            shown = both_ways((value - actuator.centre) / actuator.half_range, half, fancy=fancy)
+        if actuator.low < actuator.safe < actuator.high:
+            shown = both_ways(_share(actuator, value), half, fancy=fancy)
         else:
             shown = bar((value - actuator.low) / (actuator.high - actuator.low), 2 * half, fancy=fancy)
         rows.append(f"{actuator.name[:10]} {shown} {value:+.3g} {actuator.unit}")

@@ -137,7 +137,9 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "period_us": config.wall_period_ns / 1000,
         "observations": [a._asdict() for a in axes_of(config)],
         "inputs": [a._asdict() for a in axes_of(config, config.signals)],
-        "actuators": [{"name": a.name, "unit": a.unit, "low": a.low, "high": a.high} for a in rig.actuators],
+        "actuators": [
+            {"name": a.name, "unit": a.unit, "low": a.low, "high": a.high, "safe": a.safe} for a in rig.actuators
+        ],
         "target": {name: task.reward.target[name] for name in task.reward.weights if name in task.reward.target},
         "drawing": drawing_of(config),
         "exploration": schedule(config),

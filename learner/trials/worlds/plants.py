@@ -105,7 +105,8 @@ class PlantWorld:
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, A, instruments.m))
         """Last commands, the newest first."""
         self._sent: Final = np.zeros((A, instruments.m))
-        """The command sent last, before the actuators' noise: what the shield measures rates from."""
+        """The command in force, before the actuators' noise: what the shield measures rates from."""
+        self._sent_before: Final = np.zeros((A, instruments.m))
 
     def begin(self, which: Bools) -> Values:
         """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
@@ -123,7 +124,7 @@ class PlantWorld:
                 self._in_fallback[i] = False
         self._episodes[chosen] += 1
         self._step[chosen] = 0
-        self._commands[:, chosen] = self._sent[chosen] = self._safe
+        self._commands[:, chosen] = self._sent[chosen] = self._sent_before[chosen] = self._safe
         self._seen[:, chosen] = self._observed()[chosen]
         return self._shown()
 
@@ -139,6 +140,7 @@ class PlantWorld:
             for i in np.flatnonzero(chosen).tolist():
                 intervened[i], tripped[i] = self._guard(i, wish[i])
         wish = instruments.settable(wish)
+        self._sent_before[chosen] = self._sent[chosen]
         self._sent[chosen] = instruments.commanded(wish)[chosen]
         moved = wish if not instruments.is_noisy else wish + self._row(self._step)[:, instruments.n :]
         command = instruments.commanded(moved)
@@ -164,7 +166,7 @@ class PlantWorld:
         instruments = self._instruments
         seen = instruments.in_si(self._seen[0, i]).tolist()
         asked = instruments.commanded(wish).tolist()
-        verdict = self._shields[i].decide(seen, asked, self._sent[i].tolist())
+        verdict = self._shields[i].decide(seen, asked, self._sent[i].tolist(), self._sent_before[i].tolist())
         if verdict.rule is not Rule.NONE:
             wish[:] = instruments.wished(np.array(verdict.action))
         before, self._in_fallback[i] = bool(self._in_fallback[i]), verdict.rule.falls_back

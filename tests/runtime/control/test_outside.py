@@ -11,13 +11,14 @@ import pytest
 
 from onrig.hw.messages import Status, shows_safe
 from onrig.runtime.control.outside import Confirmation, longest_hold_ns
+from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.load import load
 from tests.hw.fake_device import state_of
 
 REALTIME = load("pendulum", ["device.pace=realtime"])
-SAFE, ARMED = int(Status.SAFE), int(Status.ARMED)
+SAFE, ARMED, FAULT = int(Status.SAFE), int(Status.ARMED), int(Status.FAULT)
 
 
 class Bench:
@@ -30,7 +31,7 @@ class Bench:
     def receive(self, frame: int, status: int) -> tuple[int, int]:
         """A frame comes, one period after the other; (since, newest) as the board then has them, in frames."""
         self.session.last_frame, self.session.received_ns = frame, 1000 * frame
-        self.confirmation.take(state_of(frame)._replace(status=status))
+        self.confirmation.take(state_of(frame)._replace(status=status, u_start=(0,), u_end=(0,)))
         return self.board[Word.SAFE_SINCE_NS] // 1000, self.board[Word.SAFE_NS] // 1000
 
 
@@ -54,7 +55,42 @@ def bench(tmp_path: Path) -> Bench:
 )
 @pytest.mark.rules("H202")
 def test_safe_is_disarmed_with_the_safe_output_in_force(status: int, safe: bool) -> None:
-    assert shows_safe(state_of(1)._replace(status=int(status))) is safe
+    assert shows_safe(state_of(1)._replace(status=int(status), u_end=(0,)), (0.0,)) is safe
+
+
+@pytest.mark.parametrize(("u_end", "safe"), [(7, True), (8, True), (9, False), (6, False), (-30_000, False)])
+@pytest.mark.rules("H202")
+def test_safe_is_an_output_within_half_a_count_of_the_safe_value(u_end: int, safe: bool) -> None:
+    frame = state_of(1)._replace(status=SAFE, u_start=(30_000,), u_end=(u_end,))
+    assert shows_safe(frame, (7.5,)) is safe
+
+
+LIES = {
+    "its own output": (False, [(SAFE, 0, 30_000)]),
+    "the next frame's": (False, [(SAFE, 0, 0), (SAFE, 30_000, 0)]),
+    "armed, not commanded": (False, [(ARMED | SAFE, 30_000, 30_000)]),
+    "a latched fault": (False, [(SAFE | FAULT, 30_000, 30_000), (SAFE | FAULT, 30_000, 30_000)]),
+    "a fault at the sample": (True, [(SAFE | FAULT, 30_000, 30_000), (SAFE | FAULT, 0, 0)]),
+    "switched in the period": (True, [(ARMED, 30_000, 30_000), (SAFE, 30_000, 0), (SAFE, 0, 0)]),
+    "commanded": (True, [(ARMED | SAFE, 0, 0), (ARMED, 0, 30_000)]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.rules("H629")
+def test_outputs_that_contradict_a_safe_status_are_a_fault(bench: Bench, lie: str) -> None:
+    honest, frames = LIES[lie]
+    for n, (status, u_start, u_end) in enumerate(frames, 1):
+        bench.confirmation.take(state_of(n)._replace(status=status, u_start=(u_start,), u_end=(u_end,)))
+    found = bench.confirmation.contradiction
+    assert (found is None) is honest
+    assert found is None or found.fault is FaultName.DEVICE_UNSAFE
+
+
+def test_a_frame_whose_predecessor_was_lost_is_judged_by_itself(bench: Bench) -> None:
+    bench.receive(1, SAFE)
+    bench.confirmation.take(state_of(3)._replace(status=ARMED, u_start=(30_000,)))
+    assert bench.confirmation.contradiction is None
 
 
 def test_the_first_and_the_newest_frame_that_show_it_are_kept(bench: Bench) -> None:
@@ -75,7 +111,7 @@ def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(b
     bench.confirmation.arming()
     bench.session.last_frame = 8
     bench.confirmation.armed()
-    bench.confirmation.take(state_of(8)._replace(status=SAFE))
+    bench.confirmation.take(state_of(8)._replace(status=SAFE, u_start=(0,), u_end=(0,)))
     assert bench.board[Word.SAFE_NS] == 0
     assert bench.receive(9, SAFE) == (9, 9)
 

@@ -101,6 +101,28 @@ def test_a_device_that_is_faulted_without_a_code_from_the_start_is_not_waited_fo
     assert halted(bench) is FaultName.DEVICE_UNNAMED
 
 
+@pytest.mark.rules("H629")
+def test_a_device_that_calls_another_output_its_safe_one_ends_the_run(bench: Bench) -> None:
+    lying(bench, lambda s: s._replace(status=int(Status.SAFE), u_start=(30_000,), u_end=(30_000,)), until=FROM + 1)
+    assert halted(bench) is FaultName.DEVICE_UNSAFE
+
+
+@pytest.mark.parametrize("lockstep", [True, False], ids=["lockstep", "paced"])
+@pytest.mark.rules("H202", "H629")
+def test_a_disarmed_device_whose_frames_show_another_output_is_never_called_safe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
+) -> None:
+    bench = Bench(tmp_path, monkeypatch, lockstep=lockstep)
+    if not lockstep:
+        bench.wait_virtually(monkeypatch)
+    lying(bench, lambda s: s if s.status & Status.ARMED else s._replace(u_start=(30_000,), u_end=(30_000,)))
+    with pytest.raises(Halted) as ended:
+        bench.loop.run()
+    assert ended.value.fault is FaultName.DEVICE_UNSAFE
+    assert bench.moves[-1] == "trip:fault"
+    assert bench.board[Word.SAFE_NS] == 0, "no frame shows it"
+
+
 @pytest.mark.rules("H624")
 def test_a_device_at_twice_the_rate_ends_the_run(bench: Bench) -> None:
     lying(bench, lambda s: s._replace(t_us=s.t_us - (s.frame - FROM) * bench.config.period_us // 2))
@@ -117,7 +139,7 @@ def test_sensors_that_freeze_under_swinging_commands_wait_for_a_person(
 
     def frozen(s: State) -> State:
         volts = 30_000 if s.frame % 8 < 4 else -30_000
-        return s._replace(sensors=(5, 5), u_end=(volts,))
+        return s._replace(sensors=(5, 5), u_end=(volts,) if s.status & Status.ARMED else s.u_end)
 
     lying(bench, frozen)
     assert halted(bench) is FaultName.SENSORS_FROZEN

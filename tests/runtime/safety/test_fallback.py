@@ -22,6 +22,13 @@ def test_damping_opposes_the_velocity_and_saturates(velocity: float, voltage: fl
     assert compile_fallback(DAMP, PENDULUM.rig)((1.0, velocity)) == pytest.approx((voltage,))
 
 
+@pytest.mark.parametrize(("velocity", "voltage"), [(0.0, 2.5), (1.0, 1.25), (9.0, 0.0), (-1.0, 3.25), (-9.0, 4.0)])
+def test_damping_starts_from_the_safe_output_wherever_that_is(velocity: float, voltage: float) -> None:
+    actuator = msgspec.structs.replace(PENDULUM.rig.actuators[0], low=0.0, high=4.0, safe=2.5)
+    rig = msgspec.structs.replace(PENDULUM.rig, actuators=(actuator,))
+    assert compile_fallback(DAMP, rig)((0.0, velocity)) == pytest.approx((voltage,))
+
+
 def test_damping_by_a_velocity_that_is_no_number_is_the_safe_output() -> None:
     assert compile_fallback(DAMP, PENDULUM.rig)((1.0, math.nan)) == (0.0,)
 

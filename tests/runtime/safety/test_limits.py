@@ -48,8 +48,9 @@ SPOILED = {
     "brake": (
         "magman",
         "limits.fallback={kind: damp, actuator: current_1, observation: velocity, full_at: 1}",
-        "expected a fallback that switches the coils off",
+        "'current_1' cannot brake both directions: its safe output 0 A^2",
     ),
+    "half a range": ("pendulum", "limits.range={voltage: [-3, 0]}", "is an end of its range [-3, 0]"),
 }
 
 
@@ -110,3 +111,12 @@ def test_a_range_without_a_whole_count_is_refused() -> None:
         limits=Limits(range={actuator.name: (0.1, 0.4)}),
     )
     assert any("holds no whole count of 0.5 V" in message for _, message in limit_findings(run))
+
+
+def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:
+    problems = told("pendulum", "rig.actuators[0].low=0")
+    message = (
+        "'voltage' cannot brake both directions: its safe output 0 V, from which it brakes, is an end of its range"
+    )
+    assert [message in problem for problem in problems] == [True, True]
+    assert ["limits.fallback.actuator" in p or "task.reset.actuator" in p for p in problems] == [True, True]

@@ -264,7 +264,7 @@ SMOOTH = without(jerk_per_s2={"voltage": CHANGE_V / PERIOD_S**2})
 def ramp(limits: Limits, wishes: Sequence[float]) -> tuple[list[float], list[Rule]]:
     guard, out, seen = shield(limits), [0.0], []
     for wish in wishes:
-        verdict = guard.decide(INSIDE, (wish,), (out[-1],))
+        verdict = guard.decide(INSIDE, (wish,), (out[-1],), (out[-2] if len(out) > 1 else out[-1],))
         out.append(verdict.action[0])
         seen.append(verdict.rule)
     return out[1:], seen

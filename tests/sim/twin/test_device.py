@@ -503,13 +503,13 @@ def test_latency_moves_the_switch(latency_us: int, offset_us: int, tau_us: int) 
 
 
 @pytest.mark.parametrize(("latency_us", "offset_us"), [(0, 20_000), (0, 10**9), (15_000, 5_000), (60_000, 0)])
-def test_a_command_that_acts_after_the_sample_is_in_force_from_it_and_counts_for_the_lease(
+def test_a_command_that_acts_after_the_sample_is_in_force_from_it_and_the_frame_there_says_so(
     latency_us: int, offset_us: int
 ) -> None:
     bench = Bench(TwinOptions(plant=PLANT, latency_us=latency_us)).ready(lease=1)
     bench.command(10_000, offset_us=offset_us)
     s = bench.sample()
-    assert (s.status, s.answers, s.tau_us, s.u_end) == (Status.ARMED, 0, PERIOD_US, (0,))
+    assert (s.status, s.answers, s.tau_us, s.u_start, s.u_end) == (Status.ARMED, 1, PERIOD_US, (0,), (10_000,))
     bench.command(0, answers=0)
     s = bench.sample()
     assert (s.answers, s.tau_us, s.u_start, s.u_end) == (1, PERIOD_US, (10_000,), (10_000,))

@@ -7,15 +7,17 @@ from onrig.tools.faultlab.bench import parser, report, worst_ms
 from onrig.tools.faultlab.fault_matrix import CASES, Outcome
 from onrig.tools.faultlab.wire import Seen, device_time_us, safe_since_us
 
-PERIOD_US = 20_000
+PERIOD_US, ZERO = 20_000, (0.0,)
 ARMED, SAFE = int(Status.ARMED), int(Status.SAFE | Status.FAULT)
 
 
 def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, late_us: int = 0) -> Seen:
     """Frame n of a device whose clock is 5 s behind the host's."""
     t_us = n * PERIOD_US
-    u = (0,) if status & Status.SAFE and not answers else (7,)
-    return Seen(1000 * (t_us + 5_000_000 + late_us), State(n, t_us, status, 0, 5, answers, tau_us, (0, 0), (7,), u))
+    u_start = (0,) if tau_us == PERIOD_US and not answers else (7,)
+    u_end = (0,) if status & Status.SAFE and not answers else (7,)
+    at_ns = 1000 * (t_us + 5_000_000 + late_us)
+    return Seen(at_ns, State(n, t_us, status, 0, 5, answers, tau_us, (0, 0), u_start, u_end))
 
 
 def test_the_device_s_time_is_told_by_the_frames_that_came_with_the_least_delay() -> None:
@@ -26,17 +28,18 @@ def test_the_device_s_time_is_told_by_the_frames_that_came_with_the_least_delay(
 
 def test_an_output_that_fell_safe_at_a_sample_is_safe_from_that_sample_on() -> None:
     seen = [frame(1, ARMED, answers=1), frame(2, SAFE, answers=1), frame(3, SAFE)]
-    assert safe_since_us(seen, 25_000, PERIOD_US) == 2 * PERIOD_US
+    assert safe_since_us(seen, 25_000, PERIOD_US, ZERO) == 2 * PERIOD_US
+    assert safe_since_us(seen[:2], 25_000, PERIOD_US, ZERO) is None, "its own output contradicts its status"
 
 
 def test_an_output_that_fell_safe_within_a_period_is_safe_from_there_on_but_not_before_the_fault() -> None:
     seen = [frame(1, ARMED, answers=1), frame(2, SAFE, tau_us=5_000)]
-    assert safe_since_us(seen, 22_000, PERIOD_US) == 25_000
-    assert safe_since_us(seen, 26_000, PERIOD_US) == 26_000
+    assert safe_since_us(seen, 22_000, PERIOD_US, ZERO) == 25_000
+    assert safe_since_us(seen, 26_000, PERIOD_US, ZERO) == 26_000
 
 
 def test_an_output_that_never_fell_safe_is_told() -> None:
-    assert safe_since_us([frame(n, ARMED, answers=n) for n in range(1, 9)], 30_000, PERIOD_US) is None
+    assert safe_since_us([frame(n, ARMED, answers=n) for n in range(1, 9)], 30_000, PERIOD_US, ZERO) is None
 
 
 def test_the_worst_repetition_counts_and_none_is_awaited_where_the_loop_goes_on() -> None:

@@ -14,6 +14,7 @@ from onnx import helper
 
 from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
+from onrig.hw.transport import Transport
 from onrig.learner.algorithms import Spread
 from onrig.learner.export import export_policy
 from onrig.runtime.control.frames import Stopped
@@ -115,6 +116,7 @@ class LoggedRun:
         self.shm = folder / "shm"
         self.shm.mkdir()
         self.at_start: Callable[[ControlLoop], None] = lambda loop: None
+        self.line_of: Callable[[TwinDevice, VirtualClock], Transport] = lambda d, c: LoopbackDevice(d, c).transport
         self._lockstep, self._reset, self._at, self._recurrent = lockstep, reset, dict(at or {}), recurrent
         self.layout = record_layout(self.config)
         segment = Segment.create(self.shm / "board", BOARD_BYTES, BOARD_SCHEMA)
@@ -150,7 +152,7 @@ class LoggedRun:
             rig, TwinOptions(plant=plant, reset=self._reset), start, time_scale=0.0 if self._lockstep else 1.0
         )
         clock = VirtualClock()
-        session = DeviceSession(LoopbackDevice(device, clock).transport, rig, clock)
+        session = DeviceSession(self.line_of(device, clock), rig, clock)
         hello = session.connect()
         session.configure(self.config.period_us, rig.lease_periods)
         switch = _Switch(self.slot, terms_of(self.config))

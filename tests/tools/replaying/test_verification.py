@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from onrig.tools.replaying import recomputation
 from onrig.tools.replaying.comparison import decisions_in
 from onrig.tools.replaying.verification import Verification
 from tests.runtime.control.cable import Cable
+from tests.runtime.control.lossy_line import LossyLine
 from tests.runtime.samples import LAYOUT
 from tests.tools.replaying.runs import LoggedRun
 
@@ -147,6 +149,23 @@ def test_the_way_to_the_start_is_driven_again(tmp_path: Path) -> None:
     verification = verified(run)
     assert_equal(verification, len(run.records))
     assert verification.episodes[Kind.RESET] == 4
+
+
+@pytest.mark.parametrize("reset", [True, False], ids=["reset", "homing"])
+@pytest.mark.parametrize("previous_command", [True, False])
+def test_limits_judged_from_the_output_in_force_are_decided_again_whatever_was_lost(
+    tmp_path: Path, *, reset: bool, previous_command: bool
+) -> None:
+    limits = ("limits.rate_per_s={voltage: 15}", "limits.jerk_per_s2={voltage: 250}", "task.reset.hold_s=0")
+    observed = f"rig.previous_command={str(previous_command).lower()}"
+    run = LoggedRun(tmp_path / "run", "pendulum", *limits, observed, lockstep=False, reset=reset)
+    run.line_of = lambda device, clock: LossyLine(device, clock, random.Random(3), 0.15).transport
+    run.run()
+    assert {int(r["rule"]) for r in run.records} >= {Rule.RATE, Rule.JERK}
+    assert any(r["missed"] for r in run.records)
+    starts = [r for r in run.records if r["flags"] & Flag.FIRST and r["kind"] != Kind.RESET]
+    assert any(r["answers"] for r in starts) is not reset, "the way to the start leaves its last command in force"
+    assert_equal(verified(run), len(run.records))
 
 
 @pytest.mark.parametrize("exploration", ["{process: ou}", "{process: parameter}", "{process: own}"])

@@ -1,4 +1,4 @@
-// A value within its range, as a bar from zero (or from the lower end).
+// A value within its range, as a bar from where it rests: its safe value, else zero (or the lower end).
 
 import { colours } from "./theme.js";
 import { short, unitText } from "./plot.js";
@@ -9,7 +9,7 @@ export function drawGauge(ctx, x, y, width, what, value) {
   ctx.beginPath();
   ctx.roundRect(x, y, width, 8, 4);
   ctx.fill();
-  const zero = at(Math.max(what.low, Math.min(what.high, 0)));
+  const zero = at(Math.max(what.low, Math.min(what.high, what.safe ?? 0)));
   if (value !== null) {
     const to = at(value);
     ctx.fillStyle = colours.second;
