@@ -1,4 +1,4 @@
-"""Agreement of a rig's sensors with each other, without a model of the plant: velocities against their places.
+"""Agreement of a rig's sensors with each other, without the plant's parameters: velocities against their places.
 
 A velocity v that reads ``gain`` times the rate of a place x, ``lag_s`` late and off by ``zero`` fulfils, over any window,
 x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, which is linear in three unknowns.
@@ -6,25 +6,41 @@ x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.rig import Rig
+from onrig.sim.identification.model import LAG, SCALE, ZERO
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.twin.options import sensor_half_range
+
+GAIN_TOLERANCE: Final = 0.05
+LAG_TOLERANCE: Final = 0.5
+"""Periods; a velocity from the differences of one period is half of it late."""
+ZERO_TOLERANCE: Final = 0.02
+"""Share of the half-range of the velocity's observation."""
+STEP_TOLERANCE: Final = 0.02
+"""Largest step between readings, as a share of the half-range."""
+_OUTLIERS: Final = 0.1
+"""Largest share of windows that may contradict the others."""
 
 _WINDOW_S: Final = 0.2
 _LEAST_PERIODS: Final = 6
 _LONGEST_LAG: Final = 4
 """Search range of the lag, in periods."""
+_PARTS: Final = 4
+"""Parts of the recording that are compared as well, which shows what changes in its course."""
 _QUANTILE: Final = 3.29
 """Normal quantile of the 99.9 % interval."""
 _TRIM: Final = 5.0
-"""Windows with a residual beyond this many standard deviations (from the median) are outliers, such as walls."""
+"""Residual of an outlier, in standard deviations (from the median)."""
 _ROUNDS: Final = 4
+_DEGREES: Final = 180.0 / np.pi
 
 
 class Interval(NamedTuple):
@@ -34,106 +50,145 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def within(self, low: float, high: float) -> bool:
+        """Whether the interval lies within these bounds."""
+        return low <= self.low and self.high <= high
+
+    def beyond(self, low: float, high: float) -> bool:
+        """Whether the interval lies outside these bounds."""
+        return self.high < low or self.low > high
+
+    def scaled(self, factor: float) -> Interval:
+        """The interval in another unit."""
+        low, high = sorted((self.low * factor, self.high * factor))
+        return Interval(self.value * factor, low, high)
+
 
 class Agreement(NamedTuple):
     """How a velocity follows the rate of its place."""
 
     rate: Interval
-    """Rate of the place per unit of velocity read, 1 / gain: 0 if neither tells of the other."""
+    """Rate of the place per unit of velocity read, 1 / gain; 0 if the signals are unrelated."""
     lag_s: Interval
-    """Time by which the velocity is later than the place."""
+    """Delay of the velocity with respect to the place."""
     zero: Interval
     """Velocity read at rest."""
     scatter: float
     """Standard deviation of the windows' residuals (unit of the place)."""
-    motion: float
-    """Standard deviation of the windows' displacements (unit of the place)."""
-    outliers: NDArray[np.bool_]
-    """(W,): windows that disagree with the others."""
+    outliers: float
+    """Share of windows that contradict the others."""
 
 
-class Displacements(NamedTuple):
+class Windows(NamedTuple):
     """Windows of one pair of sensors."""
 
     period_s: float
     moved: Array
     """(W,): displacement of the place."""
     velocity: Array
-    """(W, n + 1 + 2 _LONGEST_LAG): velocities from before to after the window."""
+    """(W, n + 1 + 2 _LONGEST_LAG): readings from before to after the window."""
+
+    def part(self, which: NDArray[np.intp]) -> Windows:
+        """Some of the windows."""
+        return Windows(self.period_s, self.moved[which], self.velocity[which])
 
 
-def kinematic_pairs(plant: Plant) -> list[tuple[str, str]]:
-    """States (place, velocity) of a plant of which the second is the first one's rate, whatever the action."""
+class Pair(NamedTuple):
+    """A velocity sensor, its place's sensor, and their agreement."""
+
+    place: int
+    """Index of the sensor."""
+    velocity: int
+    """Index of the sensor."""
+    whole: Agreement | None
+    """None where the signals do not determine it, such as that of a stuck sensor."""
+    parts: tuple[Agreement | None, ...]
+    swapped: Agreement | None
+    """With each sensor taken for the other."""
+
+
+def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
+    """Agreement of each measured velocity with its measured place, overall and in parts of the recording."""
+    names = [s.name for s in rig.sensors]
+    found = []
+    for place, velocity in _kinematic_pairs(plant):
+        if place in names and velocity in names:
+            p, v = names.index(place), names.index(velocity)
+            windows = _windows(plant, rig, recorded, p, v)
+            parts = np.array_split(np.arange(len(windows.moved)), _PARTS)
+            found.append(
+                Pair(
+                    p,
+                    v,
+                    agreement_of(windows),
+                    tuple(agreement_of(windows.part(part)) for part in parts),
+                    agreement_of(_windows(plant, rig, recorded, v, p)),
+                )
+            )
+    return found
+
+
+def _kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
+    """States (place, velocity) of which the second is the first one's rate, whatever the action."""
     rng = np.random.default_rng(0)
     states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
     rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
-    return [
-        (place, velocity)
-        for place, rate in zip(plant.state_names, rates, strict=True)
-        for velocity, state in zip(plant.state_names, states, strict=True)
-        if np.array_equal(np.broadcast_to(rate, 8), state)
-    ]
+    for place, rate in zip(plant.state_names, rates, strict=True):
+        for velocity, state in zip(plant.state_names, states, strict=True):
+            if np.array_equal(np.broadcast_to(rate, 8), state):
+                yield place, velocity
 
 
-def displacements(recorded: Sequence[Stretch], place: int, velocity: int) -> Displacements:
-    """Disjoint windows of the stretches; ``place`` and ``velocity`` are indices of sensors."""
+def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:
+    """Disjoint windows of the stretches, without those near a wall by what was measured."""
     period_s = recorded[0].period_s
     n = max(_LEAST_PERIODS, round(_WINDOW_S / period_s))
     moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _LONGEST_LAG))]
     for s in recorded:
         firsts = np.arange(_LONGEST_LAG, len(s.readings) - n - _LONGEST_LAG, n)
         at = firsts[:, None] + np.arange(-_LONGEST_LAG, n + 1 + _LONGEST_LAG)
-        moved.append(s.readings[firsts + n, place] - s.readings[firsts, place])
-        velocities.append(s.readings[at, velocity])
-    return Displacements(period_s, np.concatenate(moved), np.concatenate(velocities))
+        seen = np.zeros((len(plant.state_names), *at.shape))
+        for i, sensor in enumerate(rig.sensors):
+            seen[plant.state_names.index(sensor.name)] = s.readings[at, i]
+        free = np.all(np.broadcast_to(plant.moves_freely(tuple(seen)), at.shape), axis=1)
+        moved.append((s.readings[firsts + n, place] - s.readings[firsts, place])[free])
+        velocities.append(s.readings[at, velocity][free])
+    return Windows(period_s, np.concatenate(moved), np.concatenate(velocities))
 
 
-def agreement_of(seen: Displacements) -> Agreement | None:
+def agreement_of(windows: Windows) -> Agreement | None:
     """Robust fit of gain, lag and zero; None where the signals do not determine them."""
-    fits = [fit for shift in range(-_LONGEST_LAG, _LONGEST_LAG + 1) if (fit := _at_shift(seen, shift)) is not None]
+    shifts = range(-_LONGEST_LAG, _LONGEST_LAG + 1)
+    fits = [fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None]
     return min(fits, key=lambda fit: fit.scatter, default=None)
 
 
-def _at_shift(seen: Displacements, shift: int) -> Agreement | None:
+def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     """The fit around a lag of so many periods."""
-    first, last = _LONGEST_LAG + shift, seen.velocity.shape[1] - _LONGEST_LAG + shift
-    v = seen.velocity[:, first:last]
-    span_s = (v.shape[1] - 1) * seen.period_s
-    integral = seen.period_s * (v @ _weights(v.shape[1]))
+    period_s, moved = windows.period_s, windows.moved
+    v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
+    span_s = (v.shape[1] - 1) * period_s
+    integral = period_s * (v @ _weights(v.shape[1]))
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
     kept = np.ones(len(v), bool)
     for _ in range(_ROUNDS):
         some = design[kept]
-        if len(some) < 2 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
+        if len(some) < 3 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
             return None
-        found = np.linalg.lstsq(some, seen.moved[kept], rcond=None)[0]
-        residuals = seen.moved - design @ found
+        rate, late, off = found = np.linalg.lstsq(some, moved[kept], rcond=None)[0]
+        residuals = moved - design @ found
         scale = 1.4826 * float(np.median(np.abs(residuals[kept])))
-        kept = np.abs(residuals) <= _TRIM * max(scale, 1e-12 * float(np.abs(seen.moved).max()))
-    some, left = design[kept], residuals[kept]
-    inverse = np.linalg.inv(some.T @ some)
-    leverage = np.einsum("wi,ij,wj->w", some, inverse, some)
-    scores = some * (left / np.maximum(1.0 - leverage, 1e-3))[:, None]
-    covariance = inverse @ (scores.T @ scores) @ inverse
-    rate, late, off = found
-    if rate == 0.0:
+        kept = np.abs(residuals) <= _TRIM * max(scale, 1e-12 * float(np.abs(moved).max()))
+    covariance = _covariance(design[kept], residuals[kept])
+    if rate == 0.0 or covariance is None:
         return None
-    width = _QUANTILE * np.sqrt(np.diag(covariance))
-    # Delta method for the ratios late / rate and -off / rate.
-    ratios = [
-        (sign * part / rate, _QUANTILE * float(np.sqrt(_ratio_variance(part, rate, covariance, i))))
-        for i, part, sign in ((1, late, 1.0), (2, off, -1.0))
-    ]
-    lag, zero = (Interval(float(value), float(value - w), float(value + w)) for value, w in ratios)
-    at = shift * seen.period_s
-    return Agreement(
-        Interval(float(rate), float(rate - width[0]), float(rate + width[0])),
-        Interval(lag.value + at, lag.low + at, lag.high + at),
-        zero,
-        float(np.sqrt(np.mean(left**2))) if len(left) else np.inf,
-        float(np.std(seen.moved)),
-        ~kept,
-    )
+    at = shift * period_s
+    slopes = np.array([[1.0, 0.0, 0.0], [-late / rate**2, 1.0 / rate, 0.0], [off / rate**2, 0.0, -1.0 / rate]])
+    widths = _QUANTILE * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
+    values = (rate, late / rate + at, -off / rate)
+    intervals = [Interval(float(x), float(x - w), float(x + w)) for x, w in zip(values, widths, strict=True)]
+    scatter = float(np.sqrt(np.mean(residuals[kept] ** 2)))
+    return Agreement(*intervals, scatter, float(np.mean(~kept)))
 
 
 def _weights(samples: int) -> Array:
@@ -142,6 +197,134 @@ def _weights(samples: int) -> Array:
     return np.concatenate([ends, np.ones(samples - 6), ends[::-1]])
 
 
-def _ratio_variance(part: float, rate: float, covariance: Array, i: int) -> float:
-    slope = np.array([-part / rate**2, 1.0 / rate])
-    return float(slope @ covariance[np.ix_([0, i], [0, i])] @ slope)
+def _covariance(design: Array, residuals: Array) -> Array | None:
+    """Heteroscedasticity-robust covariance (HC3) of a linear fit; None for a singular one."""
+    if len(design) < 3 * design.shape[1]:
+        return None
+    try:
+        inverse = np.linalg.inv(design.T @ design)
+    except np.linalg.LinAlgError:
+        return None
+    leverage = np.einsum("wi,ij,wj->w", design, inverse, design)
+    scores = design * (residuals / np.maximum(1.0 - leverage, 1e-3))[:, None]
+    return np.asarray(inverse @ (scores.T @ scores) @ inverse)
+
+
+def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
+    """What the signals alone contradict: stuck or coarse sensors, velocities that are not the rates of their places."""
+    return [*_reading_problems(rig, recorded), *(line for pair in pairs for line in _pair_problems(rig, recorded, pair))]
+
+
+def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
+    """Smallest step between readings of each sensor (SI), a count of an honest one; 0 for a single reading."""
+    steps = []
+    for i, sensor in enumerate(rig.sensors):
+        counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recorded]) / sensor.resolution))
+        steps.append(float(np.diff(counts).min(initial=np.inf)) * sensor.resolution if len(counts) > 1 else 0.0)
+    return steps
+
+
+def _reading_problems(rig: Rig, recorded: Sequence[Stretch]) -> Iterator[str]:
+    for sensor, step in zip(rig.sensors, steps_of(rig, recorded), strict=True):
+        half = sensor_half_range(rig, sensor.name)
+        if step == 0.0:
+            yield f"{sensor.name} never changes its reading: check its supply and wiring"
+        elif half and step > max(STEP_TOLERANCE * half, sensor.resolution):
+            yield (
+                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}, its resolution is {sensor.resolution:.3g}: "
+                f"use a finer sensor (at most {STEP_TOLERANCE * half:.3g})"
+            )
+
+
+def _pair_problems(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
+    """Disagreements of one pair, the first of each kind."""
+    place, velocity = rig.sensors[pair.place], rig.sensors[pair.velocity]
+    if any(np.ptp(np.concatenate([s.readings[:, i] for s in recorded])) == 0.0 for i in (pair.place, pair.velocity)):
+        return  # reported as stuck
+    whole, both = pair.whole, f"{velocity.name} and {place.name}"
+    if whole is None:
+        yield f"{both} cannot be compared: excite the plant longer, clear of walls"
+        return
+    if _follows(whole) is not True and pair.swapped is not None and _follows(pair.swapped):
+        yield f"{both} are swapped: exchange their wires"
+        return
+    problem = _gain_problem(place.name, velocity.name, whole)
+    if problem is None:
+        problem = _part_problem(place.name, velocity.name, whole, pair.parts)
+    if problem is None and whole.outliers > _OUTLIERS:
+        problem = f"{both} contradict each other in {whole.outliers:.0%} of the recording: check for loose contacts"
+    if problem is not None:
+        yield problem
+        return
+    period_s = recorded[0].period_s
+    lag = whole.lag_s.scaled(1.0 / period_s)
+    if not lag.within(-LAG_TOLERANCE, LAG_TOLERANCE):
+        yield (
+            f"{velocity.name} is {lag.value:.2f} ({lag.low:.2f} to {lag.high:.2f}) periods later than {place.name}, at "
+            f"most {LAG_TOLERANCE:g} may be: sample both at the same time, with a shorter filter"
+        )
+    half = sensor_half_range(rig, velocity.name)
+    zeros = [whole.zero, *(part.zero for part in pair.parts if part is not None)]
+    worst = max(zeros, key=lambda zero: max(zero.low, -zero.high))
+    if half and (worst.beyond(-ZERO_TOLERANCE * half, ZERO_TOLERANCE * half)):
+        yield (
+            f"{velocity.name} reads {worst.value:.3g} ({worst.low:.3g} to {worst.high:.3g}) {velocity.unit} at rest, at "
+            f"most {ZERO_TOLERANCE * half:.3g} may be: calibrate its zero"
+        )
+
+
+def _follows(agreement: Agreement) -> bool | None:
+    """Whether the velocity is the rate of the place up to its sign; None if the interval allows either."""
+    rate = agreement.rate if agreement.rate.value > 0 else agreement.rate.scaled(-1.0)
+    bounds = 1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE)
+    if rate.within(*bounds):
+        return True
+    return False if rate.beyond(*bounds) else None
+
+
+def _gain_problem(place: str, velocity: str, whole: Agreement) -> str | None:
+    rate, follows = whole.rate, _follows(whole)
+    if follows:
+        return None
+    if rate.low <= 0.0 <= rate.high:
+        return f"{velocity} does not follow the rate of {place}: check both sensors, and that the plant moves"
+    gain = Interval(1.0 / rate.value, *sorted((1.0 / rate.low, 1.0 / rate.high)))
+    told = f"{velocity} reads {gain.value:.4g} ({gain.low:.4g} to {gain.high:.4g}) times the rate of {place}"
+    if follows is None:
+        return f"{told}, too uncertain to trust either: excite the plant longer or more strongly"
+    size = abs(gain.value)
+    degrees = min(abs(size / _DEGREES - 1.0), abs(size * _DEGREES - 1.0)) < GAIN_TOLERANCE
+    return f"{told}: check {'whether one is in degrees' if degrees else 'their scales and units'}"
+
+
+def found_errors(rig: Rig, pairs: Sequence[Pair]) -> dict[str, float]:
+    """Scales, lags and zeros of velocity sensors that certainly differ from those of an exact one, by name."""
+    errors = {}
+    for pair in pairs:
+        name, whole = rig.sensors[pair.velocity].name, pair.whole
+        if whole is None:
+            continue
+        rate = whole.rate.scaled(1.0 if whole.rate.value > 0 else -1.0)
+        if rate.beyond(1.0, 1.0):
+            errors[SCALE + name] = 1.0 / rate.value
+        if whole.lag_s.beyond(0.0, 0.0):
+            errors[LAG + name] = whole.lag_s.value
+        if whole.zero.beyond(0.0, 0.0):
+            errors[ZERO + name] = whole.zero.value
+    return errors
+
+
+def _part_problem(place: str, velocity: str, whole: Agreement, parts: Sequence[Agreement | None]) -> str | None:
+    """First part in which the pair certainly behaves differently from the complete recording."""
+    sign = 1.0 if whole.rate.value > 0 else -1.0
+    bounds = 1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE)
+    for k, part in enumerate(parts, 1):
+        if part is not None and part.rate.scaled(sign).beyond(*bounds):
+            low, high = sorted((part.rate.low, part.rate.high))
+            return (
+                f"{velocity} changes with respect to {place} in quarter {k} of the recording (rate of {place} "
+                f"{low:.3g} to {high:.3g} per unit of {velocity}, {whole.rate.value:.3g} overall): check their wiring"
+            )
+        if part is None and len(parts) > 1:
+            return f"{velocity} and {place} cannot be compared in quarter {k} of the recording: check for a stuck sensor"
+    return None
