@@ -1,6 +1,6 @@
 """Agreement of a rig's sensors with each other, without the plant's parameters: velocities against their places.
 
-A velocity v that reads ``gain`` times the rate of a place x, ``lag_s`` late and off by ``zero`` fulfils, over any window,
+A velocity v that reads ``gain`` times the rate of a place x, ``lag_s`` late and off by ``zero``, fulfils over a window
 x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, which is linear in three unknowns.
 """
 
@@ -17,17 +17,6 @@ from onrig.sim.identification.model import LAG, SCALE, ZERO
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
-from onrig.sim.twin.options import sensor_half_range
-
-GAIN_TOLERANCE: Final = 0.05
-LAG_TOLERANCE: Final = 0.5
-"""Periods; a velocity from the differences of one period is half of it late."""
-ZERO_TOLERANCE: Final = 0.02
-"""Share of the half-range of the velocity's observation."""
-STEP_TOLERANCE: Final = 0.02
-"""Largest step between readings, as a share of the half-range."""
-_OUTLIERS: Final = 0.1
-"""Largest share of windows that may contradict the others."""
 
 _WINDOW_S: Final = 0.2
 _LEAST_PERIODS: Final = 6
@@ -40,7 +29,6 @@ _QUANTILE: Final = 3.29
 _TRIM: Final = 5.0
 """Residual of an outlier, in standard deviations (from the median)."""
 _ROUNDS: Final = 4
-_DEGREES: Final = 180.0 / np.pi
 
 
 class Interval(NamedTuple):
@@ -210,93 +198,6 @@ def _covariance(design: Array, residuals: Array) -> Array | None:
     return np.asarray(inverse @ (scores.T @ scores) @ inverse)
 
 
-def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
-    """What the signals alone contradict: stuck or coarse sensors, velocities that are not the rates of their places."""
-    return [*_reading_problems(rig, recorded), *(line for pair in pairs for line in _pair_problems(rig, recorded, pair))]
-
-
-def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
-    """Smallest step between readings of each sensor (SI), a count of an honest one; 0 for a single reading."""
-    steps = []
-    for i, sensor in enumerate(rig.sensors):
-        counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recorded]) / sensor.resolution))
-        steps.append(float(np.diff(counts).min(initial=np.inf)) * sensor.resolution if len(counts) > 1 else 0.0)
-    return steps
-
-
-def _reading_problems(rig: Rig, recorded: Sequence[Stretch]) -> Iterator[str]:
-    for sensor, step in zip(rig.sensors, steps_of(rig, recorded), strict=True):
-        half = sensor_half_range(rig, sensor.name)
-        if step == 0.0:
-            yield f"{sensor.name} never changes its reading: check its supply and wiring"
-        elif half and step > max(STEP_TOLERANCE * half, sensor.resolution):
-            yield (
-                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}, its resolution is {sensor.resolution:.3g}: "
-                f"use a finer sensor (at most {STEP_TOLERANCE * half:.3g})"
-            )
-
-
-def _pair_problems(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
-    """Disagreements of one pair, the first of each kind."""
-    place, velocity = rig.sensors[pair.place], rig.sensors[pair.velocity]
-    if any(np.ptp(np.concatenate([s.readings[:, i] for s in recorded])) == 0.0 for i in (pair.place, pair.velocity)):
-        return  # reported as stuck
-    whole, both = pair.whole, f"{velocity.name} and {place.name}"
-    if whole is None:
-        yield f"{both} cannot be compared: excite the plant longer, clear of walls"
-        return
-    if _follows(whole) is not True and pair.swapped is not None and _follows(pair.swapped):
-        yield f"{both} are swapped: exchange their wires"
-        return
-    problem = _gain_problem(place.name, velocity.name, whole)
-    if problem is None:
-        problem = _part_problem(place.name, velocity.name, whole, pair.parts)
-    if problem is None and whole.outliers > _OUTLIERS:
-        problem = f"{both} contradict each other in {whole.outliers:.0%} of the recording: check for loose contacts"
-    if problem is not None:
-        yield problem
-        return
-    period_s = recorded[0].period_s
-    lag = whole.lag_s.scaled(1.0 / period_s)
-    if not lag.within(-LAG_TOLERANCE, LAG_TOLERANCE):
-        yield (
-            f"{velocity.name} is {lag.value:.2f} ({lag.low:.2f} to {lag.high:.2f}) periods later than {place.name}, at "
-            f"most {LAG_TOLERANCE:g} may be: sample both at the same time, with a shorter filter"
-        )
-    half = sensor_half_range(rig, velocity.name)
-    zeros = [whole.zero, *(part.zero for part in pair.parts if part is not None)]
-    worst = max(zeros, key=lambda zero: max(zero.low, -zero.high))
-    if half and (worst.beyond(-ZERO_TOLERANCE * half, ZERO_TOLERANCE * half)):
-        yield (
-            f"{velocity.name} reads {worst.value:.3g} ({worst.low:.3g} to {worst.high:.3g}) {velocity.unit} at rest, at "
-            f"most {ZERO_TOLERANCE * half:.3g} may be: calibrate its zero"
-        )
-
-
-def _follows(agreement: Agreement) -> bool | None:
-    """Whether the velocity is the rate of the place up to its sign; None if the interval allows either."""
-    rate = agreement.rate if agreement.rate.value > 0 else agreement.rate.scaled(-1.0)
-    bounds = 1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE)
-    if rate.within(*bounds):
-        return True
-    return False if rate.beyond(*bounds) else None
-
-
-def _gain_problem(place: str, velocity: str, whole: Agreement) -> str | None:
-    rate, follows = whole.rate, _follows(whole)
-    if follows:
-        return None
-    if rate.low <= 0.0 <= rate.high:
-        return f"{velocity} does not follow the rate of {place}: check both sensors, and that the plant moves"
-    gain = Interval(1.0 / rate.value, *sorted((1.0 / rate.low, 1.0 / rate.high)))
-    told = f"{velocity} reads {gain.value:.4g} ({gain.low:.4g} to {gain.high:.4g}) times the rate of {place}"
-    if follows is None:
-        return f"{told}, too uncertain to trust either: excite the plant longer or more strongly"
-    size = abs(gain.value)
-    degrees = min(abs(size / _DEGREES - 1.0), abs(size * _DEGREES - 1.0)) < GAIN_TOLERANCE
-    return f"{told}: check {'whether one is in degrees' if degrees else 'their scales and units'}"
-
-
 def found_errors(rig: Rig, pairs: Sequence[Pair]) -> dict[str, float]:
     """Scales, lags and zeros of velocity sensors that certainly differ from those of an exact one, by name."""
     errors = {}
@@ -312,19 +213,3 @@ def found_errors(rig: Rig, pairs: Sequence[Pair]) -> dict[str, float]:
         if whole.zero.beyond(0.0, 0.0):
             errors[ZERO + name] = whole.zero.value
     return errors
-
-
-def _part_problem(place: str, velocity: str, whole: Agreement, parts: Sequence[Agreement | None]) -> str | None:
-    """First part in which the pair certainly behaves differently from the complete recording."""
-    sign = 1.0 if whole.rate.value > 0 else -1.0
-    bounds = 1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE)
-    for k, part in enumerate(parts, 1):
-        if part is not None and part.rate.scaled(sign).beyond(*bounds):
-            low, high = sorted((part.rate.low, part.rate.high))
-            return (
-                f"{velocity} changes with respect to {place} in quarter {k} of the recording (rate of {place} "
-                f"{low:.3g} to {high:.3g} per unit of {velocity}, {whole.rate.value:.3g} overall): check their wiring"
-            )
-        if part is None and len(parts) > 1:
-            return f"{velocity} and {place} cannot be compared in quarter {k} of the recording: check for a stuck sensor"
-    return None

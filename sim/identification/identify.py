@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.agreement import found_errors, pairs_of, signal_problems
+from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
 from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
 from onrig.sim.identification.plausibility import fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
+from onrig.sim.identification.signals import certain_problems, signal_problems
 from onrig.sim.identification.uncertainty import Joint, Noise, half_widths, joint_of, noise_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
@@ -112,7 +113,11 @@ def _fitted(
         if not told.size:
             raise Implausible(["no window fits this plant and is free of contact with a wall"])
         model = Model(plant, rig, unknowns, told, connection.signs, substeps)
-        return Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance), told, (~explained | beyond)[clear | beyond]
+        return (
+            Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
+            told,
+            (~explained | beyond)[clear | beyond],
+        )
 
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
@@ -127,6 +132,11 @@ def _fitted(
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
     return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint, free, unexplained)
+
+
+def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
+    """What is certainly wrong with the sensors in a short, gentle recording, one line each."""
+    return certain_problems(rig, recorded, pairs_of(plant, rig, recorded)) if recorded else []
 
 
 def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:

@@ -103,15 +103,15 @@ def _residual_problems(found: Identified, rig: Rig) -> Iterator[str]:
     for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(found), strict=True)):
         if character.correlation > CORRELATION and character.model_error > MODEL_ERROR:
             yield (
-                f"{sensor.name}: residuals are not white (autocorrelation {character.correlation:.2f}, bound "
-                f"{CORRELATION:g}), {character.model_error:.1%} of the motion is unexplained (bound {MODEL_ERROR:.0%}): "
-                "check the sensor's scale and unit, and that this is the plant"
+                f"{sensor.name}: residuals are not white (autocorrelation {character.correlation:.2f}, at most "
+                f"{CORRELATION:g}), the plant misses {character.model_error:.1%} of the motion (at most "
+                f"{MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
             )
         noise, half = float(found.noise.total[i]), sensor_half_range(rig, sensor.name)
         if half and noise > NOISE * half:
             yield (
                 f"{sensor.name}: noise of {noise:.3g} {sensor.unit} is {noise / sensor.resolution:.3g} times its "
-                f"resolution (bound {NOISE * half:.3g} {sensor.unit}): check shielding and supply"
+                f"resolution (at most {NOISE * half:.3g} {sensor.unit}): check shielding and supply"
             )
 
 
@@ -138,5 +138,7 @@ def _parameter_problems(found: Identified, plant: Plant, rig: Rig) -> Iterator[s
                 )
         elif value > u.high - _AT_BOUND * (u.high - u.low):
             yield f"{u.name} {value:.4g} {u.unit} is at the end of its range: check the sensors and the plant"
-    if not any(free for u, free in zip(found.unknowns, found.free.tolist(), strict=True) if u.name in plant.identifiable):
+    if not any(
+        free for u, free in zip(found.unknowns, found.free.tolist(), strict=True) if u.name in plant.identifiable
+    ):
         yield "none of the plant's parameters can be estimated from these signals: excite the plant more strongly"
