@@ -11,12 +11,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.model import LAG, SCALE, ZERO
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.twin.options import sensor_half_range
 
 _WINDOW_S: Final = 0.2
 _LEAST_PERIODS: Final = 6
@@ -24,11 +26,17 @@ _LONGEST_LAG: Final = 4
 """Search range of the lag, in periods."""
 _PARTS: Final = 4
 """Parts of the recording that are compared as well, which shows what changes in its course."""
-_QUANTILE: Final = 3.29
-"""Normal quantile of the 99.9 % interval."""
+_UPPER: Final = 0.9995
+"""Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
 """Residual of an outlier, in standard deviations (from the median)."""
+_HIDDEN: Final = 0.5
+"""Largest share of a regressor's variance that may be noise."""
+_NEAR: Final = 0.75
+"""Largest distance of a lag from the shift that it is found from, in periods."""
 _ROUNDS: Final = 4
+_NEGLIGIBLE: Final = 1e-3
+"""Error of a scale (or share of the half-range) within that of the quadrature, which is not worth a parameter."""
 
 
 class Interval(NamedTuple):
@@ -50,6 +58,9 @@ class Interval(NamedTuple):
         """The interval in another unit."""
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high)
+
+
+_UNKNOWN: Final = Interval(0.0, -np.inf, np.inf)
 
 
 class Agreement(NamedTuple):
@@ -91,6 +102,8 @@ class Pair(NamedTuple):
     whole: Agreement | None
     """None where the signals do not determine it, such as that of a stuck sensor."""
     parts: tuple[Agreement | None, ...]
+    stuck: tuple[int, ...]
+    """Parts, from 1, in which the place moves and the velocity does not change."""
     swapped: Agreement | None
     """With each sensor taken for the other."""
 
@@ -103,17 +116,16 @@ def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
         if place in names and velocity in names:
             p, v = names.index(place), names.index(velocity)
             windows = _windows(plant, rig, recorded, p, v)
-            parts = np.array_split(np.arange(len(windows.moved)), _PARTS)
-            found.append(
-                Pair(
-                    p,
-                    v,
-                    agreement_of(windows),
-                    tuple(agreement_of(windows.part(part)) for part in parts),
-                    agreement_of(_windows(plant, rig, recorded, v, p)),
-                )
-            )
+            parts = [windows.part(at) for at in np.array_split(np.arange(len(windows.moved)), _PARTS)]
+            whole, swapped = agreement_of(windows), agreement_of(_windows(plant, rig, recorded, v, p))
+            least = np.inf if whole is None else _TRIM * whole.scatter
+            stuck = tuple(k for k, part in enumerate(parts, 1) if _is_stuck(part, least))
+            found.append(Pair(p, v, whole, tuple(map(agreement_of, parts)), stuck, swapped))
     return found
+
+
+def _is_stuck(part: Windows, least: float) -> bool:
+    return bool(len(part.moved) and np.ptp(part.velocity) == 0.0 and np.std(part.moved) > least)
 
 
 def _kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
@@ -147,8 +159,10 @@ def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, ve
 def agreement_of(windows: Windows) -> Agreement | None:
     """Robust fit of gain, lag and zero; None where the signals do not determine them."""
     shifts = range(-_LONGEST_LAG, _LONGEST_LAG + 1)
-    fits = [fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None]
-    return min(fits, key=lambda fit: fit.scatter, default=None)
+    fits = {shift: fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None}
+    # A sine is explained from any shift, but with a wrong rate from those far from its lag.
+    near = [fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _NEAR]
+    return min(near or fits.values(), key=lambda fit: fit.scatter, default=None)
 
 
 def _at_shift(windows: Windows, shift: int) -> Agreement | None:
@@ -168,15 +182,37 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
         scale = 1.4826 * float(np.median(np.abs(residuals[kept])))
         kept = np.abs(residuals) <= _TRIM * max(scale, 1e-12 * float(np.abs(moved).max()))
     covariance = _covariance(design[kept], residuals[kept])
-    if rate == 0.0 or covariance is None:
+    if covariance is None:
         return None
-    at = shift * period_s
+    scatter, outliers = float(np.sqrt(np.mean(residuals[kept] ** 2))), float(np.mean(~kept))
+    if rate == 0.0:  # the place never moves
+        return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers)
+    at, diluted = shift * period_s, _dilution(windows, design[kept])
+    if diluted is None:
+        return None
     slopes = np.array([[1.0, 0.0, 0.0], [-late / rate**2, 1.0 / rate, 0.0], [off / rate**2, 0.0, -1.0 / rate]])
-    widths = _QUANTILE * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
+    widths = stdtrit(int(kept.sum()) - 3, _UPPER) * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
     values = (rate, late / rate + at, -off / rate)
-    intervals = [Interval(float(x), float(x - w), float(x + w)) for x, w in zip(values, widths, strict=True)]
-    scatter = float(np.sqrt(np.mean(residuals[kept] ** 2)))
-    return Agreement(*intervals, scatter, float(np.mean(~kept)))
+    hidden = (float(abs(rate)) * diluted[0], float(abs(late / rate)) * diluted[1], 0.0)
+    rate_, lag, zero = (_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
+    return Agreement(rate_, lag, zero, scatter, outliers)
+
+
+def _interval(value: float, width: float, hidden: float) -> Interval:
+    """Interval of an estimate whose size noise has reduced by up to ``hidden``."""
+    value, width = float(value), float(width)
+    low, high = value - width, value + width
+    return Interval(value, low - hidden * (value < 0), high + hidden * (value > 0))
+
+
+def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
+    """Largest relative reduction of rate and lag by noise of the velocity; None if it may hide them."""
+    third = np.diff(windows.velocity, 3, axis=1)
+    noise = 1.4826 * float(np.median(np.abs(third))) / np.sqrt(20.0)
+    inverse = np.diag(np.linalg.inv(design.T @ design))
+    weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _LONGEST_LAG)
+    shares = len(design) * noise**2 * np.array([weights @ weights, 2.0]) * inverse[:2]
+    return None if shares.max() > _HIDDEN else (float(shares[0]), float(shares[1]))
 
 
 def _weights(samples: int) -> Array:
@@ -198,7 +234,7 @@ def _covariance(design: Array, residuals: Array) -> Array | None:
     return np.asarray(inverse @ (scores.T @ scores) @ inverse)
 
 
-def found_errors(rig: Rig, pairs: Sequence[Pair]) -> dict[str, float]:
+def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
     """Scales, lags and zeros of velocity sensors that certainly differ from those of an exact one, by name."""
     errors = {}
     for pair in pairs:
@@ -206,10 +242,11 @@ def found_errors(rig: Rig, pairs: Sequence[Pair]) -> dict[str, float]:
         if whole is None:
             continue
         rate = whole.rate.scaled(1.0 if whole.rate.value > 0 else -1.0)
-        if rate.beyond(1.0, 1.0):
+        if rate.beyond(1.0 - _NEGLIGIBLE, 1.0 + _NEGLIGIBLE):
             errors[SCALE + name] = 1.0 / rate.value
-        if whole.lag_s.beyond(0.0, 0.0):
+        if whole.lag_s.beyond(-10 * _NEGLIGIBLE * period_s, 10 * _NEGLIGIBLE * period_s):
             errors[LAG + name] = whole.lag_s.value
-        if whole.zero.beyond(0.0, 0.0):
+        half = sensor_half_range(rig, name) or 0.0
+        if whole.zero.beyond(-_NEGLIGIBLE * half, _NEGLIGIBLE * half):
             errors[ZERO + name] = whole.zero.value
     return errors

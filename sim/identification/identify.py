@@ -84,7 +84,9 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     pairs = pairs_of(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
         raise Implausible(problems)
-    found = _fitted(plant, rig, recorded, unknowns_of(plant, rig, period_s, found_errors(rig, pairs)), substeps)
+    found = _fitted(
+        plant, rig, recorded, unknowns_of(plant, rig, period_s, found_errors(rig, pairs, period_s)), substeps
+    )
     if problems := fit_problems(found, plant, rig):
         raise Implausible(problems)
     return found

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 UNEXPLAINED: Final = 0.1
 """Largest share of the windows clear of walls that may contradict the fit, such as a hand's touch."""
+_TOUCHED: Final = 2
+"""Windows that may contradict the fit in a recording however short."""
 CORRELATION: Final = 0.3
 """Lag-1 autocorrelation from which on residuals are not white."""
 MODEL_ERROR: Final = 0.05
@@ -90,9 +92,9 @@ def drift_of(found: Identified, unknown: int) -> Drift:
 def _connection_problems(found: Identified) -> Iterator[str]:
     if not found.connection.known and not found.connection.mirrored:
         yield "signs: others explain the signals nearly as well: excite the plant longer or more strongly"
-    share = float(np.mean(found.unexplained)) if found.unexplained.size else 0.0
-    if share > UNEXPLAINED:
-        first, last = np.quantile(np.flatnonzero(found.unexplained) / found.unexplained.size, [0.1, 0.9])
+    missed, windows = np.flatnonzero(found.unexplained), found.unexplained.size
+    if len(missed) > max(UNEXPLAINED * windows, _TOUCHED):
+        share, (first, last) = len(missed) / windows, np.quantile(missed / windows, [0.1, 0.9])
         yield (
             f"the plant does not explain {share:.0%} of the windows (at most {UNEXPLAINED:.0%}), most of them from "
             f"{first:.0%} to {last:.0%} of the recording: look for a sensor or actuator that changes, a touch, a slip"
