@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.identification.identify import Identified, Implausible, identify
+from onrig.sim.identification.identify import Identified, Implausible, contradictions, identify
 from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
@@ -23,7 +23,7 @@ from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import TwinOptions, sensor_half_range
 from onrig.tools.bench.report import aligned
 from onrig.tools.evaluate import lockstep_session
-from onrig.tools.identification.driving import drive, ranges_of
+from onrig.tools.identification.driving import GENTLE, drive, ranges_of
 from onrig.tools.identification.refusal import unusable
 
 SPREAD: Final = 0.3
@@ -85,6 +85,9 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     excitations = nominal.excitations(config.rig, ranges_of(config, 1.0))
     steps = drive(config, session, excitations, seed=int(rng.integers(2**63)))
     recorded = list(stretches(steps, config.rig, config.period_us))
+    gentle = round(sum(e.duration_s for e in excitations[:GENTLE]) * config.rate_hz)
+    if problems := contradictions(nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))):
+        return Refused(tuple(problems))
     bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
     turned = rng.random() < 0.5 and any(bipolar)
     signs = tuple(-1 if turned and both else 1 for both in bipolar)

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
-_GENTLE: Final = 2
-"""Number of gentle excitations, after which the signs are checked."""
 _MOST_STEPS: Final = 20_000
 """Of a run, from its beginning, where exploration is strongest."""
 
@@ -236,14 +234,14 @@ def _excited(
     source: str,
 ) -> int:
     """Excite gently, check the sensors and signs, then excite fully."""
-    from onrig.tools.identification.driving import ranges_of
+    from onrig.tools.identification.driving import GENTLE, ranges_of
     from onrig.tools.identification.refusal import refuse
 
     parts = plant.excitations(config.rig, ranges_of(config, effort))
-    steps = experiment(parts[:_GENTLE])
+    steps = experiment(parts[:GENTLE])
     if problems := _early_problems(config, plant, steps):
         return refuse(source, problems, out)
-    steps += experiment(parts[_GENTLE:])
+    steps += experiment(parts[GENTLE:])
     return _conclude(config, plant, steps, out, source)
 
 
