@@ -30,8 +30,8 @@ _UPPER: Final = 0.9995
 """Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
 """Residual of an outlier, in standard deviations (from the median)."""
-_HIDDEN: Final = 0.5
-"""Largest share of a regressor's variance that may be noise."""
+_HIDDEN: Final = (0.1, 0.5)
+"""Largest share of the variance of displacement and change of velocity that may be noise."""
 _NEAR: Final = 0.75
 """Largest distance of a lag from the shift that it is found from, in periods."""
 _ROUNDS: Final = 4
@@ -102,8 +102,8 @@ class Pair(NamedTuple):
     whole: Agreement | None
     """None where the signals do not determine it, such as that of a stuck sensor."""
     parts: tuple[Agreement | None, ...]
-    stuck: tuple[int, ...]
-    """Parts, from 1, in which the place moves and the velocity does not change."""
+    stuck: tuple[int, int] | None
+    """Sensor that does not change its reading while the other moves, and in which part, from 1 (0: the recording)."""
     swapped: Agreement | None
     """With each sensor taken for the other."""
 
@@ -117,15 +117,29 @@ def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
             p, v = names.index(place), names.index(velocity)
             windows = _windows(plant, rig, recorded, p, v)
             parts = [windows.part(at) for at in np.array_split(np.arange(len(windows.moved)), _PARTS)]
-            whole, swapped = agreement_of(windows), agreement_of(_windows(plant, rig, recorded, v, p))
-            least = np.inf if whole is None else _TRIM * whole.scatter
-            stuck = tuple(k for k, part in enumerate(parts, 1) if _is_stuck(part, least))
-            found.append(Pair(p, v, whole, tuple(map(agreement_of, parts)), stuck, swapped))
+            swapped = agreement_of(_windows(plant, rig, recorded, v, p))
+            noise = max(_noise(np.concatenate([s.readings[:, p] for s in recorded])), rig.sensors[p].resolution)
+            stuck = next(
+                ((p if at else v, k) for k, part in enumerate([windows, *parts]) for at in _stuck(part, noise)), None
+            )
+            found.append(Pair(p, v, agreement_of(windows), tuple(map(agreement_of, parts)), stuck, swapped))
     return found
 
 
-def _is_stuck(part: Windows, least: float) -> bool:
-    return bool(len(part.moved) and np.ptp(part.velocity) == 0.0 and np.std(part.moved) > least)
+def _stuck(part: Windows, noise: float) -> Iterator[bool]:
+    """Whether it is the place that is stuck while the other moves (or the velocity); nothing if neither is."""
+    if not len(part.moved):
+        return
+    if np.ptp(part.velocity) == 0.0 and np.std(part.moved) > _TRIM * noise:
+        yield False
+    elif np.ptp(part.moved) == 0.0 and np.std(part.velocity) > _TRIM * _noise(part.velocity):
+        yield True
+
+
+def _noise(readings: Array) -> float:
+    """Standard deviation of noise, from third differences along the last axis; kinks of the motion do not count."""
+    third = np.abs(np.diff(readings, 3, axis=-1))
+    return 1.4826 * float(np.median(third)) / float(np.sqrt(20.0)) if third.size else 0.0
 
 
 def _kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
@@ -207,12 +221,11 @@ def _interval(value: float, width: float, hidden: float) -> Interval:
 
 def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
     """Largest relative reduction of rate and lag by noise of the velocity; None if it may hide them."""
-    third = np.diff(windows.velocity, 3, axis=1)
-    noise = 1.4826 * float(np.median(np.abs(third))) / np.sqrt(20.0)
+    noise = _noise(windows.velocity)
     inverse = np.diag(np.linalg.inv(design.T @ design))
     weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _LONGEST_LAG)
     shares = len(design) * noise**2 * np.array([weights @ weights, 2.0]) * inverse[:2]
-    return None if shares.max() > _HIDDEN else (float(shares[0]), float(shares[1]))
+    return None if np.any(shares > _HIDDEN) else (float(shares[0]), float(shares[1]))
 
 
 def _weights(samples: int) -> Array:

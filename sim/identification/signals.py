@@ -30,7 +30,7 @@ _RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
 def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
     """What the signals alone contradict or leave open: stuck or coarse sensors, velocities that are no rates."""
     return [
-        *_reading_problems(rig, recorded),
+        *_reading_problems(rig, recorded, [pair.stuck[0] for pair in pairs if pair.stuck]),
         *certain_problems(rig, recorded, pairs),
         *(line for pair in pairs for line in _open_questions(rig, recorded, pair)),
     ]
@@ -38,8 +38,7 @@ def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]
 
 def certain_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
     """Velocities that are certainly not the rates of their places, even if the recording is short and gentle."""
-    moving = [pair for pair in pairs if not _is_stuck(recorded, pair) and pair.whole is not None]
-    return [line for pair in moving for line in _pair_problems(rig, recorded[0].period_s, pair)]
+    return [line for pair in pairs for line in _pair_problems(rig, recorded[0].period_s, pair)]
 
 
 def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
@@ -51,10 +50,10 @@ def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
     return steps
 
 
-def _reading_problems(rig: Rig, recorded: Sequence[Stretch]) -> Iterator[str]:
-    for sensor, step in zip(rig.sensors, steps_of(rig, recorded), strict=True):
+def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[int]) -> Iterator[str]:
+    for i, (sensor, step) in enumerate(zip(rig.sensors, steps_of(rig, recorded), strict=True)):
         half = sensor_half_range(rig, sensor.name)
-        if step == 0.0:
+        if step == 0.0 and i not in reported:
             yield f"{sensor.name} never changes its reading: check its supply and wiring"
         elif half and step > max(STEP_TOLERANCE * half, sensor.resolution):
             yield (
@@ -63,15 +62,11 @@ def _reading_problems(rig: Rig, recorded: Sequence[Stretch]) -> Iterator[str]:
             )
 
 
-def _is_stuck(recorded: Sequence[Stretch], pair: Pair) -> bool:
-    return any(np.ptp(np.concatenate([s.readings[:, i] for s in recorded])) == 0.0 for i in (pair.place, pair.velocity))
-
-
 def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
     """What the signals do not determine."""
     both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
     more = "excite the plant longer or more strongly, clear of walls"
-    if _is_stuck(recorded, pair):
+    if pair.stuck:
         return  # reported already
     if pair.whole is None:
         yield f"{both} cannot be compared: {more}"
@@ -85,14 +80,18 @@ def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterat
 def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
     """Certain disagreements of one pair: of the scale or, if it is right, of lag and zero."""
     place, velocity, whole = rig.sensors[pair.place], rig.sensors[pair.velocity], pair.whole
-    assert whole is not None
     both = f"{velocity.name} and {place.name}"
-    if not _follows(whole.rate) and pair.swapped is not None and _follows(pair.swapped.rate):
+    if pair.stuck is not None:
+        names = {pair.place: (place.name, velocity.name), pair.velocity: (velocity.name, place.name)}
+        stuck, other = names[pair.stuck[0]]
+        when = f" in quarter {pair.stuck[1]} of the recording" if pair.stuck[1] else ""
+        yield f"{stuck} is stuck{when} while {other} moves: check its supply and wiring"
+    elif whole is None:
+        return
+    elif not _follows(whole.rate) and pair.swapped is not None and _follows(pair.swapped.rate):
         yield f"{both} are swapped: exchange their wires"
     elif _follows(whole.rate) is False:
         yield _wrong_scale(place.name, velocity.name, whole.rate)
-    elif pair.stuck:
-        yield f"{velocity.name} is stuck in quarter {pair.stuck[0]} of the recording, while {place.name} moves"
     elif changed := _changed_part(pair):
         low, high = sorted(changed[1][1:])
         yield (
@@ -101,7 +100,7 @@ def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
         )
     elif whole.outliers > _OUTLIERS:
         yield f"{both} contradict each other in {whole.outliers:.0%} of the recording: check for loose contacts"
-    elif _follows(whole.rate):
+    else:
         yield from _timing_and_zero(rig, period_s, pair, whole)
 
 
