@@ -32,6 +32,8 @@ _TRIM: Final = 5.0
 """Residual of an outlier, in standard deviations (from the median)."""
 _HIDDEN: Final = (0.1, 0.5)
 """Largest share of the variance of displacement and change of velocity that may be noise."""
+_CANCELLED: Final = 0.2
+"""Least displacement as a share of the path: motion of about one period per window cancels."""
 _NEAR: Final = 0.75
 """Largest distance of a lag from the shift that it is found from, in periods."""
 _ROUNDS: Final = 4
@@ -174,9 +176,11 @@ def agreement_of(windows: Windows) -> Agreement | None:
     """Robust fit of gain, lag and zero; None where the signals do not determine them."""
     shifts = range(-_LONGEST_LAG, _LONGEST_LAG + 1)
     fits = {shift: fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None}
+    if len(fits) <= _LONGEST_LAG:  # too little motion, of which some shift happens to show enough
+        return None
     # A sine is explained from any shift, but with a wrong rate from those far from its lag.
     near = [fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _NEAR]
-    return min(near or fits.values(), key=lambda fit: fit.scatter, default=None)
+    return min(near, key=lambda fit: fit.scatter, default=None)
 
 
 def _at_shift(windows: Windows, shift: int) -> Agreement | None:
@@ -185,6 +189,8 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s
     integral = period_s * (v @ _weights(v.shape[1]))
+    if np.std(integral) < _CANCELLED * span_s * np.std(v):  # only the quadrature's error remains
+        return None
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
     kept = np.ones(len(v), bool)
     for _ in range(_ROUNDS):
