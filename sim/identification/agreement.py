@@ -78,6 +78,8 @@ class Agreement(NamedTuple):
     """Standard deviation of the windows' residuals (unit of the place)."""
     outliers: float
     """Share of windows that contradict the others."""
+    windows: int
+    """Number of windows."""
 
 
 class Windows(NamedTuple):
@@ -206,7 +208,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
         return None
     scatter, outliers = float(np.sqrt(np.mean(residuals[kept] ** 2))), float(np.mean(~kept))
     if rate == 0.0:  # the place never moves
-        return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers)
+        return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(moved))
     at, diluted = shift * period_s, _dilution(windows, design[kept])
     if diluted is None:
         return None
@@ -215,7 +217,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     values = (rate, late / rate + at, -off / rate)
     hidden = (float(abs(rate)) * diluted[0], float(abs(late / rate)) * diluted[1], 0.0)
     rate_, lag, zero = (_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
-    return Agreement(rate_, lag, zero, scatter, outliers)
+    return Agreement(rate_, lag, zero, scatter, outliers, len(moved))
 
 
 def _interval(value: float, width: float, hidden: float) -> Interval:

@@ -21,6 +21,8 @@ STEP_TOLERANCE: Final = 0.02
 """Largest step between readings, as a share of the half-range."""
 _OUTLIERS: Final = 0.1
 """Largest share of windows that may contradict the others."""
+_TOUCHED: Final = 4
+"""Windows that may do so in a recording however short, such as at a wall."""
 
 _DEGREES: Final = 180.0 / np.pi
 _RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
@@ -86,19 +88,19 @@ def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
         stuck, other = names[pair.stuck[0]]
         when = f" in quarter {pair.stuck[1]} of the recording" if pair.stuck[1] else ""
         yield f"{stuck} is stuck{when} while {other} moves: check its supply and wiring"
-    elif whole is None:
-        return
-    elif not _follows(whole.rate) and pair.swapped is not None and _follows(pair.swapped.rate):
+    elif pair.swapped is not None and _follows(pair.swapped.rate) and not (whole and _follows(whole.rate)):
         yield f"{both} are swapped: exchange their wires"
-    elif _follows(whole.rate) is False:
+    elif whole is not None and _follows(whole.rate) is False:
         yield _wrong_scale(place.name, velocity.name, whole.rate)
     elif changed := _changed_part(pair):
         low, high = sorted(changed[1][1:])
         yield (
             f"{velocity.name} changes with respect to {place.name} in quarter {changed[0]} of the recording: the rate "
-            f"is {low:.3g} to {high:.3g} times the velocity, {whole.rate.value:.3g} overall: check their wiring"
+            f"is {low:.3g} to {high:.3g} times the velocity there: check their wiring"
         )
-    elif whole.outliers > _OUTLIERS:
+    elif whole is None:
+        return
+    elif whole.outliers > max(_OUTLIERS, _TOUCHED / whole.windows):
         yield f"{both} contradict each other in {whole.outliers:.0%} of the recording: check for loose contacts"
     else:
         yield from _timing_and_zero(rig, period_s, pair, whole)
@@ -144,8 +146,8 @@ def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
 
 def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
     """First quarter in which the pair certainly behaves differently, and its rate."""
-    assert pair.whole is not None
-    sign = 1.0 if pair.whole.rate.value > 0 else -1.0
+    usual = pair.whole or next((part for part in pair.parts if part is not None and _follows(part.rate)), None)
+    sign = 1.0 if usual is None or usual.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):
         if part is not None and part.rate.scaled(sign).beyond(*_RATES):
             return k, part.rate

@@ -21,11 +21,14 @@ from onrig.tools.terminal import complain
 RESULT = "identified.yaml"
 
 
-def refuse(source: str, problems: Sequence[str], out: Path) -> int:
-    """Print each problem on a line of its own; returns the exit code."""
+def refuse(source: str, problems: Sequence[str], out: Path | None = None) -> int:
+    """Print each problem on a line of its own; returns the exit code.
+
+    ``out`` is the folder of a result that was not written, which may hold an earlier one.
+    """
     for problem in problems:
         complain("identify", f"{source}: {problem}")
-    if (out / RESULT).exists():
+    if out is not None and (out / RESULT).exists():
         complain("identify", f"nothing was written; '{out / RESULT}' is of an earlier identification")
     return ExitCode.PREFLIGHT
 
@@ -50,7 +53,9 @@ def unusable(config: RunConfig, result: Result) -> list[str]:
     used = msgspec.structs.replace(config, limits=limits, device=device)
     before = {message for _, message in chain(findings(config), rig_findings(config))}
     after = dict.fromkeys(message for _, message in chain(findings(used), rig_findings(used)))
-    return [f"a run would refuse the result: {message}" for message in after if message not in before]
+    return [
+        f"a run of this configuration would refuse the result: {message}" for message in after if message not in before
+    ]
 
 
 def _overridden(box: Any, predicted: dict[str, Any]) -> Any:

@@ -49,6 +49,8 @@ class Outcome(NamedTuple):
     """Half-width as a share of the truth; NaN for zeros."""
     signs_right: bool
     left_out: int
+    unusable: tuple[str, ...] = ()
+    """Why a run with the study's limits would refuse the result."""
 
 
 class Refused(NamedTuple):
@@ -96,10 +98,9 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     except Implausible as error:
         return Refused(error.problems)
     result = result_of(found, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope)
-    if problems := unusable(config, result):
-        return Refused(tuple(problems))
     right = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
-    return outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
+    told = outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
+    return told._replace(unusable=tuple(unusable(config, result)))
 
 
 def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
@@ -151,7 +152,9 @@ def summary(studied: Sequence[Outcome | Refused]) -> str:
     """Table of coverage and median half-width of the intervals, and the refusals."""
     outcomes = [o for o in studied if isinstance(o, Outcome)]
     refused = [o.problems for o in studied if isinstance(o, Refused)]
+    limits = [o.unusable for o in outcomes if o.unusable]
     told = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
+    told += [f"outside these limits: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
     if not outcomes:
         return "\n".join(told)
     names = outcomes[0].names

@@ -277,7 +277,7 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     except ValueError as error:
         return complain("identify", f"{source}: {error}")
     result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
-    if problems := reversed_channels(found.connection, config.rig) or unusable(config, result):
+    if problems := reversed_channels(found.connection, config.rig):
         return refuse(source, problems, out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -290,6 +290,9 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     print("Not identifiable:")
     for line in result.not_known:
         print(f"  {line}")
+    if problems := unusable(config, result):
+        print(f"\nsee {out / 'identification.html'}")
+        return refuse(source, problems)
     print(f"\nsee {out / 'identification.html'}; use it in a run: --set identified={out / RESULT}")
     return ExitCode.OK
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.identification.result import read_result
 from onrig.sim.plants import Pendulum
@@ -78,8 +79,11 @@ def test_a_delay_that_no_prediction_covers_is_refused(
 ) -> None:
     monkeypatch.setattr(Pendulum, "excitations", few)
     assert identified("pendulum", lying.all_late(2), 600, tmp_path / "out", monkeypatch) == 3
-    assert "a run would refuse the result: expected 0 to one period (20000 us)" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    said = capsys.readouterr()
+    assert "a run of this configuration would refuse the result: expected 0 to one period (20000 us)" in said.err
+    assert "use it in a run" not in said.out
+    with pytest.raises(ConfigError, match="late_us"):
+        load("pendulum", [f"identified={tmp_path / 'out' / 'identified.yaml'}"])
 
 
 def test_an_earlier_result_is_not_taken_for_a_new_one(
@@ -167,4 +171,6 @@ def test_no_lying_device_is_identified_unless_the_shield_covers_it(
     code = identified(name, lie, round(0.5 * duration_s * config.rate_hz), tmp_path, monkeypatch)
     print(case, name, code, capsys.readouterr().err)
     assert code == (0 if case in WITHIN else 3)
-    assert (tmp_path / "identified.yaml").exists() == (case in WITHIN)
+    if code and (tmp_path / "identified.yaml").exists():  # right, but beyond what the shield can cover
+        with pytest.raises(ConfigError):
+            load(name, [f"identified={tmp_path / 'identified.yaml'}"])
