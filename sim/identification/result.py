@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -36,7 +36,7 @@ _LEAST_APART: Final = 0.01
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
-_HEAD: Final = "# Written by `onrig identify`; use it in a run as `identified: FILE` (docs/identification.md).\n"
+_HEAD: Final = "# Written by `onrig identify`; {} (docs/identification.md).\n"
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -231,9 +231,10 @@ def _not_known(
         )
 
 
-def write_result(result: Result, path: Path) -> None:
-    """Write a result file; raises OSError."""
-    path.write_text(_HEAD + dump(msgspec.to_builtins(result)), encoding="utf-8")
+def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
+    """Write a result file; ``refusals`` are why its configuration cannot use it.  Raises OSError."""
+    usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
+    path.write_text(_HEAD.format(usage) + dump(msgspec.to_builtins(result)), encoding="utf-8")
 
 
 def read_result(path: Path) -> Result:

@@ -33,8 +33,11 @@ def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]
     """What the signals alone contradict or leave open: stuck or coarse sensors, velocities that are no rates."""
     return [
         *_reading_problems(rig, recorded, [pair.stuck[0] for pair in pairs if pair.stuck]),
-        *certain_problems(rig, recorded, pairs),
-        *(line for pair in pairs for line in _open_questions(rig, recorded, pair)),
+        *(
+            line
+            for pair in pairs
+            for line in certain_problems(rig, recorded, [pair]) or _open_questions(rig, recorded, pair)
+        ),
     ]
 
 
@@ -68,8 +71,6 @@ def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterat
     """What the signals do not determine."""
     both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
     more = "excite the plant longer or more strongly, clear of walls"
-    if pair.stuck:
-        return  # reported already
     if pair.whole is None:
         yield f"{both} cannot be compared: {more}"
     elif _follows(pair.whole.rate) is None:

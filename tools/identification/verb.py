@@ -279,9 +279,10 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
     if problems := reversed_channels(found.connection, config.rig):
         return refuse(source, problems, out)
+    refusals = unusable(config, result)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / RESULT)
+        write_result(result, out / RESULT, refusals)
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
         return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
@@ -290,11 +291,9 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     print("Not identifiable:")
     for line in result.not_known:
         print(f"  {line}")
-    if problems := unusable(config, result):
-        print(f"\nsee {out / 'identification.html'}")
-        return refuse(source, problems)
-    print(f"\nsee {out / 'identification.html'}; use it in a run: --set identified={out / RESULT}")
-    return ExitCode.OK
+    usage = "" if refusals else f"; use it in a run: --set identified={out / RESULT}"
+    print(f"\nsee {out / 'identification.html'}{usage}")
+    return refuse(source, refusals) if refusals else ExitCode.OK
 
 
 def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None) -> list[Step]:

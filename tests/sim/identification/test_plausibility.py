@@ -21,7 +21,7 @@ PLANT = Pendulum(mass=0.06, damping=2e-5, dry_friction=0.8, dead_band=0.15, dela
 
 @pytest.fixture(scope="module")
 def swung() -> Stretch:
-    return record(TwinOptions(plant=PLANT, sensor_noise=0.002, sensor_zero={"angle": 0.05}), 1200, chirped())
+    return record(TwinOptions(plant=PLANT, sensor_noise=0.002, sensor_zero={"angle": 0.05}), 800, chirped())
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def half(readings: Array) -> Array:
     [
         (lambda r: 0.5 * r, "residuals are not white"),
         (lambda r: half(r) * r, "does not explain"),
-        (lambda r: r + np.linspace(0, 0.2, len(r))[:, None] * [1, 0], "its zero drifts by"),
+        (lambda r: r + np.linspace(0, 0.08, len(r))[:, None] * [1, 0], "its zero drifts by"),
     ],
     ids=["both half", "both flip half-way", "angle's zero drifts"],
 )

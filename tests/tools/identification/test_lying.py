@@ -48,7 +48,7 @@ def identified(name: str, lie: Lie, half: int, out: Path, monkeypatch: pytest.Mo
     ("lie", "told"),
     [
         pytest.param(lying.scaled(VELOCITY, 0.5), "velocity reads 0.4999 (0.49", id="half the velocity"),
-        pytest.param(lying.scaled(VELOCITY, DEGREES), "check whether one is in degrees", id="degrees per second"),
+        pytest.param(lying.scaled(VELOCITY, DEGREES), "velocity and angle cannot be compared", id="degrees per second"),
         pytest.param(lying.late(VELOCITY, 2), "velocity is 2.0", id="velocity two periods late"),
         pytest.param(lying.SWAPPED, "velocity and angle are swapped", id="swapped"),
         pytest.param(lying.stuck(PLACE), "angle is stuck while velocity moves", id="angle stuck"),
@@ -81,7 +81,7 @@ def test_a_delay_that_no_prediction_covers_is_refused(
     assert identified("pendulum", lying.all_late(2), 600, tmp_path / "out", monkeypatch) == 3
     said = capsys.readouterr()
     assert "a run of this configuration would refuse the result: expected 0 to one period (20000 us)" in said.err
-    assert "use it in a run" not in said.out
+    assert "use it in a run" not in said.out + (tmp_path / "out" / "identified.yaml").read_text()
     with pytest.raises(ConfigError, match="late_us"):
         load("pendulum", [f"identified={tmp_path / 'out' / 'identified.yaml'}"])
 
