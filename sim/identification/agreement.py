@@ -36,6 +36,8 @@ _CANCELLED: Final = 0.2
 """Least displacement as a share of the path: motion of about one period per window cancels."""
 _NEAR: Final = 0.75
 """Largest distance of a lag from the shift that it is found from, in periods."""
+_EXACT: Final = 0.05
+"""Residual that is no outlier, however exact the others are, as a share of the displacements."""
 _ROUNDS: Final = 4
 _NEGLIGIBLE: Final = 1e-3
 """Error of a scale (or share of the half-range) within that of the quadrature, which is not worth a parameter."""
@@ -194,7 +196,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
     if np.std(integral) < _CANCELLED * span_s * np.std(v):  # only the quadrature's error remains
         return None
     design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
-    kept = np.ones(len(v), bool)
+    kept, least = np.ones(len(v), bool), _EXACT * float(np.std(moved))
     for _ in range(_ROUNDS):
         some = design[kept]
         if len(some) < 3 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
@@ -202,7 +204,7 @@ def _at_shift(windows: Windows, shift: int) -> Agreement | None:
         rate, late, off = found = np.linalg.lstsq(some, moved[kept], rcond=None)[0]
         residuals = moved - design @ found
         scale = 1.4826 * float(np.median(np.abs(residuals[kept])))
-        kept = np.abs(residuals) <= _TRIM * max(scale, 1e-12 * float(np.abs(moved).max()))
+        kept = np.abs(residuals) <= max(_TRIM * scale, least)
     covariance = _covariance(design[kept], residuals[kept])
     if covariance is None:
         return None

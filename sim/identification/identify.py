@@ -16,7 +16,7 @@ from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
 from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
-from onrig.sim.identification.plausibility import fit_problems
+from onrig.sim.identification.plausibility import MODEL_ERROR, fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
 from onrig.sim.identification.signals import certain_problems, signal_problems
 from onrig.sim.identification.uncertainty import Joint, Noise, half_widths, joint_of, noise_of
@@ -110,6 +110,8 @@ def _fitted(
         model = Model(plant, rig, unknowns, windows, connection.signs, substeps)
         costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
         explained = costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST)
+        centred = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
+        contradicts = ~explained & (costs > MODEL_ERROR**2 * float(np.mean(centred**2)))
         clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
         told = windows.chosen(explained & clear)
         if not told.size:
@@ -118,7 +120,7 @@ def _fitted(
         return (
             Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
             told,
-            (~explained | beyond)[clear | beyond],
+            (contradicts | beyond)[clear | beyond],
         )
 
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
