@@ -1,4 +1,7 @@
-"""Plant identification: connection signs, parameters, noise and joint uncertainty from recorded signals."""
+"""Plant identification: connection signs, parameters, noise and joint uncertainty from recorded signals.
+
+A result exists only if the signals agree with each other and with the plant; otherwise ``Implausible`` lists why not.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
+from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
 from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
+from onrig.sim.identification.plausibility import MODEL_ERROR, fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
+from onrig.sim.identification.signals import certain_problems, signal_problems
 from onrig.sim.identification.uncertainty import Joint, Noise, half_widths, joint_of, noise_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
@@ -33,6 +39,14 @@ _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
 
 
+class Implausible(ValueError):
+    """The signals contradict each other or the plant, or do not determine anything; ``problems`` has a line each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
 class Identified(NamedTuple):
     """Result of an identification."""
 
@@ -46,6 +60,8 @@ class Identified(NamedTuple):
     joint: Joint
     free: NDArray[np.bool_]
     """(p,): the identifiable parameters; the others keep their initial value."""
+    unexplained: NDArray[np.bool_]
+    """Of the windows clear of walls or impossibly far beyond them, in order: which ones the plant does not explain."""
 
     @property
     def half_widths(self) -> Array:
@@ -54,14 +70,33 @@ class Identified(NamedTuple):
 
 
 def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:
-    """Identification from recorded stretches; raises ValueError if the data are insufficient.
+    """Identification from recorded stretches.
 
-    ``plant`` is the initial guess; its lumped parameters may be off by a factor of several.
+    ``plant`` is the initial guess; its lumped parameters may be off by a factor of several.  Raises Implausible, and
+    ValueError if the recording is too short.
     """
     if not recorded:
         raise ValueError("nothing was recorded")
+    if not plant.identifiable:
+        name = type(plant).__name__
+        raise Implausible([f"the plant {name} names no parameters to estimate: define its lumped or told_apart"])
     period_s = recorded[0].period_s
-    unknowns = unknowns_of(plant, rig, period_s)
+    pairs = pairs_of(plant, rig, recorded)
+    if problems := signal_problems(rig, recorded, pairs):
+        raise Implausible(problems)
+    found = _fitted(
+        plant, rig, recorded, unknowns_of(plant, rig, period_s, found_errors(rig, pairs, period_s)), substeps
+    )
+    if problems := fit_problems(found, plant, rig):
+        raise Implausible(problems)
+    return found
+
+
+def _fitted(
+    plant: Plant, rig: Rig, recorded: Sequence[Stretch], unknowns: tuple[Unknown, ...], substeps: int
+) -> Identified:
+    """The fit, plausible or not."""
+    period_s = recorded[0].period_s
     short = _thinned(windows_of(recorded, max(4, round(SHORT_S / period_s))))
     long = _thinned(windows_of(recorded, max(4, round(LONG_S / period_s))))
     resolutions = np.array([s.resolution for s in rig.sensors])
@@ -69,28 +104,43 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
     connection = find_connection(plant, rig, unknowns, short, sigma, substeps)
     free = np.ones(len(unknowns), bool)
 
-    def fitted(windows: Windows, sigma: Array, coordinates: Array, tolerance: float) -> tuple[Fit, Windows]:
+    def fitted(
+        windows: Windows, sigma: Array, coordinates: Array, tolerance: float
+    ) -> tuple[Fit, Windows, NDArray[np.bool_]]:
         model = Model(plant, rig, unknowns, windows, connection.signs, substeps)
         costs = Shooting(model, sigma, coordinates).window_costs(coordinates)
         explained = costs <= _UNEXPLAINED * max(float(np.median(costs)), _LEAST)
-        told = windows.chosen(explained & model.free_of_walls(coordinates))
+        centred = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
+        contradicts = ~explained & (costs > MODEL_ERROR**2 * float(np.mean(centred**2)))
+        clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
+        told = windows.chosen(explained & clear)
         if not told.size:
-            raise ValueError("no window fits this plant and is free of contact with a wall")
+            raise Implausible(["no window fits this plant and is free of contact with a wall"])
         model = Model(plant, rig, unknowns, told, connection.signs, substeps)
-        return Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance), told
+        return (
+            Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
+            told,
+            (contradicts | beyond)[clear | beyond],
+        )
 
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
-    fit, _ = fitted(short, sigma, coordinates, _COARSE)
+    fit, *_ = fitted(short, sigma, coordinates, _COARSE)
     fit, free = _without_untold(fit, unknowns)
     if not free.any():
-        raise ValueError("no parameter of this plant is identifiable from these signals")
+        raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
     for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
-        fit, told = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
+        fit, told, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
     model = Model(plant, rig, unknowns, told, connection.signs, substeps)
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
     noise = noise_of(fit, resolutions)
-    return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint_of(fit, free), free)
+    joint = joint_of(fit, free)
+    return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint, free, unexplained)
+
+
+def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
+    """What is certainly wrong with the sensors in a short, gentle recording, one line each."""
+    return certain_problems(rig, recorded, pairs_of(plant, rig, recorded)) if recorded else []
 
 
 def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,12 +13,19 @@ from onrig.hw.rig import Rig
 from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.identification.trajectories import simulate
 from onrig.sim.plants import Plant
-from onrig.sim.plants.integrate import Array
+from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.twin.options import sensor_half_range
 
 ZERO: Final = "zero_"
 """Name prefix of a sensor's zero: its reading at state 0."""
+SCALE: Final = "scale_"
+"""Name prefix of a velocity sensor's scale: its reading per unit of the state."""
+LAG: Final = "lag_"
+"""Name prefix of a velocity sensor's delay (s) with respect to the other sensors."""
 _FAR: Final = 1e3
 """Largest factor between a positive parameter and its initial guess."""
+_IMPOSSIBLE: Final = 0.05
+"""Distance beyond a wall that no zero or noise explains, as a share of the half-range."""
 _SMALL: Final = 1e-6
 _KINKED: Final = 2e-4
 """Difference step, as a share of the range, of parameters whose trajectories have kinks (stops, small commands)."""
@@ -52,8 +60,13 @@ class Signs(NamedTuple):
     actuators: tuple[int, ...]
 
 
-def unknowns_of(plant: Plant, rig: Rig, period_s: float) -> tuple[Unknown, ...]:
-    """Unknowns of a plant: lumped parameters, imperfections, and the zero of each position sensor."""
+def unknowns_of(
+    plant: Plant, rig: Rig, period_s: float, errors: Mapping[str, float] = MappingProxyType({})
+) -> tuple[Unknown, ...]:
+    """Unknowns of a plant: lumped parameters, imperfections, the zero of each position sensor.
+
+    ``errors``: initial guess of further sensor errors, by their names (SCALE, LAG or ZERO and a sensor's name).
+    """
     units = {p.name: p.unit for p in plant.parameters()}
     found = []
     for name, nominal in plant.identifiable.items():
@@ -71,6 +84,14 @@ def unknowns_of(plant: Plant, rig: Rig, period_s: float) -> tuple[Unknown, ...]:
         if sensor.name != plant.state_names[-1]:
             reach = np.pi if sensor.wrap else half_range.get(sensor.name, 1.0)
             found.append(Unknown(ZERO + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach))
+        for name, at in errors.items():
+            reach = half_range.get(sensor.name, 1.0)
+            if name == SCALE + sensor.name:
+                found.append(Unknown(name, "", at, 0.5, 2.0, True, _SMALL))
+            elif name == LAG + sensor.name:
+                found.append(Unknown(name, "s", at, -2 * period_s, 2 * period_s, False, 1e-6 * period_s))
+            elif name == ZERO + sensor.name and name not in [u.name for u in found]:
+                found.append(Unknown(name, sensor.unit, at, -reach, reach, False, 1e-6 * reach))
     return tuple(found)
 
 
@@ -84,10 +105,13 @@ class Model:
         self.signs = signs
         reversed_ = np.array(signs.actuators, np.float64)
         self.windows = windows._replace(u_start=windows.u_start * reversed_, u_end=windows.u_end * reversed_)
-        names = plant.state_names
-        self.states = [names.index(s.name) for s in rig.sensors]
+        self.states = [plant.state_names.index(s.name) for s in rig.sensors]
         self._sensor_signs = np.array(signs.sensors, np.float64)
-        self._zeros = [next((i for i, u in enumerate(unknowns) if u.name == ZERO + s.name), None) for s in rig.sensors]
+        names = [u.name for u in unknowns]
+        self._zeros, self._scales, self._lags = (
+            [names.index(kind + s.name) if kind + s.name in names else None for s in rig.sensors]
+            for kind in (ZERO, SCALE, LAG)
+        )
 
     def values(self, coordinates: Array) -> dict[str, Any]:
         """Values by name, each (V, 1), of coordinates (V, p)."""
@@ -97,9 +121,17 @@ class Model:
         """Readings (V, W, L + 1, s); not finite where the plant leaves the numbers."""
         values = self.values(coordinates)
         delay_s = values["delay_s"][:, 0]
-        inside = {n: v for n, v in values.items() if n != "delay_s" and not n.startswith(ZERO)}
+        inside = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band")}
         states = simulate(self.plant.with_identifiable(inside), starts, self.windows, delay_s, self.substeps)
         readings = states[..., self.states]
+        for i, at in enumerate(self._lags):
+            if at is not None:
+                moved = np.diff(readings[..., i], axis=2)
+                share = coordinates[:, at, None, None] / self.windows.period_s
+                readings[..., i] -= share * np.concatenate([moved[..., :1], moved], axis=2)
+        for i, at in enumerate(self._scales):
+            if at is not None:
+                readings[..., i] *= self.unknowns[at].value(coordinates[:, at, None, None])
         for i, at in enumerate(self._zeros):
             if at is not None:
                 readings[..., i] += coordinates[:, at, None, None]
@@ -107,12 +139,28 @@ class Model:
 
     def free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
         """Windows (W,) in which the plant moved freely throughout, by what was measured."""
-        seen = np.zeros((*self.windows.readings.shape[:2], len(self.plant.state_names)))
+        seen = self._measured(coordinates)
+        free = np.broadcast_to(self.plant.moves_freely(seen), seen[0].shape)
+        return np.asarray(np.all(free, axis=1))
+
+    def beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
+        """Windows (W,) in which a sensor reads what the plant's walls make impossible, by more than a small error."""
+        seen = self._measured(coordinates)
+        possible = self.plant.constrain(BATCHED, seen)
+        beyond = np.zeros(self.windows.size, bool)
+        for sensor, state in zip(self.rig.sensors, self.states, strict=True):
+            half = sensor_half_range(self.rig, sensor.name)
+            if half and not sensor.wrap and sensor.name != self.plant.state_names[-1]:
+                beyond |= np.any(np.abs(seen[state] - possible[state]) > _IMPOSSIBLE * half, axis=1)
+        return beyond
+
+    def _measured(self, coordinates: Array) -> tuple[Array, ...]:
+        """States (n) of (W, L + 1) by what was measured, 0 where nothing was."""
+        seen = np.zeros((len(self.plant.state_names), *self.windows.readings.shape[:2]))
         for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
             zero = coordinates[at] if at is not None else 0.0
-            seen[..., state] = self.windows.readings[..., i] * self._sensor_signs[i] - zero
-        free = np.broadcast_to(self.plant.moves_freely(tuple(np.moveaxis(seen, -1, 0))), seen.shape[:2])
-        return np.asarray(np.all(free, axis=1))
+            seen[state] = self.windows.readings[..., i] * self._sensor_signs[i] - zero
+        return tuple(seen)
 
     def first_starts(self, coordinates: Array) -> Array:
         """Starts (W, n) to begin with: as measured, a velocity that is not measured from differences."""

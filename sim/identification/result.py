@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +16,11 @@ from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.safety.plant_box import PlantBox, apart_fields
+from onrig.runtime.safety.rules import Envelope
 from onrig.sim.identification.identify import Identified
 from onrig.sim.identification.model import ZERO, Unknown
+from onrig.sim.identification.plausibility import CORRELATION, residuals_of
+from onrig.sim.identification.sensor_errors import sensor_errors
 from onrig.sim.identification.uncertainty import half_widths
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
@@ -32,7 +36,7 @@ _LEAST_APART: Final = 0.01
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
-_HEAD: Final = "# Written by `onrig identify`; use it in a run as `identified: FILE` (docs/identification.md).\n"
+_HEAD: Final = "# Written by `onrig identify`; {} (docs/identification.md).\n"
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,8 +83,18 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Draws of the parameters in their order."""
 
 
-def result_of(found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, source: str) -> Result:
-    """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's present plants."""
+def result_of(
+    found: Identified,
+    plant: Plant,
+    rig: Rig,
+    box: PlantBox | None,
+    source: str,
+    envelope: Mapping[str, Envelope] = MappingProxyType({}),
+) -> Result:
+    """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's present plants.
+
+    ``envelope`` is the shield's, by observation.
+    """
     widths = found.half_widths
     parameters = tuple(
         _parameter(u, c, w) for u, c, w in zip(found.unknowns, found.fit.coordinates, widths, strict=True)
@@ -94,7 +108,7 @@ def result_of(found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, s
         rig=rig.name,
         source=source,
         twin=_twin(found, parameters, plant, rig),
-        predicted=_predicted(found, parameters, plant, rig, box),
+        predicted=_predicted(found, plant, rig, box, envelope),
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
@@ -138,12 +152,13 @@ def _certain(found: Identified) -> set[str]:
 
 
 def _predicted(
-    found: Identified, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig, box: PlantBox | None
+    found: Identified, plant: Plant, rig: Rig, box: PlantBox | None, envelope: Mapping[str, Envelope]
 ) -> dict[str, Any]:
     """Lumped parameters, their spread, the largest dead band, the longest delay, and errors of sensors that are off."""
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
-    spread = max([_LEAST_SPREAD, *(math.expm1(wide[i]) for i in lumped)])
+    missed = [r.model_error for r in residuals_of(found) if r.correlation > CORRELATION]
+    spread = max([_LEAST_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
     if box is not None and not all(found.free[i] for i in lumped):  # what the signals do not tell stays as uncertain
         spread = max(spread, box.spread)
     told: dict[str, Any] = {
@@ -157,7 +172,7 @@ def _predicted(
         told["dead_band"] = most["dead_band"]
     if "delay_s" in certain:
         told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
-    errors = {} if box is None else _errors(parameters, found.fit.coordinates, wide, rig, box)
+    errors = {} if box is None else sensor_errors(found, wide, plant, rig, box, envelope)
     return told | ({"sensor_error": errors} if errors else {})
 
 
@@ -171,23 +186,6 @@ def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
             told[nominal] = value
             told[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
     return told
-
-
-def _errors(
-    parameters: tuple[Parameter, ...], coordinates: Array, wide: Array, rig: Rig, box: PlantBox
-) -> dict[str, float]:
-    """``sensor_error`` of sensors that are off: by so much more than their error has been."""
-    errors = {}
-    for p, most in zip(parameters, (np.abs(coordinates) + wide).tolist(), strict=True):
-        for sensor in rig.sensors if _is_off(p) else ():
-            for o in rig.observations if ZERO + sensor.name == p.name else ():
-                if (
-                    o.derivative_of is None
-                    and (o.sensor or o.name) == sensor.name
-                    and o.name in (box.place, box.velocity)
-                ):
-                    errors[o.name] = most + box.sensor_error.get(o.name, 0.5 * sensor.resolution)
-    return errors
 
 
 def _samples(found: Identified) -> Array:
@@ -213,7 +211,7 @@ def _not_known(
             yield f"{p.name}: the recorded signals do not depend on it; it stays {p.value:.6g}."
         elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
             yield f"{p.name}: not significantly different from 0; at most {p.high:.3g} {p.unit}. The twin has none."
-        elif not p.name.startswith(ZERO) and p.high - p.low > 2 * _VAGUE * p.value:
+        elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE * p.value:
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, not enough excitation."
     scale = np.sqrt(np.diag(found.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -233,9 +231,10 @@ def _not_known(
         )
 
 
-def write_result(result: Result, path: Path) -> None:
-    """Write a result file; raises OSError."""
-    path.write_text(_HEAD + dump(msgspec.to_builtins(result)), encoding="utf-8")
+def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
+    """Write a result file; ``refusals`` are why its configuration cannot use it.  Raises OSError."""
+    usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
+    path.write_text(_HEAD.format(usage) + dump(msgspec.to_builtins(result)), encoding="utf-8")
 
 
 def read_result(path: Path) -> Result:

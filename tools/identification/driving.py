@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import Final
 
 from onrig.hw.messages import State
 from onrig.hw.session import DeviceSession
@@ -16,6 +17,8 @@ from onrig.runtime.record import Kind, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.excitation import Excitation
 
+GENTLE: Final = 2
+"""Number of gentle excitations, after which sensors and signs are checked."""
 _SILENCE_PERIODS = 50
 _LEAST_SILENCE_NS = 1_000_000_000
 

@@ -13,16 +13,18 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.identification.identify import Identified, identify
+from onrig.sim.identification.identify import Identified, Implausible, contradictions, identify
 from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.recording import Stretch, stretches
+from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import TwinOptions, sensor_half_range
 from onrig.tools.bench.report import aligned
 from onrig.tools.evaluate import lockstep_session
-from onrig.tools.identification.driving import drive, ranges_of
+from onrig.tools.identification.driving import GENTLE, drive, ranges_of
+from onrig.tools.identification.refusal import unusable
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
@@ -47,6 +49,14 @@ class Outcome(NamedTuple):
     """Half-width as a share of the truth; NaN for zeros."""
     signs_right: bool
     left_out: int
+    unusable: tuple[str, ...] = ()
+    """Why a run with the study's limits would refuse the result."""
+
+
+class Refused(NamedTuple):
+    """A twin whose identification was refused, though its sensors are honest."""
+
+    problems: tuple[str, ...]
 
 
 def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator) -> TwinOptions:
@@ -67,7 +77,7 @@ def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator)
     return msgspec.structs.replace(options, plant=drawn, sensor_zero=zeros, sensor_noise=noise)
 
 
-def run_twin(config: RunConfig, seed: int, index: int) -> Outcome:
+def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     """Outcome of one random twin."""
     rng = np.random.default_rng((seed, index))
     nominal = twin_options(config).plant
@@ -77,12 +87,20 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome:
     excitations = nominal.excitations(config.rig, ranges_of(config, 1.0))
     steps = drive(config, session, excitations, seed=int(rng.integers(2**63)))
     recorded = list(stretches(steps, config.rig, config.period_us))
+    gentle = round(sum(e.duration_s for e in excitations[:GENTLE]) * config.rate_hz)
+    if problems := contradictions(nominal, config.rig, list(stretches(steps[:gentle], config.rig, config.period_us))):
+        return Refused(tuple(problems))
     bipolar = [a.low < a.safe < a.high for a in config.rig.actuators]
     turned = rng.random() < 0.5 and any(bipolar)
     signs = tuple(-1 if turned and both else 1 for both in bipolar)
-    found = identify(nominal, config.rig, [reversed_(s, signs) for s in recorded], twin.substeps)
+    try:
+        found = identify(nominal, config.rig, [reversed_(s, signs) for s in recorded], twin.substeps)
+    except Implausible as error:
+        return Refused(error.problems)
+    result = result_of(found, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope)
     right = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
-    return outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
+    told = outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
+    return told._replace(unusable=tuple(unusable(config, result)))
 
 
 def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
@@ -98,35 +116,47 @@ def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
 
 
 def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
-    """Comparison with the truth; a sensor's noise is named ``noise_NAME``."""
+    """Comparison with the truth; a sensor's noise is named ``noise_NAME``.
+
+    Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.
+    """
     values = true_values(twin, twin.plant)
-    truth = np.array([u.coordinate(values[u.name]) for u in found.unknowns])
+    at = [i for i, u in enumerate(found.unknowns) if u.name in values]
+    unknowns, half_widths = [found.unknowns[i] for i in at], found.half_widths[at]
+    truth = np.array([u.coordinate(values[u.name]) for u in unknowns])
     relative = [
         np.nan if u.name.startswith(ZERO) else h if u.logarithmic else h / max(abs(t), 1e-300)
-        for u, t, h in zip(found.unknowns, truth, found.half_widths, strict=True)
+        for u, t, h in zip(unknowns, truth, half_widths, strict=True)
     ]
     sigma = [twin.noise_of(s.name) * (sensor_half_range(config.rig, s.name) or 0.0) for s in config.rig.sensors]
     total = [np.hypot(s, c.resolution / np.sqrt(12.0)) for s, c in zip(sigma, config.rig.sensors, strict=True)]
     spread = 1.96 * found.noise.spread
     return Outcome(
-        (*(u.name for u in found.unknowns), *(f"noise_{s.name}" for s in config.rig.sensors)),
+        (*(u.name for u in unknowns), *(f"noise_{s.name}" for s in config.rig.sensors)),
         np.concatenate([truth, np.log(total)]),
-        np.concatenate([found.fit.coordinates, np.log(found.noise.total)]),
-        np.concatenate([found.half_widths, spread]),
+        np.concatenate([found.fit.coordinates[at], np.log(found.noise.total)]),
+        np.concatenate([half_widths, spread]),
         np.concatenate([relative, spread]),
         signs_right,
         found.left_out,
     )
 
 
-def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome]:
+def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | Refused]:
     """Outcomes of random twins, one after the other."""
     for index in range(twins):
         yield run_twin(config, seed, index)
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """Table of coverage and median half-width of the intervals."""
+def summary(studied: Sequence[Outcome | Refused]) -> str:
+    """Table of coverage and median half-width of the intervals, and the refusals."""
+    outcomes = [o for o in studied if isinstance(o, Outcome)]
+    refused = [o.problems for o in studied if isinstance(o, Refused)]
+    limits = [o.unusable for o in outcomes if o.unusable]
+    told = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
+    told += [f"outside these limits: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
+    if not outcomes:
+        return "\n".join(told)
     names = outcomes[0].names
     inside = np.array([np.abs(o.estimate - o.truth) <= o.half_width for o in outcomes])
     median = np.median([o.relative for o in outcomes], axis=0)
@@ -137,4 +167,4 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     ]
     rows.append((f"all, {len(outcomes)} twins", f"{inside.mean():.1%}", ""))
     right = sum(o.signs_right for o in outcomes)
-    return f"{aligned(rows)}\nsigns right: {right} of {len(outcomes)}"
+    return "\n".join([aligned(rows), f"signs right: {right} of {len(outcomes)}", *told])

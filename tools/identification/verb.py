@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
-_GENTLE: Final = 2
-"""Number of gentle excitations, after which the signs are checked."""
 _MOST_STEPS: Final = 20_000
 """Of a run, from its beginning, where exploration is strongest."""
 
@@ -238,51 +236,56 @@ def _excited(
     out: Path,
     source: str,
 ) -> int:
-    """Excite gently, check the signs, then excite fully."""
-    from onrig.tools.identification.driving import ranges_of
+    """Excite gently, check the sensors and signs, then excite fully."""
+    from onrig.tools.identification.driving import GENTLE, ranges_of
+    from onrig.tools.identification.refusal import refuse
 
     parts = plant.excitations(config.rig, ranges_of(config, effort))
-    steps = experiment(parts[:_GENTLE])
-    if turned := _turned_actuators(config, plant, steps):
-        message = f"{', '.join(turned)} reversed with respect to the other channels; fix the connection and start again"
-        return complain("identify", message, ExitCode.PREFLIGHT)
-    steps += experiment(parts[_GENTLE:])
+    steps = experiment(parts[:GENTLE])
+    if problems := _early_problems(config, plant, steps):
+        return refuse(source, problems, out)
+    steps += experiment(parts[GENTLE:])
     return _conclude(config, plant, steps, out, source)
 
 
-def _turned_actuators(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
-    """Channels that are certainly reversed: the shield's fallback would accelerate the plant."""
-    from onrig.sim.identification.identify import connection_of
+def _early_problems(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
+    """What is certainly wrong after the gentle excitations: anything stronger would be unsafe."""
+    from onrig.sim.identification.identify import connection_of, contradictions
     from onrig.sim.identification.recording import stretches
+    from onrig.tools.identification.refusal import reversed_channels
 
+    recorded = list(stretches(steps, config.rig, config.period_us))
+    if problems := contradictions(plant, config.rig, recorded):
+        return problems
     try:
-        found = connection_of(plant, config.rig, list(stretches(steps, config.rig, config.period_us)))
+        return reversed_channels(connection_of(plant, config.rig, recorded), config.rig)
     except ValueError:
-        return []
-    if not found.known:
-        return []
-    names = [*(s.name for s in config.rig.sensors), *(a.name for a in config.rig.actuators)]
-    signs = (*found.signs.sensors, *found.signs.actuators)
-    return [name for name, sign in zip(names, signs, strict=True) if sign < 0]
+        return []  # too short
 
 
 def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> int:
-    from onrig.sim.identification.identify import identify
+    from onrig.sim.identification.identify import Implausible, identify
     from onrig.sim.identification.recording import stretches
     from onrig.sim.identification.result import result_of, write_result
     from onrig.sim.plants.integrate import SUBSTEPS
     from onrig.sim.twin.main import twin_options
     from onrig.tools.identification.page import sheets, write_page
+    from onrig.tools.identification.refusal import RESULT, refuse, reversed_channels, unusable
 
     try:
         substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
         found = identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps)
+    except Implausible as error:
+        return refuse(source, error.problems, out)
     except ValueError as error:
         return complain("identify", f"{source}: {error}")
-    result = result_of(found, plant, config.rig, config.limits.predicted, source)
+    result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
+    if problems := reversed_channels(found.connection, config.rig):
+        return refuse(source, problems, out)
+    refusals = unusable(config, result)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / "identified.yaml")
+        write_result(result, out / RESULT, refusals)
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
         return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
@@ -291,8 +294,9 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     print("Not identifiable:")
     for line in result.not_known:
         print(f"  {line}")
-    print(f"\nsee {out / 'identification.html'}; use it in a run: --set identified={out / 'identified.yaml'}")
-    return ExitCode.OK
+    usage = "" if refusals else f"; use it in a run: --set identified={out / RESULT}"
+    print(f"\nsee {out / 'identification.html'}{usage}")
+    return refuse(source, refusals) if refusals else ExitCode.OK
 
 
 def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None) -> list[Step]:
@@ -303,7 +307,7 @@ def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitatio
 
 
 def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
-    from onrig.tools.identification.study import run_study, summary
+    from onrig.tools.identification.study import Outcome, run_study, summary
 
     if config.device.twin is None:
         return complain("identify", "--study needs a twin (device.twin)")
@@ -312,7 +316,7 @@ def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
         outcomes.append(outcome)
         print(f"{len(outcomes)} of {twins} twins", file=sys.stderr, flush=True)
     print(summary(outcomes))
-    return _compare(config, outcomes) if policies else ExitCode.OK
+    return _compare(config, [o for o in outcomes if isinstance(o, Outcome)]) if policies else ExitCode.OK
 
 
 def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.sim.identification.connections import liveliest
-from onrig.sim.identification.identify import connection_of, identify
+from onrig.sim.identification.identify import Implausible, connection_of, identify
 from onrig.sim.identification.recording import Stretch, windows_of
 from onrig.sim.plants import Magman
 from onrig.sim.twin.options import TwinOptions
@@ -36,13 +36,20 @@ def test_coils_that_stand_where_they_stand_tell_the_sensors_signs(rolled: Stretc
     assert not found.mirrored
 
 
-def test_what_touches_the_ball_is_left_out(rolled: Stretch) -> None:
+def test_a_touch_is_left_out(rolled: Stretch) -> None:
     pushed = rolled.readings.copy()
-    pushed[200:, 0] += 0.004
+    pushed[200:205, 0] += 0.004
     found = identify(Magman(), RIG, [rolled._replace(readings=pushed)])
     assert 1 <= found.left_out <= 8
     at = [u.name for u in found.unknowns].index("pull_m6_per_a2_s2")
     assert abs(found.fit.coordinates[at] - np.log(TRUE.lumped["pull_m6_per_a2_s2"])) < 2 * found.half_widths[at]
+
+
+def test_a_sensor_that_slips_is_refused(rolled: Stretch) -> None:
+    slipped = rolled.readings.copy()
+    slipped[200:, 0] += 0.004
+    with pytest.raises(Implausible, match="does not explain"):
+        identify(Magman(), RIG, [rolled._replace(readings=slipped)])
 
 
 def test_windows_with_motion_are_preferred(rolled: Stretch) -> None:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.identify import Identified, identify
+from onrig.sim.identification.identify import Identified, Implausible, identify
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Pendulum, Plant
 from onrig.sim.twin.options import TwinOptions
 from tests.sim.identification.recorded import LINE, chirped, record
 from tests.sim.plants.spring import Spring
 from tests.sim.twin.bench import RIG
+
+
+class Nameless(Pendulum, frozen=True, tag="nameless"):
+    """A plant whose author declared nothing to estimate."""
+
+    @property
+    def lumped(self) -> dict[str, Any]:
+        return {}
+
 
 TRUE = Pendulum(mass=0.06, damping=2e-5, dry_friction=0.8, dead_band=0.15, delay_s=0.01)
 PERIODS = 1200
@@ -111,13 +121,29 @@ def test_a_sensor_of_the_velocity_is_not_needed() -> None:
     assert max(missed[n] for n in TRUE.identifiable) < 2
 
 
-def test_a_rig_that_never_moved_tells_nothing() -> None:
-    still = record(TwinOptions(plant=TRUE, sensor_noise=0.002), 300, lambda k: (0.0,))
-    found = identify(Pendulum(), RIG, [still])
+@pytest.mark.parametrize("noise", [0.0, 0.002])
+def test_a_rig_that_never_moved_is_refused(noise: float) -> None:
+    still = record(TwinOptions(plant=TRUE, sensor_noise=noise), 300, lambda k: (0.0,))
+    with pytest.raises(Implausible, match="cannot be compared: excite" if noise else "angle never changes its reading"):
+        identify(Pendulum(), RIG, [still])
+
+
+def test_what_was_not_excited_keeps_its_initial_value() -> None:
+    """Free swings, after pumping, depend on neither gain, dead band nor delay."""
+    plant = Pendulum(mass=0.06, damping=2e-5)
+    told = record(TwinOptions(plant=plant, sensor_noise=0.002), 700, lambda k: (3.0 * (-1) ** (k // 32) * (k < 200),))
+    free_swings = Stretch(told.period_s, *(values[220:] for values in told[1:]))
+    found = identify(Pendulum(), RIG, [free_swings])
     free = dict(zip([u.name for u in found.unknowns], found.free.tolist(), strict=True))
     assert not free["gain_per_v_s2"]
     assert not free["dead_band"]
     assert not free["delay_s"]
+    assert free["gravity_per_s2"]
+
+
+def test_a_plant_that_names_no_parameters_is_refused(swung: Stretch) -> None:
+    with pytest.raises(Implausible, match="define its lumped or told_apart"):
+        identify(Nameless(), RIG, [swung])
 
 
 def test_nothing_recorded_is_refused() -> None:

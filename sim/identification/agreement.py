@@ -1,0 +1,275 @@
+"""Agreement of a rig's sensors with each other, without the plant's parameters: velocities against their places.
+
+A velocity v that reads ``gain`` times the rate of a place x, ``lag_s`` late and off by ``zero``, fulfils over a window
+x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, which is linear in three unknowns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.model import LAG, SCALE, ZERO
+from onrig.sim.identification.recording import Stretch
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.twin.options import sensor_half_range
+
+_WINDOW_S: Final = 0.2
+_LEAST_PERIODS: Final = 6
+_LONGEST_LAG: Final = 4
+"""Search range of the lag, in periods."""
+_PARTS: Final = 4
+"""Parts of the recording that are compared as well, which shows what changes in its course."""
+_UPPER: Final = 0.9995
+"""Quantile of the 99.9 % interval's upper end."""
+_TRIM: Final = 5.0
+"""Residual of an outlier, in standard deviations (from the median)."""
+_HIDDEN: Final = (0.1, 0.5)
+"""Largest share of the variance of displacement and change of velocity that may be noise."""
+_CANCELLED: Final = 0.2
+"""Least displacement as a share of the path: motion of about one period per window cancels."""
+_NEAR: Final = 0.75
+"""Largest distance of a lag from the shift that it is found from, in periods."""
+_EXACT: Final = 0.05
+"""Residual that is no outlier, however exact the others are, as a share of the displacements."""
+_ROUNDS: Final = 4
+_NEGLIGIBLE: Final = 1e-3
+"""Error of a scale (or share of the half-range) within that of the quadrature, which is not worth a parameter."""
+
+
+class Interval(NamedTuple):
+    """An estimate with its 99.9 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def within(self, low: float, high: float) -> bool:
+        """Whether the interval lies within these bounds."""
+        return low <= self.low and self.high <= high
+
+    def beyond(self, low: float, high: float) -> bool:
+        """Whether the interval lies outside these bounds."""
+        return self.high < low or self.low > high
+
+    def scaled(self, factor: float) -> Interval:
+        """The interval in another unit."""
+        low, high = sorted((self.low * factor, self.high * factor))
+        return Interval(self.value * factor, low, high)
+
+
+_UNKNOWN: Final = Interval(0.0, -np.inf, np.inf)
+
+
+class Agreement(NamedTuple):
+    """How a velocity follows the rate of its place."""
+
+    rate: Interval
+    """Rate of the place per unit of velocity read, 1 / gain; 0 if the signals are unrelated."""
+    lag_s: Interval
+    """Delay of the velocity with respect to the place."""
+    zero: Interval
+    """Velocity read at rest."""
+    scatter: float
+    """Standard deviation of the windows' residuals (unit of the place)."""
+    outliers: float
+    """Share of windows that contradict the others."""
+    windows: int
+    """Number of windows."""
+
+
+class Windows(NamedTuple):
+    """Windows of one pair of sensors."""
+
+    period_s: float
+    moved: Array
+    """(W,): displacement of the place."""
+    velocity: Array
+    """(W, n + 1 + 2 _LONGEST_LAG): readings from before to after the window."""
+
+    def part(self, which: NDArray[np.intp]) -> Windows:
+        """Some of the windows."""
+        return Windows(self.period_s, self.moved[which], self.velocity[which])
+
+
+class Pair(NamedTuple):
+    """A velocity sensor, its place's sensor, and their agreement."""
+
+    place: int
+    """Index of the sensor."""
+    velocity: int
+    """Index of the sensor."""
+    whole: Agreement | None
+    """None where the signals do not determine it, such as that of a stuck sensor."""
+    parts: tuple[Agreement | None, ...]
+    stuck: tuple[int, int] | None
+    """Sensor that does not change its reading while the other moves, and in which part, from 1 (0: the recording)."""
+    swapped: Agreement | None
+    """With each sensor taken for the other."""
+
+
+def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
+    """Agreement of each measured velocity with its measured place, overall and in parts of the recording."""
+    names = [s.name for s in rig.sensors]
+    found = []
+    for place, velocity in _kinematic_pairs(plant):
+        if place in names and velocity in names:
+            p, v = names.index(place), names.index(velocity)
+            windows = _windows(plant, rig, recorded, p, v)
+            parts = [windows.part(at) for at in np.array_split(np.arange(len(windows.moved)), _PARTS)]
+            swapped = agreement_of(_windows(plant, rig, recorded, v, p))
+            noise = max(_noise(np.concatenate([s.readings[:, p] for s in recorded])), rig.sensors[p].resolution)
+            stuck = next(
+                ((p if at else v, k) for k, part in enumerate([windows, *parts]) for at in _stuck(part, noise)), None
+            )
+            found.append(Pair(p, v, agreement_of(windows), tuple(map(agreement_of, parts)), stuck, swapped))
+    return found
+
+
+def _stuck(part: Windows, noise: float) -> Iterator[bool]:
+    """Whether it is the place that is stuck while the other moves (or the velocity); nothing if neither is."""
+    if not len(part.moved):
+        return
+    if np.ptp(part.velocity) == 0.0 and np.std(part.moved) > _TRIM * noise:
+        yield False
+    elif np.ptp(part.moved) == 0.0 and np.std(part.velocity) > _TRIM * _noise(part.velocity):
+        yield True
+
+
+def _noise(readings: Array) -> float:
+    """Standard deviation of noise, from third differences along the last axis; kinks of the motion do not count."""
+    third = np.abs(np.diff(readings, 3, axis=-1))
+    return 1.4826 * float(np.median(third)) / float(np.sqrt(20.0)) if third.size else 0.0
+
+
+def _kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
+    """States (place, velocity) of which the second is the first one's rate, whatever the action."""
+    rng = np.random.default_rng(0)
+    states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
+    rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
+    for place, rate in zip(plant.state_names, rates, strict=True):
+        for velocity, state in zip(plant.state_names, states, strict=True):
+            if np.array_equal(np.broadcast_to(rate, 8), state):
+                yield place, velocity
+
+
+def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:
+    """Disjoint windows of the stretches, without those near a wall by what was measured."""
+    period_s = recorded[0].period_s
+    n = max(_LEAST_PERIODS, round(_WINDOW_S / period_s))
+    moved, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _LONGEST_LAG))]
+    for s in recorded:
+        firsts = np.arange(_LONGEST_LAG, len(s.readings) - n - _LONGEST_LAG, n)
+        at = firsts[:, None] + np.arange(-_LONGEST_LAG, n + 1 + _LONGEST_LAG)
+        seen = np.zeros((len(plant.state_names), *at.shape))
+        for i, sensor in enumerate(rig.sensors):
+            seen[plant.state_names.index(sensor.name)] = s.readings[at, i]
+        free = np.all(np.broadcast_to(plant.moves_freely(tuple(seen)), at.shape), axis=1)
+        moved.append((s.readings[firsts + n, place] - s.readings[firsts, place])[free])
+        velocities.append(s.readings[at, velocity][free])
+    return Windows(period_s, np.concatenate(moved), np.concatenate(velocities))
+
+
+def agreement_of(windows: Windows) -> Agreement | None:
+    """Robust fit of gain, lag and zero; None where the signals do not determine them."""
+    shifts = range(-_LONGEST_LAG, _LONGEST_LAG + 1)
+    fits = {shift: fit for shift in shifts if (fit := _at_shift(windows, shift)) is not None}
+    if len(fits) <= _LONGEST_LAG:  # too little motion, of which some shift happens to show enough
+        return None
+    # A sine is explained from any shift, but with a wrong rate from those far from its lag.
+    near = [fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _NEAR]
+    return min(near, key=lambda fit: fit.scatter, default=None)
+
+
+def _at_shift(windows: Windows, shift: int) -> Agreement | None:
+    """The fit around a lag of so many periods."""
+    period_s, moved = windows.period_s, windows.moved
+    v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
+    span_s = (v.shape[1] - 1) * period_s
+    integral = period_s * (v @ _weights(v.shape[1]))
+    if np.std(integral) < _CANCELLED * span_s * np.std(v):  # only the quadrature's error remains
+        return None
+    design = np.stack([integral, v[:, -1] - v[:, 0], np.full(len(v), span_s)], axis=1)
+    kept, least = np.ones(len(v), bool), _EXACT * float(np.std(moved))
+    for _ in range(_ROUNDS):
+        some = design[kept]
+        if len(some) < 3 * design.shape[1] or np.linalg.matrix_rank(some / (np.abs(some).max(axis=0) + 1e-300)) < 3:
+            return None
+        rate, late, off = found = np.linalg.lstsq(some, moved[kept], rcond=None)[0]
+        residuals = moved - design @ found
+        scale = 1.4826 * float(np.median(np.abs(residuals[kept])))
+        kept = np.abs(residuals) <= max(_TRIM * scale, least)
+    covariance = _covariance(design[kept], residuals[kept])
+    if covariance is None:
+        return None
+    scatter, outliers = float(np.sqrt(np.mean(residuals[kept] ** 2))), float(np.mean(~kept))
+    if rate == 0.0:  # the place never moves
+        return Agreement(Interval(0.0, 0.0, 0.0), _UNKNOWN, _UNKNOWN, scatter, outliers, len(moved))
+    at, diluted = shift * period_s, _dilution(windows, design[kept])
+    if diluted is None:
+        return None
+    slopes = np.array([[1.0, 0.0, 0.0], [-late / rate**2, 1.0 / rate, 0.0], [off / rate**2, 0.0, -1.0 / rate]])
+    widths = stdtrit(int(kept.sum()) - 3, _UPPER) * np.sqrt(np.einsum("ki,ij,kj->k", slopes, covariance, slopes))
+    values = (rate, late / rate + at, -off / rate)
+    hidden = (float(abs(rate)) * diluted[0], float(abs(late / rate)) * diluted[1], 0.0)
+    rate_, lag, zero = (_interval(*parts) for parts in zip(values, widths, hidden, strict=True))
+    return Agreement(rate_, lag, zero, scatter, outliers, len(moved))
+
+
+def _interval(value: float, width: float, hidden: float) -> Interval:
+    """Interval of an estimate whose size noise has reduced by up to ``hidden``."""
+    value, width = float(value), float(width)
+    low, high = value - width, value + width
+    return Interval(value, low - hidden * (value < 0), high + hidden * (value > 0))
+
+
+def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
+    """Largest relative reduction of rate and lag by noise of the velocity; None if it may hide them."""
+    noise = _noise(windows.velocity)
+    inverse = np.diag(np.linalg.inv(design.T @ design))
+    weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _LONGEST_LAG)
+    shares = len(design) * noise**2 * np.array([weights @ weights, 2.0]) * inverse[:2]
+    return None if np.any(shares > _HIDDEN) else (float(shares[0]), float(shares[1]))
+
+
+def _weights(samples: int) -> Array:
+    """Weights of Gregory's quadrature to third order; the trapezoid's error would look like a gain of 1/2 %."""
+    ends = np.array([3.0 / 8.0, 7.0 / 6.0, 23.0 / 24.0])
+    return np.concatenate([ends, np.ones(samples - 6), ends[::-1]])
+
+
+def _covariance(design: Array, residuals: Array) -> Array | None:
+    """Heteroscedasticity-robust covariance (HC3) of a linear fit; None for a singular one."""
+    if len(design) < 3 * design.shape[1]:
+        return None
+    try:
+        inverse = np.linalg.inv(design.T @ design)
+    except np.linalg.LinAlgError:
+        return None
+    leverage = np.einsum("wi,ij,wj->w", design, inverse, design)
+    scores = design * (residuals / np.maximum(1.0 - leverage, 1e-3))[:, None]
+    return np.asarray(inverse @ (scores.T @ scores) @ inverse)
+
+
+def found_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
+    """Scales, lags and zeros of velocity sensors that certainly differ from those of an exact one, by name."""
+    errors = {}
+    for pair in pairs:
+        name, whole = rig.sensors[pair.velocity].name, pair.whole
+        if whole is None:
+            continue
+        rate = whole.rate.scaled(1.0 if whole.rate.value > 0 else -1.0)
+        if rate.beyond(1.0 - _NEGLIGIBLE, 1.0 + _NEGLIGIBLE):
+            errors[SCALE + name] = 1.0 / rate.value
+        if whole.lag_s.beyond(-10 * _NEGLIGIBLE * period_s, 10 * _NEGLIGIBLE * period_s):
+            errors[LAG + name] = whole.lag_s.value
+        half = sensor_half_range(rig, name) or 0.0
+        if whole.zero.beyond(-_NEGLIGIBLE * half, _NEGLIGIBLE * half):
+            errors[ZERO + name] = whole.zero.value
+    return errors

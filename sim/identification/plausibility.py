@@ -1,0 +1,146 @@
+"""Plausibility of a fit: whether the plant explains the signals, and its parameters make sense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.model import ZERO
+from onrig.sim.plants import Plant
+from onrig.sim.twin.options import sensor_half_range
+
+if TYPE_CHECKING:
+    from onrig.sim.identification.identify import Identified
+
+UNEXPLAINED: Final = 0.1
+"""Largest share of the windows clear of walls that may contradict the fit, such as a hand's touch."""
+_TOUCHED: Final = 2
+"""Windows that may contradict the fit in a recording however short."""
+CORRELATION: Final = 0.3
+"""Lag-1 autocorrelation from which on residuals are not white."""
+MODEL_ERROR: Final = 0.05
+"""Largest part of residuals that are not white, as a share of the motion within windows."""
+NOISE: Final = 0.05
+"""Largest noise of a sensor, as a share of its half-range."""
+DRIFT: Final = 0.01
+"""Largest change of a zero in the course of the recording, as a share of the half-range."""
+_FACTOR: Final = 30.0
+"""Largest factor between a parameter and its initial guess."""
+_AT_BOUND: Final = 0.01
+_PARTS: Final = 4
+_QUANTILE: Final = 3.29
+"""Normal quantile of the 99.9 % interval."""
+_WHITE: Final = 20.0
+"""Sum of the squared coefficients of a third difference."""
+
+
+class Residuals(NamedTuple):
+    """Character of one sensor's residuals within windows."""
+
+    correlation: float
+    """Lag-1 autocorrelation."""
+    model_error: float
+    """Standard deviation of the part that is not white, as a share of the motion."""
+
+
+class Drift(NamedTuple):
+    """Change of a sensor's zero in the course of a recording (SI)."""
+
+    most: float
+    """Upper bound of its distance from the average zero."""
+    certain: float
+    """Lower bound of the difference between two quarters."""
+
+
+def fit_problems(found: Identified, plant: Plant, rig: Rig) -> list[str]:
+    """Contradictions between signals and plant, one line each."""
+    return [*_connection_problems(found), *_residual_problems(found, rig), *_parameter_problems(found, plant, rig)]
+
+
+def residuals_of(found: Identified) -> list[Residuals]:
+    """Character of each sensor's residuals."""
+    told = []
+    for i in range(found.fit.residuals.shape[2]):
+        r = found.fit.residuals[..., i]
+        power = float(np.mean(r**2))
+        white = float(np.mean(np.diff(r, 3, axis=1) ** 2)) / _WHITE
+        motion = float(np.mean(np.var(found.windows.readings[..., i], axis=1)))
+        correlation = float(np.mean(r[:, 1:] * r[:, :-1])) / power if power > 0 else 0.0
+        told.append(Residuals(correlation, float(np.sqrt(max(power - white, 0.0) / (motion + 1e-300)))))
+    return told
+
+
+def drift_of(found: Identified, unknown: int) -> Drift:
+    """Drift of an unknown, with the other ones as they are: one Gauss-Newton step in each quarter."""
+    slopes, left = found.fit.jacobian[:, :, unknown], found.fit.projected
+    moves, errors = [], []
+    for part in np.array_split(np.arange(len(left)), _PARTS):
+        information = np.sum(slopes[part] ** 2, axis=1)
+        total = float(np.sum(information)) + 1e-300
+        move = float(np.sum(slopes[part] * left[part])) / total
+        scores = np.sum(slopes[part] * left[part], axis=1) - move * information
+        moves.append(move)
+        errors.append(float(np.sqrt(np.sum(scores**2))) / total)
+    x, e = np.array(moves), _QUANTILE * np.array(errors)
+    apart = np.abs(x[:, None] - x) - np.hypot(e[:, None], e)
+    return Drift(float(np.max(np.abs(x) + e)), max(float(np.max(apart)), 0.0))
+
+
+def _connection_problems(found: Identified) -> Iterator[str]:
+    if not found.connection.known and not found.connection.mirrored:
+        yield "signs: others explain the signals nearly as well: excite the plant longer or more strongly"
+    missed, windows = np.flatnonzero(found.unexplained), found.unexplained.size
+    if len(missed) > max(UNEXPLAINED * windows, _TOUCHED):
+        share, (first, last) = len(missed) / windows, np.quantile(missed / windows, [0.1, 0.9])
+        yield (
+            f"the plant does not explain {share:.0%} of the windows (at most {UNEXPLAINED:.0%}), most of them from "
+            f"{first:.0%} to {last:.0%} of the recording: look for a sensor or actuator that changes, a touch, a slip"
+        )
+
+
+def _residual_problems(found: Identified, rig: Rig) -> Iterator[str]:
+    for i, (sensor, character) in enumerate(zip(rig.sensors, residuals_of(found), strict=True)):
+        if character.correlation > CORRELATION and character.model_error > MODEL_ERROR:
+            yield (
+                f"{sensor.name}: residuals are not white (autocorrelation {character.correlation:.2f}, at most "
+                f"{CORRELATION:g}), the plant misses {character.model_error:.1%} of the motion (at most "
+                f"{MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
+            )
+        noise, half = float(found.noise.total[i]), sensor_half_range(rig, sensor.name)
+        if half and noise > NOISE * half:
+            yield (
+                f"{sensor.name}: noise of {noise:.3g} {sensor.unit} is {noise / sensor.resolution:.3g} times its "
+                f"resolution (at most {NOISE * half:.3g} {sensor.unit}): check shielding and supply"
+            )
+
+
+def _parameter_problems(found: Identified, plant: Plant, rig: Rig) -> Iterator[str]:
+    half_range = {s.name: sensor_half_range(rig, s.name) for s in rig.sensors}
+    for i, (u, coordinate, free) in enumerate(
+        zip(found.unknowns, found.fit.coordinates.tolist(), found.free.tolist(), strict=True)
+    ):
+        if not free:
+            continue
+        value = float(u.value(coordinate))
+        if u.name.startswith(ZERO):
+            drift, half = drift_of(found, i), half_range[u.name.removeprefix(ZERO)]
+            if half and drift.certain > DRIFT * half:
+                yield (
+                    f"{u.name.removeprefix(ZERO)}: its zero drifts by {drift.certain:.3g} {u.unit} or more during the "
+                    f"recording (at most {DRIFT * half:.3g}): check its mounting and supply"
+                )
+        elif u.name in plant.identifiable:
+            if not 1.0 / _FACTOR <= value / u.start <= _FACTOR:
+                yield (
+                    f"{u.name} {value:.4g} {u.unit} is {value / u.start:.3g} times the configured {u.start:.4g}: "
+                    "check the sensors and the configured plant"
+                )
+        elif value > u.high - _AT_BOUND * (u.high - u.low):
+            yield f"{u.name} {value:.4g} {u.unit} is at the end of its range: check the sensors and the plant"
+    if not any(
+        free for u, free in zip(found.unknowns, found.free.tolist(), strict=True) if u.name in plant.identifiable
+    ):
+        yield "none of the plant's parameters can be estimated from these signals: excite the plant more strongly"

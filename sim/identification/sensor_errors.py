@@ -1,0 +1,85 @@
+"""Bounds of the sensors' errors, from a fit: noise, zero, drift, scale and lag."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.runtime.safety.plant_box import PlantBox
+from onrig.runtime.safety.rules import Envelope
+from onrig.sim.identification.identify import Identified
+from onrig.sim.identification.model import LAG, SCALE, ZERO
+from onrig.sim.identification.plausibility import drift_of
+from onrig.sim.plants import Plant
+from onrig.sim.plants.integrate import BATCHED, Array
+
+_SIGMAS: Final = 4.0
+"""Standard deviations of a sensor's noise that the shield covers."""
+_DRAWN: Final = 20_000
+"""Draws of states, parameters and corners of the ranges for the largest acceleration."""
+
+
+def sensor_errors(
+    found: Identified, wide: Array, plant: Plant, rig: Rig, box: PlantBox, envelope: Mapping[str, Envelope]
+) -> dict[str, float]:
+    """``sensor_error`` of the measured observations that the shield reads, of those sensors that are off.
+
+    A zero and its drift come on top of the present bound; noise, scale and lag do only as far as it does not cover
+    them.  ``wide`` (p,) are the half-widths to cover.
+    """
+    errors = {}
+    for i, sensor in enumerate(rig.sensors):
+        for o in rig.observations:
+            if o.derivative_of is not None or (o.sensor or o.name) != sensor.name:
+                continue
+            if o.name not in (box.place, box.velocity):
+                continue
+            kept = envelope.get(o.name, o)
+            most = max(abs(kept.low), abs(kept.high))
+            known = {u.name: k for k, u in enumerate(found.unknowns) if found.free[k]}
+            zero = _zero_error(found, wide, known.get(ZERO + sensor.name))
+            rest = _SIGMAS * float(found.noise.alone[i])
+            if (k := known.get(SCALE + sensor.name)) is not None:
+                rest += most * math.expm1(_certain_size(found, wide, k))
+            if (k := known.get(LAG + sensor.name)) is not None:
+                lag_s = _certain_size(found, wide, k)
+                rest += lag_s * _fastest_change(found, wide, plant, rig, most) if lag_s else 0.0
+            if zero or rest:
+                half_count = 0.5 * sensor.resolution
+                errors[o.name] = zero + max(box.sensor_error.get(o.name, half_count), half_count + rest)
+    return errors
+
+
+def _certain_size(found: Identified, wide: Array, unknown: int) -> float:
+    """Upper bound of a coordinate's size if it certainly differs from 0, else 0."""
+    size, width = abs(float(found.fit.coordinates[unknown])), float(wide[unknown])
+    return size + width if size > width else 0.0
+
+
+def _zero_error(found: Identified, wide: Array, unknown: int | None) -> float:
+    """Upper bound of a sensor's zero, if it is off, and of its drift, if it drifts."""
+    if unknown is None:
+        return 0.0
+    off = abs(float(found.fit.coordinates[unknown])) > found.half_widths[unknown]
+    drift = drift_of(found, unknown)
+    at = abs(float(found.fit.coordinates[unknown])) + float(wide[unknown]) if off else 0.0
+    return at + (drift.most if drift.certain > 0.0 else 0.0)
+
+
+def _fastest_change(found: Identified, wide: Array, plant: Plant, rig: Rig, most: float) -> float:
+    """Largest acceleration of the identified plant at velocities up to ``most``, every parameter at its worst end."""
+    ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
+    rng = np.random.default_rng(0)
+    states = [rng.uniform(*ranges.get(name, (0.0, 0.0)), _DRAWN) for name in plant.state_names[:-1]]
+    states.append(most * rng.choice([-1.0, 1.0], _DRAWN))
+    actions = tuple(np.where(rng.random(_DRAWN) < 0.5, a.low, a.high) for a in rig.actuators)
+    values = {}
+    for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True):
+        if u.name in plant.identifiable:
+            values[u.name] = np.clip(u.value(c + rng.choice([-1.0, 1.0], _DRAWN) * w), u.low, u.high)
+    rates = plant.with_identifiable(values).derivative(BATCHED, tuple(states), actions)
+    return float(np.max(np.abs(rates[-1])))

@@ -1,0 +1,155 @@
+"""What is wrong with recorded signals, whatever the plant: stuck and coarse sensors, velocities that are no rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from onrig.hw.rig import Rig
+from onrig.sim.identification.agreement import Agreement, Interval, Pair
+from onrig.sim.identification.recording import Stretch
+from onrig.sim.twin.options import sensor_half_range
+
+GAIN_TOLERANCE: Final = 0.05
+LAG_TOLERANCE: Final = 0.5
+"""Periods; a velocity from the differences of one period is half of it late."""
+ZERO_TOLERANCE: Final = 0.02
+"""Share of the half-range of the velocity's observation."""
+STEP_TOLERANCE: Final = 0.02
+"""Largest step between readings, as a share of the half-range."""
+_OUTLIERS: Final = 0.1
+"""Largest share of windows that may contradict the others."""
+_TOUCHED: Final = 4
+"""Windows that may do so in a recording however short, such as at a wall."""
+
+_DEGREES: Final = 180.0 / np.pi
+_RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
+"""Rates of the place per unit of velocity within the tolerance of the gain."""
+
+
+def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
+    """What the signals alone contradict or leave open: stuck or coarse sensors, velocities that are no rates."""
+    return [
+        *_reading_problems(rig, recorded, [pair.stuck[0] for pair in pairs if pair.stuck]),
+        *(
+            line
+            for pair in pairs
+            for line in certain_problems(rig, recorded, [pair]) or _open_questions(rig, recorded, pair)
+        ),
+    ]
+
+
+def certain_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
+    """Velocities that are certainly not the rates of their places, even if the recording is short and gentle."""
+    return [line for pair in pairs for line in _pair_problems(rig, recorded[0].period_s, pair)]
+
+
+def steps_of(rig: Rig, recorded: Sequence[Stretch]) -> list[float]:
+    """Smallest step between readings of each sensor (SI), a count of an honest one; 0 for a single reading."""
+    steps = []
+    for i, sensor in enumerate(rig.sensors):
+        counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recorded]) / sensor.resolution))
+        steps.append(float(np.diff(counts).min(initial=np.inf)) * sensor.resolution if len(counts) > 1 else 0.0)
+    return steps
+
+
+def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[int]) -> Iterator[str]:
+    for i, (sensor, step) in enumerate(zip(rig.sensors, steps_of(rig, recorded), strict=True)):
+        half = sensor_half_range(rig, sensor.name)
+        if step == 0.0 and i not in reported:
+            yield f"{sensor.name} never changes its reading: check its supply and wiring"
+        elif half and step > max(STEP_TOLERANCE * half, sensor.resolution):
+            yield (
+                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}, its resolution is {sensor.resolution:.3g}: "
+                f"use a finer sensor (at most {STEP_TOLERANCE * half:.3g})"
+            )
+
+
+def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
+    """What the signals do not determine."""
+    both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
+    more = "excite the plant longer or more strongly, clear of walls"
+    if pair.whole is None:
+        yield f"{both} cannot be compared: {more}"
+    elif _follows(pair.whole.rate) is None:
+        rate = pair.whole.rate
+        yield f"{both}: the rate is {rate.low:.3g} to {rate.high:.3g} times the velocity, too uncertain: {more}"
+    elif pair.whole.lag_s.high - pair.whole.lag_s.low > 2.0 * recorded[0].period_s:
+        yield f"{both}: the lag between them is too uncertain: {more}"
+
+
+def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
+    """Certain disagreements of one pair: of the scale or, if it is right, of lag and zero."""
+    place, velocity, whole = rig.sensors[pair.place], rig.sensors[pair.velocity], pair.whole
+    both = f"{velocity.name} and {place.name}"
+    if pair.stuck is not None:
+        names = {pair.place: (place.name, velocity.name), pair.velocity: (velocity.name, place.name)}
+        stuck, other = names[pair.stuck[0]]
+        when = f" in quarter {pair.stuck[1]} of the recording" if pair.stuck[1] else ""
+        yield f"{stuck} is stuck{when} while {other} moves: check its supply and wiring"
+    elif pair.swapped is not None and _follows(pair.swapped.rate) and not (whole and _follows(whole.rate)):
+        yield f"{both} are swapped: exchange their wires"
+    elif whole is not None and _follows(whole.rate) is False:
+        yield _wrong_scale(place.name, velocity.name, whole.rate)
+    elif changed := _changed_part(pair):
+        low, high = sorted(changed[1][1:])
+        yield (
+            f"{velocity.name} changes with respect to {place.name} in quarter {changed[0]} of the recording: the rate "
+            f"is {low:.3g} to {high:.3g} times the velocity there: check their wiring"
+        )
+    elif whole is None:
+        return
+    elif whole.outliers > max(_OUTLIERS, _TOUCHED / whole.windows):
+        yield f"{both} contradict each other in {whole.outliers:.0%} of the recording: check for loose contacts"
+    else:
+        yield from _timing_and_zero(rig, period_s, pair, whole)
+
+
+def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, whole: Agreement) -> Iterator[str]:
+    place, velocity = rig.sensors[pair.place], rig.sensors[pair.velocity]
+    lag = whole.lag_s.scaled(1.0 / period_s)
+    if lag.beyond(-LAG_TOLERANCE, LAG_TOLERANCE):
+        yield (
+            f"{velocity.name} is {lag.value:.2f} ({lag.low:.2f} to {lag.high:.2f}) periods later than {place.name} (at "
+            f"most {LAG_TOLERANCE:g}): sample both at the same time, with a shorter filter"
+        )
+    most = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
+    zeros = [whole.zero, *(part.zero for part in pair.parts if part is not None)]
+    worst = max(zeros, key=lambda zero: max(zero.low, -zero.high))
+    if worst.beyond(-most, most):
+        yield (
+            f"{velocity.name} reads {worst.value:.3g} ({worst.low:.3g} to {worst.high:.3g}) {velocity.unit} at rest "
+            f"(at most {most:.3g}): calibrate its zero"
+        )
+
+
+def _follows(rate: Interval) -> bool | None:
+    """Whether the velocity is the rate of the place up to its sign; None if the interval allows either."""
+    size = rate if rate.value > 0 else rate.scaled(-1.0)
+    if size.within(*_RATES):
+        return True
+    return False if size.beyond(*_RATES) else None
+
+
+def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
+    if rate.low <= 0.0 <= rate.high:
+        return f"{velocity} does not follow the rate of {place}: check for a stuck or wrong sensor"
+    low, high = sorted((1.0 / rate.low, 1.0 / rate.high))
+    size = abs(1.0 / rate.value)
+    degrees = min(abs(size / _DEGREES - 1.0), abs(size * _DEGREES - 1.0)) < GAIN_TOLERANCE
+    remedy = "whether one is in degrees" if degrees else "their scales and units"
+    return (
+        f"{velocity} reads {1.0 / rate.value:.4g} ({low:.4g} to {high:.4g}) times the rate of {place}: check {remedy}"
+    )
+
+
+def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
+    """First quarter in which the pair certainly behaves differently, and its rate."""
+    usual = pair.whole or next((part for part in pair.parts if part is not None and _follows(part.rate)), None)
+    sign = 1.0 if usual is None or usual.rate.value > 0 else -1.0
+    for k, part in enumerate(pair.parts, 1):
+        if part is not None and part.rate.scaled(sign).beyond(*_RATES):
+            return k, part.rate
+    return None

@@ -1,0 +1,176 @@
+"""`onrig identify` on devices that lie: none is identified unless the shield covers what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.safety.rules import Ranges
+from onrig.sim.identification.result import read_result
+from onrig.sim.plants import Pendulum
+from onrig.sim.plants.excitation import Excitation, chirp
+from onrig.tools.cli import main
+from onrig.tools.identification.driving import ranges_of
+from onrig.tools.load import load
+from tests.tools.identification import lying
+from tests.tools.identification.lying import DEGREES, PLACE, VELOCITY, Lie, lying_twin, pushed_speed
+
+NOISE = {"pendulum": 0.002, "pendulum-hardware": 0.002, "magman": 0.002}
+
+
+def few(self: Pendulum, rig: Rig, ranges: Ranges) -> list[Excitation]:
+    return [chirp(rig, ranges, 0, share, (0.2, 2.5), 8.0) for share in (0.2, 0.5, 1.0)]
+
+
+def identified(name: str, lie: Lie, half: int, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    twin = lying_twin(lie, half)
+    monkeypatch.setattr("onrig.tools.evaluate.TwinDevice", twin)
+    settings = {
+        "device.twin.sensor_noise": 0.002,
+        "device.twin.plant.dry_friction": 0.6 if name != "magman" else 0.01,
+        "device.twin.plant.dead_band": 0.1 if name != "magman" else 0.01,
+        "device.twin.plant.delay_s": 0.005,
+    }
+    parts = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    code = main(["identify", name, *parts, "--out", str(out)])
+    if code == 0:
+        config = load(name, [*parts[1::2], f"identified={out / 'identified.yaml'}"])
+        envelope = config.limits.envelope["velocity"].high
+        assert pushed_speed(config, twin, 30.0) <= envelope, "identified, and the shield fails"
+    return code
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        pytest.param(lying.scaled(VELOCITY, 0.5), "velocity reads 0.4999 (0.49", id="half the velocity"),
+        pytest.param(lying.scaled(VELOCITY, DEGREES), "velocity and angle cannot be compared", id="degrees per second"),
+        pytest.param(lying.late(VELOCITY, 2), "velocity is 2.0", id="velocity two periods late"),
+        pytest.param(lying.SWAPPED, "velocity and angle are swapped", id="swapped"),
+        pytest.param(lying.stuck(PLACE), "angle is stuck while velocity moves", id="angle stuck"),
+        pytest.param(lying.drifting(VELOCITY, 3.0), "rad/s at rest", id="velocity's zero drifts"),
+        pytest.param(lying.TURNED_MOTOR, "voltage reversed", id="motor reversed"),
+        pytest.param(lying.flipped(VELOCITY), "velocity changes with respect to angle", id="velocity flips"),
+        pytest.param(
+            lying.stuck(VELOCITY, from_half=True),
+            "velocity is stuck in quarter 4 of the recording while angle moves",
+            id="velocity sticks half-way",
+        ),
+    ],
+)
+def test_a_lie_is_named_and_nothing_is_written(
+    lie: Lie, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Pendulum, "excitations", few)
+    out = tmp_path / "out"
+    assert identified("pendulum", lie, 600, out, monkeypatch) == 3
+    said = capsys.readouterr()
+    assert told in said.err
+    assert "use it in a run" not in said.out
+    assert not out.exists()
+
+
+def test_a_delay_that_no_prediction_covers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Pendulum, "excitations", few)
+    assert identified("pendulum", lying.all_late(2), 600, tmp_path / "out", monkeypatch) == 3
+    said = capsys.readouterr()
+    assert "a run of this configuration would refuse the result: expected 0 to one period (20000 us)" in said.err
+    assert "use it in a run" not in said.out + (tmp_path / "out" / "identified.yaml").read_text()
+    with pytest.raises(ConfigError, match="late_us"):
+        load("pendulum", [f"identified={tmp_path / 'out' / 'identified.yaml'}"])
+
+
+def test_an_earlier_result_is_not_taken_for_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "identified.yaml").write_text("rig: pendulum\n")
+    monkeypatch.setattr(Pendulum, "excitations", few)
+    assert identified("pendulum", lying.scaled(VELOCITY, 2.0), 600, tmp_path, monkeypatch) == 3
+    assert "is of an earlier identification" in capsys.readouterr().err
+
+
+def test_a_small_error_is_estimated_and_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A velocity that reads 3 % too little and is 0.3 periods late, as from a slope over the last milliseconds."""
+
+    def read(seen: lying.Readings, half: int) -> Sequence[float]:
+        return lying.scaled(VELOCITY, 0.97).read([*seen[:-1], tuple(lying.late(VELOCITY, 0.3).read(seen, half))], half)
+
+    monkeypatch.setattr(Pendulum, "excitations", few)
+    assert identified("pendulum", Lie(read), 600, tmp_path, monkeypatch) == 0
+    result = read_result(tmp_path / "identified.yaml")
+    found = {p.name: p for p in result.parameters}
+    assert found["scale_velocity"].value == pytest.approx(0.97, abs=0.005)
+    assert found["lag_velocity"].value == pytest.approx(0.006, abs=0.001)
+    assert found["gravity_per_s2"].value == pytest.approx(24.08, rel=0.01)
+    # 3 % of 15 rad/s, 6 ms of the largest acceleration, which is at least 40 rad/s^2, and the noise.
+    assert result.predicted["sensor_error"]["velocity"] > 0.45 + 0.006 * 40.0 + 4 * 0.06
+
+
+def test_all_signs_at_once_are_a_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pendulum, "excitations", few)
+    assert identified("pendulum", lying.OTHER_WAY_ROUND, 600, tmp_path, monkeypatch) == 0
+
+
+WITHIN = {"a little slow", "a little late"}
+STUDY: dict[str, tuple[str, Lie]] = {
+    "velocity x 0.5": ("pendulum", lying.scaled(VELOCITY, 0.5)),
+    "velocity x 2": ("pendulum-hardware", lying.scaled(VELOCITY, 2.0)),
+    "velocity x 57.3": ("magman", lying.scaled(VELOCITY, DEGREES)),
+    "angle x 0.5": ("pendulum-hardware", lying.scaled(PLACE, 0.5)),
+    "position x 2": ("magman", lying.scaled(PLACE, 2.0)),
+    "angle x 57.3": ("pendulum", lying.scaled(PLACE, DEGREES)),
+    "both x 0.5": (
+        "pendulum-hardware",
+        Lie(lambda seen, half: [0.5 * x for x in seen[-1]]),
+    ),
+    "velocity reversed": ("pendulum-hardware", lying.scaled(VELOCITY, -1.0)),
+    "position reversed": ("magman", lying.scaled(PLACE, -1.0)),
+    "motor reversed": ("pendulum", lying.TURNED_MOTOR),
+    "velocity late by 1": ("pendulum-hardware", lying.late(VELOCITY, 1)),
+    "velocity late by 2": ("pendulum", lying.late(VELOCITY, 2)),
+    "velocity late by 3": ("magman", lying.late(VELOCITY, 3)),
+    "position late by 1": ("magman", lying.late(PLACE, 1)),
+    "angle late by 2": ("pendulum-hardware", lying.late(PLACE, 2)),
+    "both late by 1": ("pendulum", lying.all_late(1)),
+    "both late by 2": ("pendulum-hardware", lying.all_late(2)),
+    "both late by 3": ("magman", lying.all_late(3)),
+    "angle stuck": ("pendulum", lying.stuck(PLACE)),
+    "velocity stuck": ("pendulum-hardware", lying.stuck(VELOCITY)),
+    "position sticks half-way": ("magman", lying.stuck(PLACE, from_half=True)),
+    "velocity sticks half-way": ("pendulum", lying.stuck(VELOCITY, from_half=True)),
+    "swapped": ("pendulum", lying.SWAPPED),
+    "swapped on the track": ("magman", lying.SWAPPED),
+    "velocity in steps of 1.3": ("pendulum", lying.quantised(VELOCITY, 1.3)),
+    "angle in steps of 0.3": ("pendulum-hardware", lying.quantised(PLACE, 0.3)),
+    "angle's zero drifts": ("pendulum-hardware", lying.drifting(PLACE, 0.3)),
+    "position's zero drifts": ("magman", lying.drifting(PLACE, 0.004)),
+    "velocity's zero drifts": ("pendulum", lying.drifting(VELOCITY, 2.0)),
+    "velocity flips half-way": ("pendulum-hardware", lying.flipped(VELOCITY)),
+    "both flip half-way": ("pendulum", lying.flipped(PLACE, VELOCITY)),
+    "motor weakens half-way": ("pendulum", lying.WEAKER_MOTOR),
+    "a little slow": ("pendulum", lying.scaled(VELOCITY, 0.97)),
+    "a little late": ("magman", lying.late(VELOCITY, 0.4)),
+}
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("case", STUDY)
+def test_no_lying_device_is_identified_unless_the_shield_covers_it(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, lie = STUDY[case]
+    config = load(name)
+    plant = lying.nominal_plant(config)
+    duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges_of(config, 1.0)))
+    code = identified(name, lie, round(0.5 * duration_s * config.rate_hz), tmp_path, monkeypatch)
+    print(case, name, code, capsys.readouterr().err)
+    assert code == (0 if case in WITHIN else 3)
+    if code and (tmp_path / "identified.yaml").exists():  # right, but beyond what the shield can cover
+        with pytest.raises(ConfigError):
+            load(name, [f"identified={tmp_path / 'identified.yaml'}"])

@@ -1,0 +1,65 @@
+"""Reasons to refuse a result that was identified: reversed channels, and a configuration that it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from onrig.hw.rig import Rig
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_checks import findings
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.identification.connections import Connection
+from onrig.sim.identification.result import Result
+from onrig.tools.load import rig_findings
+from onrig.tools.terminal import complain
+
+RESULT = "identified.yaml"
+
+
+def refuse(source: str, problems: Sequence[str], out: Path | None = None) -> int:
+    """Print each problem on a line of its own; returns the exit code.
+
+    ``out`` is the folder of a result that was not written, which may hold an earlier one.
+    """
+    for problem in problems:
+        complain("identify", f"{source}: {problem}")
+    if out is not None and (out / RESULT).exists():
+        complain("identify", f"nothing was written; '{out / RESULT}' is of an earlier identification")
+    return ExitCode.PREFLIGHT
+
+
+def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
+    """A line that names the channels that are certainly reversed: the shield's fallback would accelerate the plant."""
+    names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
+    signs = (*connection.signs.sensors, *connection.signs.actuators)
+    turned = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
+    if not connection.known or not turned:
+        return []
+    return [f"{', '.join(turned)} reversed with respect to the other channels; fix the connection and start again"]
+
+
+def unusable(config: RunConfig, result: Result) -> list[str]:
+    """Why a run of this configuration would refuse the result; empty if it would not."""
+    limits, device = config.limits, config.device
+    if limits.predicted is not None:
+        limits = msgspec.structs.replace(limits, predicted=_overridden(limits.predicted, result.predicted))
+    if device.twin is not None:
+        device = msgspec.structs.replace(device, twin={**device.twin, **result.twin})
+    used = msgspec.structs.replace(config, limits=limits, device=device)
+    before = {message for _, message in chain(findings(config), rig_findings(config))}
+    after = dict.fromkeys(message for _, message in chain(findings(used), rig_findings(used)))
+    return [
+        f"a run of this configuration would refuse the result: {message}" for message in after if message not in before
+    ]
+
+
+def _overridden(box: Any, predicted: dict[str, Any]) -> Any:
+    """The box with the result's values; errors of other sensors stay."""
+    values = msgspec.to_builtins(box)
+    errors = {**values.get("sensor_error", {}), **predicted.get("sensor_error", {})}
+    return msgspec.convert({**values, **predicted, "sensor_error": errors}, type(box))
