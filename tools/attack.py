@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink
 from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
 from onrig.tools.faultlab.attack_realtime import RealtimeHits, Stops
@@ -154,7 +155,7 @@ def _begin(out: Path, begun: Begun) -> str | None:
     file = out / "attack.json"
     if file.exists():
         try:
-            before = msgspec.json.decode(file.read_bytes(), type=Begun)
+            before = msgspec.json.decode(read_file(file, MAX_JSON_BYTES), type=Begun)
         except (OSError, msgspec.DecodeError) as error:
             return f"--out: '{file}' cannot be read: {error}"
         if before != begun:

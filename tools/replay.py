@@ -13,8 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_file
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.progress import progress_for
@@ -50,7 +52,7 @@ def main(arguments: list[str]) -> int:
     if find_spec("mcap") is None:
         return complain("replay", _NO_MCAP, ExitCode.PREFLIGHT)
     try:
-        config = recorded_config((folder / "config.yaml").read_bytes())
+        config = recorded_config(read_file(folder / "config.yaml", MAX_BYTES))
     except ConfigError as error:
         first = error.problems[0]
         where = f"{folder / 'config.yaml'}:{first.mark.line}:{first.mark.column}"

@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 import zmq
 from zmq.utils import z85
 
+from onrig.runtime.files import read_file
+
 RIG: Final = "rig"
 LEARNER: Final = "learner"
 SECRET: Final = "secret.key"
@@ -170,11 +172,10 @@ def _fields(path: Path) -> dict[str, bytes]:
         raise KeyFault(f"{path}: not a key file; make one with `onrig keys DIR`")
     _check_closed(path, status, 0o600)
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
+        text = read_file(path, _MAX_BYTES)
     except OSError as error:
-        raise KeyFault(f"{path}: {error.strerror}") from None
-    if len(text) > _MAX_BYTES or not text.isascii():
+        raise KeyFault(f"{path}: {error.strerror}; copy the file again") from None
+    if not text.isascii():
         raise KeyFault(f"{path}: not a key file; copy it again")
     return {name: value.encode() for name, value in _FIELD.findall(text.decode("ascii"))}
 

@@ -24,6 +24,7 @@ from mcap.stream_reader import StreamReader
 from mcap.writer import MCAP0_MAGIC
 
 from onrig.hw.rig import Rig
+from onrig.runtime.files import open_file
 from onrig.runtime.log import wire
 from onrig.runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS
 from onrig.runtime.log.staged_file import log_files
@@ -92,7 +93,7 @@ def count_steps(folder: Path) -> int:
 
 
 def _count(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_file(path, None) as file:
         try:
             summary = make_reader(file).get_summary()
         except Exception:  # as in _read_file; what is wrong with it is said when it is read
@@ -119,8 +120,8 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
 
     whole = True
     try:
-        with path.open("rb", buffering=0) as file:
-            prefix = io.BufferedReader(_Prefix(file))
+        with open_file(path, None) as file:
+            prefix = io.BufferedReader(_Prefix(file.raw))
             for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_LARGEST).records:
                 if isinstance(record, Metadata) and record.name == METADATA:
                     metadata = dict(record.metadata)

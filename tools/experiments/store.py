@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.problem import suggestion
+from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
@@ -124,7 +125,7 @@ def read_cells(folder: Path) -> list[AnyCell]:
     Raises OSError where the file cannot be read, ValueError where it is none.
     """
     try:
-        found = msgspec.json.decode((folder / CELLS).read_bytes(), type=list[dict[str, msgspec.Raw]])
+        found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
         cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)
@@ -165,7 +166,7 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     """Read one trial; None if there is no complete one."""
     try:
-        with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open_file(_trial_path(folder, cell, seed), None) as file, np.load(file, allow_pickle=False) as arrays:
             more = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
             if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # of a version with fewer measures
                 unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)

@@ -14,8 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_file
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
@@ -131,7 +133,7 @@ def _of_run(folder: Path, out: Path) -> int:
     from onrig.tools.replaying.recorded import recorded_config
 
     try:
-        config = recorded_config((folder / "config.yaml").read_bytes())
+        config = recorded_config(read_file(folder / "config.yaml", MAX_BYTES))
     except ConfigError as error:
         return explain(error)
     try:

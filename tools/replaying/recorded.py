@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.messages import State
+from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import FIELDS, Flag, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 _FIRST_POLICY: Final = re.compile(rb"^policy: .*$", re.MULTILINE)
 
@@ -107,7 +109,7 @@ class PolicyShelf:
         session: PolicySession | None = None
         path = self._folder / f"{policy_id}.onnx"
         try:
-            session = PolicySession(path.read_bytes())
+            session = PolicySession(read_file(path, MAX_POLICY_BYTES))
         except OSError as error:
             self.missing[policy_id] = f"{path}: {error.strerror}"
         except ModelRefused as refusal:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.files import read_file
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Kind
@@ -70,7 +72,7 @@ class Verification:
     def _begin(self, part: Beginning) -> None:
         written_under = part.attachments.get(_CONFIG, b"")
         self.altered = []  # the last file's counts: a run that is resumed may go on with more episodes, say
-        if written_under != (self._folder / _CONFIG).read_bytes():
+        if written_under != read_file(self._folder / _CONFIG, MAX_BYTES):
             self.altered = [f"{_CONFIG} is not the one that {part.path.name} was written under"]
         session = part.metadata.get("session", "")
         if session != self._session:

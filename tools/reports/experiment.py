@@ -8,7 +8,7 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import read_fields
+from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
 from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
@@ -206,7 +206,7 @@ def _content(
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")[:_SOURCE_LIMIT].rstrip()
+        return read_file(path, MAX_JSON_BYTES).decode(errors="replace")[:_SOURCE_LIMIT].rstrip()
     except OSError:
         return ""
 

@@ -18,9 +18,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import read_file, replace_own_file
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.policy_watch import digest_of
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Total size of policies waiting for disk space; beyond it the oldest are dropped."""
@@ -59,7 +60,7 @@ class PolicyFolder:
     def model(self, policy_id: int) -> bytes:
         """Read a policy; raises OSError."""
         waiting = self._unfiled.get(policy_id)
-        return self.path(policy_id).read_bytes() if waiting is None else waiting
+        return read_file(self.path(policy_id), MAX_POLICY_BYTES) if waiting is None else waiting
 
     def recall(self, digest: bytes) -> int | None:
         """Find the policy with this digest among the latest files of a previous process."""

@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
@@ -71,7 +73,7 @@ def _page(m: RunFiles, charts: list[Chart], notes: list[str]) -> RunPage:
     sheets = [s for s in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if s is not None]
     text = ""
     with contextlib.suppress(OSError):
-        text = (m.folder / "config.yaml").read_text(encoding="utf-8", errors="replace")[:_CONFIG_LIMIT].rstrip()
+        text = read_file(m.folder / "config.yaml", MAX_BYTES).decode(errors="replace")[:_CONFIG_LIMIT].rstrip()
     return RunPage(
         title=f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
         lead=f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
@@ -103,7 +105,7 @@ def _faults(folder: Path) -> list[Fault]:
         told = read_last_moments(at)
         picture: str | None = None
         with contextlib.suppress(OSError):
-            picture = png_uri((at / PICTURE).read_bytes())
+            picture = png_uri(read_file(at / PICTURE, MAX_JSON_BYTES))
         story = told.story
         where = f"episode {story.get('episode', '?')}, tick {story.get('tick', '?')}, policy {story.get('policy', '?')}"
         t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(story.get("t_unix_s"))))
