@@ -120,10 +120,10 @@ def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = Fa
                 file.flush()
                 os.fsync(file.fileno())
         fresh.replace(path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if durable:
         sync(path.parent)
 

@@ -23,7 +23,7 @@ from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
-from onrig.tools.terminal import Table, VerbParser, complain
+from onrig.tools.terminal import Table, VerbParser, complain, reason
 
 _NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
@@ -90,7 +90,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
     try:
         counted = verification.missing_ticks()
     except (OSError, ValueError) as error:
-        return complain("replay", f"'{folder / 'episodes.csv'}' cannot be read: {error}", ExitCode.INTERNAL)
+        return complain("replay", f"{folder / 'episodes.csv'}: {reason(error)}", ExitCode.INTERNAL)
     print(table(folder, verification, counted))
     return verdict(verification, counted)
 

@@ -22,7 +22,7 @@ from onrig.runtime.view.run_view import episode_columns, read_episodes
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.terminal import Table, VerbParser, complain
+from onrig.tools.terminal import Table, VerbParser, complain, drawn
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
@@ -92,8 +92,10 @@ def main(arguments: list[str]) -> int:
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 
+    picture = drawn(
+        "learning_curve.png", lambda: draw_learning_curve(folder, config), lambda line: complain("report", line)
+    )
     try:
-        picture = draw_learning_curve(folder, config)
         page = report_run(folder, config, args.out)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")

@@ -34,7 +34,7 @@ from onrig.tools.load import (
     wait_for_folder,
 )
 from onrig.tools.ports import lasting_name, missing_port, no_port
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, drawn
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
@@ -223,15 +223,19 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     summary = read_fields(folder / "summary.json")
     if not summary:
         return
-    picture = draw_learning_curve(folder, config)
     score = summary.get("normalized_last20")
     if isinstance(score, float):
         print(f"normalized over the last 20 training episodes: {score:.3f} (0 random, 1 reference)")
     tick = summary.get("tick_us")
     if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
         print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")
+    picture = drawn("learning_curve.png", lambda: draw_learning_curve(folder, config), _say)
     print(f"see {picture or folder}")
     _show_post_mortems(folder, config)
+
+
+def _say(line: str) -> None:
+    complain("run", line)
 
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
@@ -241,8 +245,7 @@ def _show_post_mortems(folder: Path, config: RunConfig) -> None:
     found = post_mortems(folder)
     if not found:
         return
-    with contextlib.suppress(ImportError, OSError):
-        from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
+    from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
 
-        draw_last_post_mortem(folder, config)
+    drawn("the post-mortem", lambda: draw_last_post_mortem(folder, config), _say)
     print(f"{len(found)} post-mortem{'s' if len(found) > 1 else ''}, the last one in {found[-1]}")

@@ -12,12 +12,14 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, TextIO, cast
+from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.printable import printable_lines
+
+T = TypeVar("T")
 
 PICTURES: Final = (".png", ".svg", ".pdf")
 
@@ -111,6 +113,26 @@ def picture_problem(option: str, path: Path | None) -> str | None:
     if path is None or path.suffix.lower() in PICTURES:
         return None
     return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
+
+
+def drawn(picture: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
+    """Draw what illustrates a result; a failure of whatever kind costs the picture, and one line to ``say``.
+
+    None, and nothing said, without matplotlib.
+    """
+    try:
+        return draw()
+    except ImportError:
+        return None
+    except Exception as error:  # matplotlib's back ends, fonts and extensions have no common base
+        say(f"{picture} was not drawn: {reason(error)}")
+        return None
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line."""
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return said.splitlines()[0]
 
 
 def unwritable(option: str, path: Path | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,14 @@ def test_check_imports_neither_torch_nor_what_a_running_rig_needs() -> None:
     there = packages_after(["check", "pendulum"])
     assert there & {"torch", "onnxruntime", "zmq", "serial", "matplotlib", "onnx", "gymnasium"} == set()
     assert "numpy" in there, "the list of modules is not what it should be"
+
+
+def test_a_back_end_that_is_not_installed_costs_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a notebook sets it for the commands that it starts."""
+    monkeypatch.setenv("MPLBACKEND", "module://onrig_nowhere.backend")
+    picture = tmp_path / "picture.png"
+    assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(picture)])
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])

@@ -7,6 +7,7 @@ counts as missing, and resuming recreates it.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterable, Sequence
@@ -204,9 +205,10 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the name without the content
         fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_cells(folder: Path, cells: Sequence[AnyCell]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -29,26 +30,24 @@ from onrig.tools.reports.run.tables import (
     tiles,
     warnings,
 )
-from onrig.tools.reports.style import Chart, png_uri
+from onrig.tools.reports.style import Chart, png_uri, why_no_pictures
+from onrig.tools.terminal import drawn
 
 PAGE: Final = "report.html"
 _CONFIG_LIMIT: Final = 50_000
 _SHORT: Final = 40
-NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
 def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path:
     """Write the page of a run, finished or under way; returns its path.  Raises OSError."""
     material = read_run(folder, config)
     notes: list[str] = []
-    try:
-        import matplotlib  # noqa: F401
-
-        draw_post_mortems(folder, config)
+    charts: list[Chart] = []
+    if why := why_no_pictures():
+        notes.append(why)
+    else:
+        drawn("a post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
         charts = _charts(material, notes)
-    except ImportError:
-        charts = []
-        notes.append(NO_PICTURES)
     path = out or folder / PAGE
     write_whole(path, run_page(_page(material, charts, notes)).encode())
     return path
@@ -56,15 +55,16 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path
 
 def _charts(m: RunFiles, notes: list[str]) -> list[Chart]:
     drawers: tuple[Callable[[RunFiles], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
-    charts = [chart for draw in drawers if (chart := draw(m)) is not None]
+    charts = [c for draw in drawers if (c := drawn("a chart", partial(draw, m), notes.append)) is not None]
     active = int(number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
     if isinstance(contents, str):
         notes.append(f"The memory is not drawn: {contents}.")
-    else:
-        charts.append(coverage_chart(m.config, contents, surface))
+    elif chart := drawn("The memory", lambda: coverage_chart(m.config, contents, surface), notes.append):
+        charts.append(chart)
     if surface is not None and (isinstance(contents, str) or surface.action.shape[0] > 1):
-        charts.append(surfaces_chart(m.config, surface))
+        chart = drawn("The policy", lambda: surfaces_chart(m.config, surface), notes.append)
+        charts += [chart] if chart is not None else []
     return charts
 
 
