@@ -90,7 +90,10 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         path = path.resolve()
         status = path.stat() if path.exists() else None
     if status is not None and not stat.S_ISREG(status.st_mode):
-        path.write_bytes(data)
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO that nobody reads is an error, no wait
+        os.set_blocking(fd, True)
+        with open(fd, "wb") as file:
+            file.write(data)
         return
     try:
         fd, beside = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)

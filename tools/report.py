@@ -22,7 +22,7 @@ from onrig.runtime.view.run_view import episode_columns, read_episodes
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.terminal import Table, VerbParser, complain, drawn
+from onrig.tools.terminal import Table, VerbParser, complain, drawn, unwritable, unwritable_folder
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
@@ -66,6 +66,13 @@ def main(arguments: list[str]) -> int:
     """Report; returns the exit code."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
+    outputs = (
+        unwritable("out", args.out),
+        unwritable_folder("tensorboard", args.tensorboard),
+        unwritable_folder("pages", args.pages),
+    )
+    if problem := next(filter(None, outputs), None):
+        return complain("report", problem)
     if args.tensorboard is None and folder.is_dir():
         try:
             check_folder(folder)

@@ -150,6 +150,17 @@ def unwritable(option: str, path: Path | None) -> str | None:
     return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
+def unwritable_folder(option: str, path: Path | None) -> str | None:
+    """Why an output folder cannot be made or written to, before hours are spent on its content; None if it can."""
+    if path is None:
+        return None
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        return f"--{option}: '{there}' is not a folder"
+    able = os.access(there, os.W_OK | os.X_OK)
+    return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
+
+
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
     """Print a one-line error about a command; returns the exit code."""
     sys.stderr.write(f"onrig {verb}: {message}\n")

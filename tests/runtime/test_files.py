@@ -76,6 +76,18 @@ def test_what_is_no_file_is_written_to() -> None:
     assert Path("/dev/null").is_char_device()
 
 
+def test_a_fifo_that_nobody_reads_is_an_error_and_one_that_is_read_gets_the_data(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="No such device or address"):
+        replace_file(tmp_path / "fifo", b"1")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        replace_file(tmp_path / "fifo", b"12")
+        assert os.read(reader, 10) == b"12"
+    finally:
+        os.close(reader)
+
+
 def test_where_there_is_no_folder_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         replace_file(tmp_path / "nowhere" / "file", b"1")

@@ -22,7 +22,7 @@ from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
 from onrig.tools.progress import progress_of
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable_folder
 
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
@@ -63,6 +63,8 @@ def main(arguments: list[str]) -> int:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
     if args.policies and find_spec("torch") is None:
         return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    if problem := unwritable_folder("out", args.out):
+        return complain("identify", problem)
     effort, seed = 1.0 if args.effort is None else args.effort, args.seed or 0
     if not 0 < effort <= 1:
         return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.config.document import MAX_BYTES
-from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
@@ -46,16 +46,19 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None) -> Path
     if why := why_no_pictures():
         notes.append(why)
     else:
-        drawn("a post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
+        drawn("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
         charts = _charts(material, notes)
-    path = out or folder / PAGE
-    write_whole(path, run_page(_page(material, charts, notes)).encode())
-    return path
+    page = run_page(_page(material, charts, notes)).encode()
+    if out is None:
+        write_whole(folder / PAGE, page)
+    else:
+        replace_file(out, page)
+    return out or folder / PAGE
 
 
 def _charts(m: RunFiles, notes: list[str]) -> list[Chart]:
     drawers: tuple[Callable[[RunFiles], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
-    charts = [c for draw in drawers if (c := drawn("a chart", partial(draw, m), notes.append)) is not None]
+    charts = [c for draw in drawers if (c := drawn("A chart", partial(draw, m), notes.append)) is not None]
     active = int(number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
     if isinstance(contents, str):
