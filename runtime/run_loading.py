@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, find, load_document, origin_of, override, problem_at
+from onrig.runtime.config.document import Document, document_of, find, load_document, origin_of, override, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
@@ -92,6 +92,11 @@ def load_run(
 def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
     """Load the resolved configuration of a run folder; raises ConfigError."""
     return _checked(load_document(path), {}, sections or {}, Rules())
+
+
+def read_resolved(text: bytes, file: str) -> RunConfig:
+    """Read the resolved configuration of a run from its text, which ``file`` names in messages; raises ConfigError."""
+    return _checked(document_of(text, file), {}, {}, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:

@@ -13,15 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import read_file
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.progress import progress_for
-from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
 from onrig.tools.terminal import Table, VerbParser, complain, reason
 
@@ -53,13 +51,9 @@ def main(arguments: list[str]) -> int:
     if find_spec("mcap") is None:
         return complain("replay", _NO_MCAP, ExitCode.PREFLIGHT)
     try:
-        config = recorded_config(read_file(folder / "config.yaml", MAX_BYTES))
+        config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
-        first = error.problems[0]
-        where = f"{folder / 'config.yaml'}:{first.mark.line}:{first.mark.column}"
-        return complain("replay", f"{where}: {first.message}")
-    except OSError as error:
-        return complain("replay", f"'{folder / 'config.yaml'}' cannot be read: {error.strerror or error}")
+        return complain("replay", str(error.problems[0]))
     return _replay(folder, config, args.tolerance)
 
 

@@ -18,7 +18,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import UNCONFIRMED
-from onrig.runtime.run_state.folder_access import FolderBusy, hold
+from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_way, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
@@ -34,7 +34,7 @@ from onrig.tools.load import (
     wait_for_folder,
 )
 from onrig.tools.ports import lasting_name, missing_port, no_port
-from onrig.tools.terminal import VerbParser, complain, drawn
+from onrig.tools.terminal import VerbParser, complain, drawn, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
@@ -104,11 +104,33 @@ def main(arguments: list[str]) -> int:
         return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
     if config.local_learner and find_spec("torch") is None:
         return complain("run", _NO_TORCH, ExitCode.PREFLIGHT)
+    if problem := _unfit(config, folder, option="--resume" if args.resume is not None else "--run-dir"):
+        return complain("run", *problem)
     if args.dry_run:
         name = args.config or args.resume
         print(f"{name}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
         return ExitCode.OK
     return _run(config, folder, port, args.web, resumes=args.resume is not None)
+
+
+def _unfit(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
+    """What would end the run before it starts: its folder, its keys, its log; and the exit code."""
+    from onrig.runtime.link.keys import KeyFault, load_rig_keys
+
+    if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
+        return problem, ExitCode.CONFIGURATION
+    try:
+        check_folder(folder) if folder.exists() else check_way(folder)
+    except OSError as error:
+        return f"{option}: '{folder}' cannot be written: {error.strerror or error}", ExitCode.CONFIGURATION
+    try:
+        if config.link.listen is not None and config.link.keys is not None:
+            load_rig_keys(Path(config.link.keys).expanduser())
+    except KeyFault as fault:
+        return f"link.keys: {fault}", ExitCode.PREFLIGHT
+    if config.log.mcap is True and find_spec("mcap") is None:
+        return "log.mcap: mcap is not installed; pip install 'onrig[log]', or set log.mcap=auto", ExitCode.PREFLIGHT
+    return None
 
 
 def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, *, resumes: bool) -> int:

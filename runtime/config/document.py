@@ -51,6 +51,11 @@ def load_document(path: Path | str) -> Document:
         raw = read_file(Path(path), MAX_BYTES)
     except OSError as error:
         raise _error(file, START, f"cannot be read: {error.strerror or error}") from None
+    return document_of(raw, file)
+
+
+def document_of(raw: bytes, file: str) -> Document:
+    """Parse the content of a YAML file, which ``file`` names in messages; raises ConfigError as above."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

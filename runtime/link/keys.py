@@ -92,13 +92,18 @@ def load_rig_keys(folder: Path) -> RigKeys:
         raise KeyFault(f"{learners}: no learner may enter; put a NAME.key there (onrig keys DIR --learner NAME)")
     if len(allowed) > _MAX_ALLOWED:
         raise KeyFault(f"{learners}: more than {_MAX_ALLOWED} keys")
+    if z85.decode(own.public) in allowed:
+        raise KeyFault(f"{folder / SECRET}: also the key of a learner; the keys of rig and learner were exchanged")
     return RigKeys(own, allowed)
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
     """Read a learner's keys from its folder, or those of ``learner`` in the folder of keys; raises KeyFault."""
     folder = _own_folder(folder, LEARNER)
-    return LearnerKeys(_pair(folder / SECRET), _public(folder / RIG_PUBLIC))
+    keys = LearnerKeys(_pair(folder / SECRET), _public(folder / RIG_PUBLIC))
+    if keys.own.public == keys.rig:
+        raise KeyFault(f"{folder / SECRET}: also the key of the rig; the keys of rig and learner were exchanged")
+    return keys
 
 
 def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:

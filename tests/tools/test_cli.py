@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -192,3 +193,13 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         process.stdout.close()
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(0o000, 0o022), (0o002, 0o022), (0o077, 0o077)])
+def test_what_a_verb_writes_is_writable_by_its_user_alone(tmp_path: Path, given: int, wanted: int) -> None:
+    before = os.umask(given)
+    try:
+        assert main(["init", str(tmp_path / "mine")]) == 0
+    finally:
+        assert os.umask(before) == wanted
+    assert all(path.stat().st_mode & wanted == 0 for path in (tmp_path / "mine").rglob("*"))

@@ -115,6 +115,23 @@ class CellTrials(NamedTuple):
     """(T, k, E), NaN for trials of versions that did not count; None where none did."""
 
 
+def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """What a run's trials are scored by, (T, E): evaluation, or training without one; and the scored episodes, (E,)."""
+    raw = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
+    there = ~np.isnan(raw).all(axis=0)
+    # Where every trial has diverged none has a number: multiples of the first episode with one count nevertheless.
+    there |= np.arange(1, raw.shape[1] + 1) % (int(there.argmax()) + 1) == 0
+    return raw, there
+
+
+def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
+    """Which trials have finite scores throughout, (T,); the others have diverged."""
+    if isinstance(cell, WorldCell):
+        return np.asarray(np.isfinite(trials.evaluation).all(axis=1))
+    raw, there = scores_of(trials)
+    return np.asarray(np.isfinite(raw[:, there]).all(axis=1) & bool(there.any()))
+
+
 def read_spec(folder: Path) -> Spec:
     """Read what an experiment's folder was asked for; raises ConfigError."""
     return load_spec(folder / SPEC).spec

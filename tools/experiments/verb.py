@@ -32,7 +32,7 @@ from onrig.tools.experiments.runner import (
     split,
 )
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen
+from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen, finite_trials, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
 from onrig.tools.terminal import StreamLost, VerbParser, complain
@@ -120,7 +120,7 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
     print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
     if not todo:
-        return ExitCode.OK
+        return _score(folder, cells)
     note_start(folder, "trials")
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None
@@ -146,7 +146,7 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
         if workers is not None:
             workers.close()
         signal.signal(signal.SIGTERM, before)
-    return _conclude(outcome, folder, again)
+    return _conclude(outcome, folder, again) or _score(folder, cells)
 
 
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
@@ -172,6 +172,17 @@ def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
         n = sum(len(lost.unit.seeds) for lost in outcome.lost)
         return complain("experiment", f"{n} trials were lost, see above; {again}", ExitCode.INTERNAL)
     return ExitCode.OK
+
+
+def _score(folder: Path, cells: Sequence[AnyCell]) -> int:
+    """Say how many trials have diverged; returns the exit code: it is no success if all have."""
+    finite = [finite_trials(cell, read_trials(folder, cell)) for cell in cells]
+    trials, diverged = sum(map(len, finite)), sum(int((~of).sum()) for of in finite)
+    if not diverged:
+        return ExitCode.OK
+    what = f"all {trials}" if diverged == trials else f"{diverged} of {trials}"
+    code = complain("experiment", f"{what} trials diverged: their rewards are not finite", ExitCode.INCOMPLETE)
+    return code if diverged == trials else ExitCode.OK
 
 
 def _workers(args: argparse.Namespace) -> Workers:

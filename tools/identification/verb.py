@@ -14,10 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import read_file
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
@@ -132,10 +130,10 @@ def _of_run(folder: Path, out: Path) -> int:
     if find_spec("mcap") is None:
         return complain("identify", _NO_MCAP, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamaged
-    from onrig.tools.replaying.recorded import recorded_config
+    from onrig.runtime.run_loading import load_resolved
 
     try:
-        config = recorded_config(read_file(folder / "config.yaml", MAX_BYTES))
+        config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return explain(error)
     try:

@@ -14,11 +14,12 @@ from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
 from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recomputation import Recomputation
-from onrig.tools.replaying.recorded import PolicyShelf, recorded, recorded_config
+from onrig.tools.replaying.recorded import PolicyShelf, recorded
 
 _CONFIG: Final = "config.yaml"
 _ROWS: Final = "episodes.csv"
@@ -96,7 +97,7 @@ class Verification:
             self._session, self._seq = session, -1
             self.sessions += 1
             try:
-                config = recorded_config(written_under)
+                config = read_resolved(written_under, str(part.path))
             except ConfigError as error:
                 message = error.problems[0].message
                 raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
@@ -237,3 +238,20 @@ def test_two_at_once_in_one_folder_are_kept_apart(
     os.close(fd)
     assert capsys.readouterr().err == f"onrig experiment: '{folder}': in use by another `onrig experiment`\n"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("spoilt", "code"), [(6, 6), (5, 0)])
+def test_an_experiment_whose_trials_have_all_diverged_is_no_success(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: int, code: int
+) -> None:
+    cells, out = cells_of(load_spec(spec), trials_problems), tmp_path / "out"
+    out.mkdir()
+    write_cells(out, cells)
+    for number, (cell, seed) in enumerate((cell, seed) for cell in cells for seed in range(3)):
+        scores = np.linspace(-1.0, 0.0, cell.points)
+        if number < spoilt:
+            scores[3:] = np.nan
+        write_trial(out, cell, seed, Trial(scores, scores))
+    assert experiment(spec, "--out", out, "--resume") == code
+    trials = "all 6" if spoilt == 6 else "5 of 6"
+    assert capsys.readouterr().err == f"onrig experiment: {trials} trials diverged: their rewards are not finite\n"

@@ -202,3 +202,10 @@ def test_a_picture_replaces_no_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert captured.err == "onrig report: learning_curve.png was not drawn: Is a directory\n"
     assert "see " in captured.out
+
+
+def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    config = tmp_path / "config.yaml"
+    config.write_text(config.read_text().replace("policy: null", "policy: sb3.onnx"))
+    assert main(["report", str(tmp_path)]) == 0
