@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
-import os
+import math
 import shlex
 import signal
 import sys
@@ -35,6 +35,7 @@ from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
 from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen, finite_trials, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
+from onrig.tools.machine import Machine
 from onrig.tools.terminal import StreamLost, VerbParser, complain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
@@ -98,7 +99,9 @@ def main(arguments: list[str]) -> int:
     try:
         check_folder(folder, cells, resume=args.resume or (args.costs and folder.exists()))
         if args.dry_run:
-            return _list(file, wanted, seeds, folder, args.chunk or AT_ONCE)
+            return _list(
+                file, wanted, seeds, folder, args.chunk or AT_ONCE, None if args.cluster else _cpus(args.workers)
+            )
         with opened(folder, file.path, cells):
             return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds)
     except Unsuitable as error:
@@ -190,7 +193,7 @@ def _workers(args: argparse.Namespace) -> Workers:
         from onrig.tools.experiments.cluster import ClusterWorkers
 
         return ClusterWorkers(args.cluster)
-    return LocalWorkers(args.workers or len(os.sched_getaffinity(0)))
+    return LocalWorkers(args.workers or math.ceil(Machine().cpus_to_use()))
 
 
 def _load(name: str) -> SpecFile:
@@ -200,7 +203,13 @@ def _load(name: str) -> SpecFile:
         raise ConfigError([Problem(name, START, str(error))]) from None
 
 
-def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int) -> int:
+def _cpus(workers: int | None) -> float:
+    """CPUs that the workers of this machine keep busy."""
+    there = Machine().cpus_to_use()
+    return there if workers is None else min(workers, there)
+
+
+def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int, cpus: float | None) -> int:
     from onrig.tools.experiments.cost import costs_of, in_words
 
     at_once = min(chunk, len(seeds))
@@ -210,10 +219,11 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
     for cell, cost_s in zip(cells, cell_s, strict=True):
         print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
+    here = "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs that this process may use"
     there = len(cells) * len(seeds) - sum(left.values())
     print(
         f"{len(cells)} cells of {len(seeds)} trials, {length} each{f', {there} trials are there' * bool(there)}, about "
-        f"{duration(sum(cell_s))} of one core ({in_words(cells, costs, at_once)}); would run in {folder}"
+        f"{duration(sum(cell_s))} of one core{here} ({in_words(cells, costs, at_once)}); would run in {folder}"
     )
     return ExitCode.OK
 
