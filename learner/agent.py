@@ -41,7 +41,7 @@ from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import open_file, replace_own_file
 from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
@@ -257,7 +257,7 @@ class Agent:
         """
         try:
             # Opened here because numpy does not close a file that is not an archive.
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
+            with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
             offered = int(state.get("offered", np.array(0)))  # states of earlier versions do not tell

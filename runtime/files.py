@@ -1,14 +1,77 @@
-"""Files shared between processes: atomic replacement, JSON objects, and the tail of a growing file."""
+"""Files that others may have made or share: bounded reading, atomic replacement, and the tail of a growing file."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+MAX_JSON_BYTES: Final = 64 << 20
+"""Size limit of a JSON file of a run or an experiment."""
+MAX_TABLE_BYTES: Final = 256 << 20
+"""Size limit of a file of rows (CSV, JSON lines): some million episodes."""
+_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+class NotRegular(OSError):
+    """A directory, FIFO, socket or device in place of a file."""
+
+
+def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
+    """Open a regular file of at most ``max_bytes`` for reading, however it came there.
+
+    Anything else in its place is refused: a FIFO would wait for a writer, a device may never end, and opening a serial
+    port can reset the board behind it.  ``max_bytes`` is None for a file that the caller reads in pieces.
+
+    Raises:
+        NotRegular: as it says.
+        OSError: the file is missing, unreadable or too large; as above, ``strerror`` is the reason in a few words.
+    """
+    try:
+        _check_regular(os.stat(path), path)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except ValueError:
+        raise OSError(errno.EINVAL, "a name with a NUL byte", str(path)) from None
+    try:
+        status = os.fstat(fd)
+        _check_regular(status, path)  # again: the name may have changed hands in between
+        if max_bytes is not None and status.st_size > max_bytes:
+            raise _too_large(path, max_bytes)
+        return open(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Read a regular file of at most ``max_bytes``; raises OSError as `open_file` does."""
+    with open_file(path, max_bytes) as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:  # it grew, or lies on a file system that does not tell sizes
+        raise _too_large(path, max_bytes)
+    return data
+
+
+def _check_regular(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "a device")
+        raise NotRegular(errno.EINVAL, f"{kind}, not a regular file", str(path))
+
+
+def _too_large(path: Path, max_bytes: int) -> OSError:
+    limit = f"{max_bytes >> 20} MiB" if max_bytes >= 1 << 20 else f"{max_bytes} bytes"
+    return OSError(errno.EFBIG, f"larger than {limit}", str(path))
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -27,7 +90,10 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         path = path.resolve()
         status = path.stat() if path.exists() else None
     if status is not None and not stat.S_ISREG(status.st_mode):
-        path.write_bytes(data)
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO that nobody reads is an error, no wait
+        os.set_blocking(fd, True)
+        with open(fd, "wb") as file:
+            file.write(data)
         return
     try:
         fd, beside = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
@@ -57,10 +123,10 @@ def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = Fa
                 file.flush()
                 os.fsync(file.fileno())
         fresh.replace(path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if durable:
         sync(path.parent)
 
@@ -77,7 +143,8 @@ def sync(path: Path) -> None:
 def read_fields(path: Path) -> dict[str, object]:
     """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        found = json.loads(path.read_bytes())  # the doctor imports this, and must outlive a broken msgspec
+        # json, because the doctor imports this and must work with a broken msgspec
+        found = json.loads(read_file(path, MAX_JSON_BYTES))
         return found if isinstance(found, dict) else {}
     return {}
 
@@ -118,7 +185,7 @@ class LineTail:
                 self._at, self._rest = 0, b""
             if size == self._at:
                 return []
-            with self._path.open("rb") as file:
+            with open_file(self._path, None) as file:
                 file.seek(self._at)
                 data = file.read(self._at_once_bytes)
         except OSError:

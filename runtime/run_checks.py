@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isclose
-from pathlib import Path
 from typing import Final
 
 from onrig.hw.rig import rig_problems
-from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
@@ -44,8 +42,6 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             f"expected an episode of 1 to {_most_steps(config)} steps, got {config.task.episode_s:g} s "
             f"at {config.rate_hz:g} Hz at task.episode_s",
         )
-    if config.policy is not None and not is_file(Path(config.policy)):
-        yield ("policy",), f"there is no file '{config.policy}' at policy"
     if (config.device.twin is None) == (config.device.port is None):
         yield ("device",), "expected exactly one of 'twin' and 'port' at device"
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):

@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_document, problem_at
+from onrig.runtime.config.document import Document, document_of, find, load_document, origin_of, override, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
@@ -94,9 +94,9 @@ def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
     return _checked(load_document(path), {}, sections or {}, Rules())
 
 
-def parse_resolved(text: str, name: str, sections: Sections | None = None) -> RunConfig:
-    """Read a resolved configuration that is kept elsewhere; ``name`` says where.  Raises ConfigError."""
-    return _checked(parse_document(text, name), {}, sections or {}, Rules())
+def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
+    """Read the resolved configuration of a run from its text, which ``file`` names in messages; raises ConfigError."""
+    return _checked(document_of(text, file), {}, sections or {}, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:

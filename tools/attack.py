@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.tools.faultlab.attack_deaths import DeadHosts
 from onrig.tools.faultlab.attack_doors import Crowds, Garbage, ModelsOverTheLink, Returning
 from onrig.tools.faultlab.attack_lockstep import Alone, Exhaustion, LockstepHits
@@ -161,7 +162,7 @@ def _begin(out: Path, begun: Begun) -> str | None:
     file = out / "attack.json"
     if file.exists():
         try:
-            before = msgspec.json.decode(file.read_bytes(), type=Begun)
+            before = msgspec.json.decode(read_file(file, MAX_JSON_BYTES), type=Begun)
         except (OSError, msgspec.DecodeError) as error:
             return f"--out: '{file}' cannot be read: {error}"
         if before != begun:

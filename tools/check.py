@@ -11,7 +11,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
 from onrig.tools.load import explain, load_for_rig, tell
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, picture_problem, reason, unwritable
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +29,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Check; returns the exit code."""
     args = parser().parse_args(arguments)
+    if problem := unwritable("plot", args.plot) or picture_problem("plot", args.plot):
+        return complain("check", problem)
     spec = _experiment(args.config)
     if spec is not None:
         return _check_experiment(args.config, spec, for_run=args.explain or args.plot or args.overrides)
@@ -104,8 +106,7 @@ def _draw(config: RunConfig, path: Path) -> int:
 
     try:
         drawn = plot_explanation(config, path)
-    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib does not know
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return complain("check", f"--plot: '{path}' cannot be written: {reason}")
+    except Exception as error:  # matplotlib's own have no common base
+        return complain("check", f"--plot: '{path}' cannot be written: {reason(error)}")
     print(f"\nsee {path}" if drawn else "\nno picture: this needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

@@ -111,6 +111,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(verb: str, arguments: list[str]) -> int:
     from onrig.tools.terminal import StreamLost, complain, printable_streams
 
+    os.umask(os.umask(0o022) | 0o022)  # what runs and verbs write is for others to read at most
+    # Pictures go to files. What a notebook sets here for its own processes may not even exist in this environment, and
+    # then matplotlib cannot be imported.
+    os.environ["MPLBACKEND"] = "agg"
     try:
         run = entry(verb)
         with printable_streams():

@@ -5,6 +5,7 @@ The modules are those of a lockstep run, so the same policy and seed give the sa
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from onrig.hw.transport import LinkError, LoopbackTransport
 from onrig.runtime.control.connection import apply_limits
 from onrig.runtime.control.episode import begin_episode, by_policy
 from onrig.runtime.control.tick import Tick
+from onrig.runtime.files import open_file
 from onrig.runtime.policy.admission import Admitted, Refused, admit
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
@@ -39,10 +41,10 @@ def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
 def read_model(path: Path, config: RunConfig) -> bytes | Refused:
     """A policy's bytes; an oversized file is refused unread.  Raises OSError."""
     max_bytes = admission_limits(config).max_bytes
-    size = path.stat().st_size
-    if size > max_bytes:
-        return Refused("size", f"{size} bytes, at most {max_bytes} allowed")
-    return path.read_bytes()
+    with open_file(path, None) as file:
+        data = file.read(max_bytes + 1)
+        size = os.fstat(file.fileno()).st_size
+    return data if len(data) <= max_bytes else Refused("size", f"{size} bytes, at most {max_bytes} allowed")
 
 
 def lockstep_session(config: RunConfig) -> DeviceSession:

@@ -13,6 +13,7 @@ import msgspec
 from onrig.learner.on_policy_settings import OnPolicyConfig, gathering_problems
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
 from onrig.learner.states import state_fault, state_name
+from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, is_foreign, path_steps
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
@@ -22,7 +23,7 @@ from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_changes import changes
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
-from onrig.runtime.run_loading import Rules, load_run, parse_resolved
+from onrig.runtime.run_loading import Rules, load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.safety.advice import unseen_delay
@@ -58,15 +59,22 @@ def load_for_rig(
     *,
     port: str | None = None,
     heed: Callable[[Problem], None] = lambda problem: None,
+    begins: bool = True,
 ) -> RunConfig:
     """Load a rig's configuration: the checks of `load`, and everything else that `onrig run` would refuse.
 
     ``port`` replaces the configuration's device, whose twin must still be one that the shield covers: it describes the
-    same rig.  ``heed`` receives warnings about a valid configuration.  Raises ConfigError.
+    same rig.  ``heed`` receives warnings about a valid configuration; a run that does not begin has its first policy in
+    its folder.  Raises ConfigError.
     """
     if port is not None:
         load_run(name, overrides, SECTIONS, Rules(refuse=_uncovered))
-    rules = Rules(rig_findings, _warnings, heed, lambda config: config if port is None else on_port(config, port))
+    rules = Rules(
+        rig_findings if begins else going_findings,
+        _warnings,
+        heed,
+        lambda config: config if port is None else on_port(config, port),
+    )
     return load_run(name, overrides, SECTIONS, rules)
 
 
@@ -208,13 +216,21 @@ def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
 
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
-    """Further problems for which `onrig run` refuses a configuration."""
+    """Further problems for which `onrig run` refuses to begin a run."""
+    found = list(going_findings(config))
+    yield from found
+    if config.policy is not None and not is_file(Path(config.policy)):
+        yield ("policy",), f"there is no file '{config.policy}' at policy"
+    elif config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
+        yield from _policy_findings(config)
+
+
+def going_findings(config: RunConfig) -> Iterator[Finding]:
+    """Problems for which a run that has begun is not resumed either."""
     found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _learns(config):
         found += _on_rig(config, learns=config.local_learner)
     yield from found
-    if config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
-        yield from _policy_findings(config)
     port = config.device.port
     if port is not None and (reason := no_port(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
@@ -317,13 +333,15 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
     evidence = evidence_of(folder)
     point = evidence.point
     if point is not None and point.config:
-        run = parse_resolved(point.config, f"{folder / 'buffer'}: the configuration in its checkpoint", SECTIONS)
+        run = read_resolved(
+            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", SECTIONS
+        )
     else:
-        run = load_for_rig(str(path))
+        run = load_for_rig(str(path), begins=False)
     on_device = port if run.device.port is not None else None
     if on_device is not None:
         run = on_port(run, on_device)
-    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device)
+    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
     differ = changes(run, config)
     if differ.refused:
         found = [str(difference) for difference in differ.refused]

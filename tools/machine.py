@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 PI_COMMAND_LINES = ("boot/firmware/cmdline.txt", "boot/cmdline.txt")
+
+
+_CGROUPS: Final = "sys/fs/cgroup"
 
 
 class Machine:
@@ -59,6 +64,36 @@ class Machine:
         except OSError:
             return None
 
+    def cpu_quota(self) -> float | None:
+        """CPUs that the control groups of this process grant it (container, systemd unit); None without a limit."""
+        limits = [limit for folder in self._cpu_groups() if (limit := self._cpu_limit(folder)) is not None]
+        return min(limits, default=None)
+
+    def cpus_to_use(self) -> float:
+        """CPUs that this process can keep busy: its affinity mask or its quota, whichever is less."""
+        allowed = len(os.sched_getaffinity(0))
+        quota = self.cpu_quota()
+        return allowed if quota is None else min(allowed, quota)
+
+    def _cpu_groups(self) -> Iterator[str]:
+        """Folders of the control groups that limit this process, ancestors included, of versions 1 and 2."""
+        for line in (self.text("proc/self/cgroup") or "").splitlines():
+            _, controllers, path = line.split(":", 2)
+            mounts = [_CGROUPS] if not controllers else [f"{_CGROUPS}/{controllers}", f"{_CGROUPS}/cpu"]
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            group = PurePosixPath(path.lstrip("/"))
+            for mount in mounts:
+                # Inside a container its own group may be mounted at the top, whatever its path is outside.
+                yield from (f"{mount}/{at}" for at in (group, *group.parents))
+
+    def _cpu_limit(self, folder: str) -> float | None:
+        words = (self.text(f"{folder}/cpu.max") or "").split()  # version 2: "50000 100000", "max 100000"
+        if not words:
+            words = [self.text(f"{folder}/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+        quota, period = (int(word) if word.isdecimal() else 0 for word in (*words, "", "")[:2])
+        return quota / period if quota and period else None
+
     def board(self) -> str:
         """Model of the board, as the firmware calls it; "" where it says nothing."""
         for path in ("proc/device-tree/model", "sys/class/dmi/id/product_name"):
@@ -73,6 +108,7 @@ class Machine:
             "board": self.board(),
             "architecture": platform.machine(),
             "cpus": os.cpu_count(),
+            "cpu_quota": self.cpu_quota(),
             "kernel": self.text("proc/sys/kernel/osrelease") or platform.release(),
             "system": _pretty_name(self.text("etc/os-release")),
             "python": platform.python_version(),

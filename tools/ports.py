@@ -12,6 +12,8 @@ from onrig.tools.machine import Machine
 _PATTERNS: Final = ("dev/ttyUSB*", "dev/ttyACM*", "dev/ttyAMA*")
 _BY_ID: Final = "dev/serial/by-id"
 _LINK_FILE_BYTES: Final = 4096
+MINE: Final = "onrig service CONFIG --write"
+"""Command that writes a udev rule for the rig's port."""
 
 
 class UsbIdentity(NamedTuple):
@@ -113,6 +115,36 @@ def _holders(machine: Machine, device: str) -> tuple[str, ...]:
         for pid in pids(machine)
         if any(machine.link(f"proc/{pid}/fd/{fd}") == device for fd in machine.names(f"proc/{pid}/fd"))
     )
+
+
+class Rival(NamedTuple):
+    """A program that takes serial ports for its own kind of device."""
+
+    name: str
+    does: str
+    remedy: str
+
+
+def rivals(machine: Machine) -> list[Rival]:
+    """The programs of this machine that interfere with every port, or with many."""
+    found = []
+    running = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
+    if "ModemManager" in running:
+        remedy = f"sudo systemctl disable --now ModemManager, or keep it off the rig's port by a udev rule: {MINE}"
+        found.append(Rival("modem-manager", "ModemManager talks to every serial port that is plugged in", remedy))
+    rules = [path for path in machine.glob("usr/lib/udev/rules.d/*brltty*.rules") if not _masked(machine, path)]
+    if rules or "brltty" in running:
+        masks = " ".join(f"sudo ln -s /dev/null /etc/udev/rules.d/{Path(path).name};" for path in rules)
+        remedy = f"sudo apt remove brltty{f', or {masks} sudo udevadm control --reload' if masks else ''}; replug"
+        does = "brltty takes common USB adapters (CH340, CP210x, FTDI) for Braille displays: the port vanishes at once"
+        found.append(Rival("brltty", does, remedy))
+    return found
+
+
+def _masked(machine: Machine, rule: str) -> bool:
+    """Whether the administrator has replaced a udev rule by one of the same name."""
+    name = Path(rule).name
+    return machine.exists(f"etc/udev/rules.d/{name}") or machine.link(f"etc/udev/rules.d/{name}") is not None
 
 
 def pids(machine: Machine) -> list[str]:

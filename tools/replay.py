@@ -17,11 +17,12 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
 from onrig.tools.progress import progress_for
-from onrig.tools.replaying.recorded import recorded_config
 from onrig.tools.replaying.verification import Verification
-from onrig.tools.terminal import Table, VerbParser, complain
+from onrig.tools.terminal import Table, VerbParser, complain, reason
 
 _NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Replay; returns the exit code: 0 equal, 70 a difference, 2 nothing to replay, 6 equal but for damaged files."""
+    """Replay; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete or damaged, 2 nothing to replay."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
     if not (folder / "config.yaml").is_file():
@@ -51,11 +52,9 @@ def main(arguments: list[str]) -> int:
     if find_spec("mcap") is None:
         return complain("replay", _NO_MCAP, ExitCode.PREFLIGHT)
     try:
-        config = recorded_config((folder / "config.yaml").read_bytes())
+        config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
-        first = error.problems[0]
-        where = f"{folder / 'config.yaml'}:{first.mark.line}:{first.mark.column}"
-        return complain("replay", f"{where}: {first.message}")
+        return complain("replay", str(error.problems[0]))
     damage = name_damage("replay", folder, *LOGS, *POLICIES)
     return with_damage(_replay(folder, config, args.tolerance), damage)
 
@@ -84,11 +83,15 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
         return complain("replay", str(error), ExitCode.INTERNAL)
     finally:
         progress.close()
-    print(table(folder, verification))
-    return verdict(verification)
+    try:
+        counted = verification.missing_ticks()
+    except (OSError, ValueError) as error:
+        return complain("replay", f"{folder / 'episodes.csv'}: {reason(error)}", ExitCode.INTERNAL)
+    print(table(folder, verification, counted))
+    return verdict(verification, counted)
 
 
-def verdict(verification: Verification) -> int:
+def verdict(verification: Verification, counted: Counted) -> int:
     """Exit code; problems go to stderr."""
     comparison = verification.comparison
     if comparison.first is not None:
@@ -97,10 +100,16 @@ def verdict(verification: Verification) -> int:
         return complain("replay", verification.altered[0], ExitCode.INTERNAL)
     if not comparison.ticks.total():
         return complain("replay", "nothing could be verified")
+    if counted.present < counted.expected:
+        return complain("replay", f"equal, but {_absent(counted)}", ExitCode.INCOMPLETE)
     return ExitCode.OK
 
 
-def table(folder: Path, verification: Verification) -> Table:
+def _absent(counted: Counted) -> str:
+    return f"{counted.expected - counted.present} of the run's {counted.expected} ticks are not in its log"
+
+
+def table(folder: Path, verification: Verification, counted: Counted) -> Table:
     """Table of what was compared, what differed, and what could not be verified."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks
@@ -114,6 +123,8 @@ def table(folder: Path, verification: Verification) -> Table:
     rows += [(f"  {name}", str(count)) for name, count in named.items()]
     rows += [("not verified", f"{count} ticks: {why}") for why, count in verification.unverified.most_common()]
     rows += [("", line) for line in verification.missing]
+    if counted.present < counted.expected:
+        rows.append(("not verified", _absent(counted)))
     rows += [("altered", line) for line in verification.altered]
     rows += [("log", line) for line in (*verification.remarks, _volume(folder, verification))]
     return Table(f"replay of {folder}", (), tuple(rows))

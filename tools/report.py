@@ -23,7 +23,7 @@ from onrig.tools.check import in_one_line
 from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.terminal import Table, VerbParser, complain
+from onrig.tools.terminal import Table, VerbParser, complain, drawn, unwritable, unwritable_folder
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
@@ -67,6 +67,13 @@ def main(arguments: list[str]) -> int:
     """Report; returns the exit code."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
+    outputs = (
+        unwritable("out", args.out),
+        unwritable_folder("tensorboard", args.tensorboard),
+        unwritable_folder("pages", args.pages),
+    )
+    if problem := next(filter(None, outputs), None):
+        return complain("report", problem)
     if args.tensorboard is None and folder.is_dir():
         try:
             check_folder(folder)
@@ -94,8 +101,10 @@ def main(arguments: list[str]) -> int:
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 
+    picture = drawn(
+        "learning_curve.png", lambda: draw_learning_curve(folder, config), lambda line: complain("report", line)
+    )
     try:
-        picture = draw_learning_curve(folder, config)
         page = report_run(folder, config, args.out, damage)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")

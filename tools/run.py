@@ -18,7 +18,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import UNCONFIRMED
-from onrig.runtime.run_state.folder_access import FolderBusy, hold
+from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_way, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
@@ -33,7 +33,7 @@ from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
 from onrig.tools.load import CannotResume, continued, explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, drawn, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
@@ -105,11 +105,33 @@ def main(arguments: list[str]) -> int:
         return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
     if config.local_learner and find_spec("torch") is None:
         return complain("run", _NO_TORCH, ExitCode.PREFLIGHT)
+    if problem := _unfit(config, folder, option="--resume" if args.resume is not None else "--run-dir"):
+        return complain("run", *problem)
     if args.dry_run:
         name = args.config or args.resume
         print(f"{name}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
         return ExitCode.OK
     return _run(config, folder, port, args.web, resumption)
+
+
+def _unfit(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
+    """What would end the run before it starts: its folder, its keys, its log; and the exit code."""
+    from onrig.runtime.link.keys import KeyFault, load_rig_keys
+
+    if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
+        return problem, ExitCode.CONFIGURATION
+    try:
+        check_folder(folder) if folder.exists() else check_way(folder)
+    except OSError as error:
+        return f"{option}: '{folder}' cannot be written: {error.strerror or error}", ExitCode.CONFIGURATION
+    try:
+        if config.link.listen is not None and config.link.keys is not None:
+            load_rig_keys(Path(config.link.keys).expanduser())
+    except KeyFault as fault:
+        return f"link.keys: {fault}", ExitCode.PREFLIGHT
+    if config.log.mcap is True and find_spec("mcap") is None:
+        return "log.mcap: mcap is not installed; pip install 'onrig[log]', or set log.mcap=auto", ExitCode.PREFLIGHT
+    return None
 
 
 def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, resumption: Resumption | None) -> int:
@@ -223,15 +245,19 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     summary = read_fields(folder / "summary.json")
     if not summary:
         return
-    picture = draw_learning_curve(folder, config)
     score = summary.get("normalized_last20")
     if isinstance(score, float):
         print(f"normalized over the last 20 training episodes: {score:.3f} (0 random, 1 reference)")
     tick = summary.get("tick_us")
     if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
         print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")
+    picture = drawn("learning_curve.png", lambda: draw_learning_curve(folder, config), _say)
     print(f"see {picture or folder}")
     _show_post_mortems(folder, config)
+
+
+def _say(line: str) -> None:
+    complain("run", line)
 
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
@@ -241,8 +267,7 @@ def _show_post_mortems(folder: Path, config: RunConfig) -> None:
     found = post_mortems(folder)
     if not found:
         return
-    with contextlib.suppress(ImportError, OSError):
-        from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
+    from onrig.tools.reports.run.fault_picture import draw_last_post_mortem
 
-        draw_last_post_mortem(folder, config)
+    drawn("the post-mortem", lambda: draw_last_post_mortem(folder, config), _say)
     print(f"{len(found)} post-mortem{'s' if len(found) > 1 else ''}, the last one in {found[-1]}")

@@ -17,7 +17,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
 from onrig.tools.load import explain, load
 from onrig.tools.progress import progress_of
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, picture_problem, reason, unwritable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +44,8 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     if args.episodes < 0 or args.lockstep < 0 or args.seed < 0:
         return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
+    if problem := unwritable("picture", args.picture) or picture_problem("picture", args.picture):
+        return complain("safety", problem)
     if not args.episodes and not args.lockstep and args.picture is None:
         return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
     try:
@@ -62,8 +64,8 @@ def main(arguments: list[str]) -> int:
             draw_safe_set(configs, args.picture)
         except ImportError:
             return complain("safety", "a picture needs matplotlib: pip install 'onrig[viz]'")
-        except (OSError, ValueError) as error:
-            return complain("safety", f"cannot write {args.picture}: {error}")
+        except Exception as error:  # matplotlib's own have no common base
+            return complain("safety", f"--picture: '{args.picture}' cannot be written: {reason(error)}")
         print(f"drawn: {args.picture}")
         return ExitCode.OK
     from onrig.tools.safety_case.campaign import table

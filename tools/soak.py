@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import explain, load_for_rig
-from onrig.tools.terminal import VerbParser, complain, picture_problem, unwritable
+from onrig.tools.terminal import VerbParser, complain, drawn, picture_problem, unwritable
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -128,8 +129,10 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     if args.json is not None:
         figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}
         write_soak(args.json, figures, soak.ledger, soak.gauges, found)
-    if args.plot is not None and not draw_soak(args.plot, soak.ledger, soak.gauges, soak.counts_from_s):
-        print("onrig soak: --plot needs matplotlib: pip install 'onrig[viz]'", file=sys.stderr)
+    if args.plot is not None:
+        draw = partial(draw_soak, args.plot, soak.ledger, soak.gauges, soak.counts_from_s)
+        if drawn(str(args.plot), draw, lambda line: complain("soak", line)) is False:
+            complain("soak", "--plot needs matplotlib: pip install 'onrig[viz]'")
     took = time.monotonic() - began_s
     print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")
     return ExitCode.INTERNAL if failed(found) else ExitCode.OK

@@ -12,12 +12,14 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, TextIO, cast
+from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.printable import printable_lines
+
+T = TypeVar("T")
 
 PICTURES: Final = (".png", ".svg", ".pdf")
 
@@ -113,6 +115,26 @@ def picture_problem(option: str, path: Path | None) -> str | None:
     return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
 
 
+def drawn(picture: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
+    """Draw what illustrates a result; a failure of whatever kind costs the picture, and one line to ``say``.
+
+    None, and nothing said, without matplotlib.
+    """
+    try:
+        return draw()
+    except ImportError:
+        return None
+    except Exception as error:  # matplotlib's back ends, fonts and extensions have no common base
+        say(f"{picture} was not drawn: {reason(error)}")
+        return None
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line."""
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return said.splitlines()[0]
+
+
 def unwritable(option: str, path: Path | None) -> str | None:
     """Why an output file cannot be written, before hours are spent on what goes into it; None if it can."""
     if path is None:
@@ -125,6 +147,17 @@ def unwritable(option: str, path: Path | None) -> str | None:
     # A link is followed, and what is no file (a pipe, a terminal) is written to as it is.
     whole = not path.exists() or path.is_file()
     able = os.access(path.resolve().parent if whole else path, os.W_OK)
+    return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
+
+
+def unwritable_folder(option: str, path: Path | None) -> str | None:
+    """Why an output folder cannot be made or written to, before hours are spent on its content; None if it can."""
+    if path is None:
+        return None
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        return f"--{option}: '{there}' is not a folder"
+    able = os.access(there, os.W_OK | os.X_OK)
     return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
 
 

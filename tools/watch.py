@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Watch until the run ends or somebody presses q; returns the exit code."""
     args = parser().parse_args(arguments)
-    found = choose("watch", args.run)
+    found = choose("watch", args.run, anywhere=True)
     if isinstance(found, int):
         return found
     from onrig.runtime.view.run_view import RunView

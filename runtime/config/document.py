@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path, hint
 from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced, value_at
+from onrig.runtime.files import read_file
 from onrig.runtime.printable import printable
 
 T = TypeVar("T")
@@ -47,14 +48,14 @@ def load_document(path: Path | str) -> Document:
     """
     file = str(path)
     try:
-        with open(path, "rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+        raw = read_file(Path(path), MAX_BYTES)
     except OSError as error:
         raise _error(file, START, f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # a path with a NUL in it
-        raise _error(file, START, f"cannot be read: {error}") from None
-    if len(raw) > MAX_BYTES:
-        raise _error(file, START, f"larger than {MAX_BYTES // 1024} KiB")
+    return document_of(raw, file)
+
+
+def document_of(raw: bytes, file: str) -> Document:
+    """Parse the content of a YAML file, which ``file`` names in messages; raises ConfigError as above."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

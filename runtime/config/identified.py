@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.config.document import Document, find, load_document, override, problem_at
+from onrig.runtime.config.document import MAX_BYTES, Document, find, load_document, override, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.config.yaml_nodes import Data, value_at
+from onrig.runtime.files import read_file
 
 KEY: Final = "identified"
 HASH: Final = "sha256:"
@@ -54,7 +55,7 @@ def with_identified(document: Document, beside: Path, rig: object) -> Document:
                     over = {".".join(map(str, (*names, name))): error for name, error in value.items()}
                 for where, told in over.items():
                     document = override(document, f"{where}={msgspec.json.encode(told).decode()}", origin=str(path))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
     return override(document, f'{KEY}="{HASH}{digest}"', origin=str(path))
 
 

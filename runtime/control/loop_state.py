@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 
 from onrig.runtime.control.policy_switch import SwitchState
+from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 
 class LoopState(msgspec.Struct, frozen=True):
@@ -44,7 +46,7 @@ def decode_state(data: bytes | None) -> LoopState:
 def filed_session(folder: Path, policy_id: int) -> PolicySession | None:
     """Session of a policy stored in ``folder``; None if it is gone or does not run."""
     try:
-        session = PolicySession((folder / f"{policy_id}.onnx").read_bytes())
+        session = PolicySession(read_file(folder / f"{policy_id}.onnx", MAX_POLICY_BYTES))
         session.warm_up(1)
     except (OSError, ModelRefused):
         return None

@@ -24,6 +24,8 @@ from typing import Final, NamedTuple
 import zmq
 from zmq.utils import z85
 
+from onrig.runtime.files import read_file
+
 RIG: Final = "rig"
 LEARNER: Final = "learner"
 SECRET: Final = "secret.key"
@@ -90,13 +92,18 @@ def load_rig_keys(folder: Path) -> RigKeys:
         raise KeyFault(f"{learners}: no learner may enter; put a NAME.key there (onrig keys DIR --learner NAME)")
     if len(allowed) > _MAX_ALLOWED:
         raise KeyFault(f"{learners}: more than {_MAX_ALLOWED} keys")
+    if z85.decode(own.public) in allowed:
+        raise KeyFault(f"{folder / SECRET}: also the key of a learner; the keys of rig and learner were exchanged")
     return RigKeys(own, allowed)
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
     """Read a learner's keys from its folder, or those of ``learner`` in the folder of keys; raises KeyFault."""
     folder = _own_folder(folder, LEARNER)
-    return LearnerKeys(_pair(folder / SECRET), _public(folder / RIG_PUBLIC))
+    keys = LearnerKeys(_pair(folder / SECRET), _public(folder / RIG_PUBLIC))
+    if keys.own.public == keys.rig:
+        raise KeyFault(f"{folder / SECRET}: also the key of the rig; the keys of rig and learner were exchanged")
+    return keys
 
 
 def write_key(path: Path, pair: Pair, *, with_secret: bool, whose: str) -> None:
@@ -170,11 +177,10 @@ def _fields(path: Path) -> dict[str, bytes]:
         raise KeyFault(f"{path}: not a key file; make one with `onrig keys DIR`")
     _check_closed(path, status, 0o600)
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
+        text = read_file(path, _MAX_BYTES)
     except OSError as error:
-        raise KeyFault(f"{path}: {error.strerror}") from None
-    if len(text) > _MAX_BYTES or not text.isascii():
+        raise KeyFault(f"{path}: {error.strerror}; copy the file again") from None
+    if not text.isascii():
         raise KeyFault(f"{path}: not a key file; copy it again")
     return {name: value.encode() for name, value in _FIELD.findall(text.decode("ascii"))}
 

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
-from onrig.runtime.files import LineTail
+from onrig.runtime.files import MAX_JSON_BYTES, LineTail, read_file
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.messages import ActingPolicy, read_event
 from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
@@ -222,7 +222,7 @@ class McapLog:
         for name, media_type in _ATTACHED:
             path = self._folder / name
             if path.is_file():
-                self._writer.add_attachment(0, 0, name, media_type, path.read_bytes())
+                self._writer.add_attachment(0, 0, name, media_type, read_file(path, MAX_JSON_BYTES))
         step = wire.descriptor_set((self._messages.file,))
         others = (
             *((EPISODES, messages.EPISODE), (POLICIES, messages.POLICY)),

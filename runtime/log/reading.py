@@ -24,6 +24,7 @@ from mcap.stream_reader import StreamReader
 from mcap.writer import MCAP0_MAGIC
 
 from onrig.hw.rig import Rig
+from onrig.runtime.files import open_file
 from onrig.runtime.log import wire
 from onrig.runtime.log.mcap_log import EVENTS, FORMAT, LOOP, METADATA, STEPS
 from onrig.runtime.log.staged_file import log_files
@@ -92,11 +93,13 @@ def count_steps(folder: Path) -> int:
 
 
 def _count(path: Path) -> int:
-    with path.open("rb") as file:
-        try:
+    try:
+        with open_file(path, None) as file:
             summary = make_reader(file).get_summary()
-        except Exception:  # as in _read_file; what is wrong with it is said when it is read
-            summary = None
+    except OSError:
+        return 0
+    except Exception:  # as in _read_file; what is wrong with it is said when it is read
+        summary = None
     if summary is None or summary.statistics is None:
         return path.stat().st_size // _BYTES_PER_STEP
     steps = [c.id for c in summary.channels.values() if c.topic == STEPS]
@@ -119,8 +122,8 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
 
     whole = True
     try:
-        with path.open("rb", buffering=0) as file:
-            prefix = io.BufferedReader(_Prefix(file))
+        with open_file(path, None) as file:
+            prefix = io.BufferedReader(_Prefix(file.raw))
             for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_LARGEST).records:
                 if isinstance(record, Metadata) and record.name == METADATA:
                     metadata = dict(record.metadata)
@@ -151,6 +154,8 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
         whole = False
     except LogDamaged:
         raise
+    except OSError as error:
+        raise LogDamaged(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # those of the decompressors and of mcap have no base of their own
         raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
     if waiting:
@@ -176,7 +181,7 @@ class _Prefix(io.RawIOBase):
 
 
 def _whole_records(file: io.RawIOBase) -> int:
-    """End of the last complete record; the whole length if that is the footer."""
+    """End of the last complete record before the footer; the whole length if footer and closing magic are there."""
     size = file.seek(0, os.SEEK_END)
     at = len(MCAP0_MAGIC)
     while at + _HEAD.size <= size:
@@ -184,9 +189,10 @@ def _whole_records(file: io.RawIOBase) -> int:
         opcode, length = _HEAD.unpack(file.read(_HEAD.size) or b"")
         if at + _HEAD.size + length > size:
             return at
-        at += _HEAD.size + length
+        end = at + _HEAD.size + length
         if opcode == Opcode.FOOTER:
-            return size
+            return size if size >= end + len(MCAP0_MAGIC) else at
+        at = end
     return min(at, size)
 
 

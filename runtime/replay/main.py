@@ -87,7 +87,10 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         report(NAME, "error", f"{error.filename or run_folder}: {error.strerror or error}")
         return ExitCode.PREFLIGHT
     if config.policy is not None and process.begins and not process.policy:
-        reason = process.admit_file(Path(config.policy))
+        try:
+            reason = process.admit_file(Path(config.policy))
+        except OSError as error:
+            reason = error.strerror or str(error)
         if reason is not None:
             report(NAME, "error", f"{config.policy}: refused: {reason}")
             process.finish()

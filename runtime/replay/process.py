@@ -10,6 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.files import read_file
 from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
 from onrig.runtime.policy.probation import terms_of
@@ -38,7 +40,7 @@ from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.wholeness import whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
 
@@ -82,7 +84,7 @@ class ReplayProcess:
         self._board[Word.REPLAY_PID] = os.getpid()
         self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
-        config_text = (run_folder / "config.yaml").read_bytes()
+        config_text = read_file(run_folder / "config.yaml", MAX_BYTES)
         standing = Standing(
             self._board[Word.LIFE],
             took_over=self._board[Word.REPLAY_LOOKS] > 0,
@@ -198,7 +200,7 @@ class ReplayProcess:
 
     def admit_file(self, path: Path) -> str | None:
         """Admit the configured initial policy; return the reason if it is refused."""
-        verdict = self._policies.adopt(path.read_bytes())
+        verdict = self._policies.adopt(read_file(path, MAX_POLICY_BYTES))
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def turn(self) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import MAX_TABLE_BYTES, open_file, read_file
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.task import Task, normalized
 
@@ -149,7 +150,7 @@ def read_rows(path: Path) -> FiledRows:
     """Read ``episodes.csv`` (empty if missing); ValueError for an invalid line between rows."""
     if not path.exists():
         return FiledRows([], [], 0)
-    data = path.read_bytes()
+    data = read_file(path, MAX_TABLE_BYTES)
     rows: list[EpisodeRow] = []
     ends: list[int] = []
     end = 0
@@ -172,8 +173,9 @@ def keep_rows(path: Path, filed: FiledRows, count: int) -> None:
     """Truncate the file after its first ``count`` rows, durably; raises OSError."""
     if not path.exists():
         return
-    head = path.read_bytes().find(b"\n") + 1
-    end = filed.ends[count - 1] if count else head
+    with open_file(path, None) as file:
+        head = file.readline(MAX_TABLE_BYTES)
+    end = filed.ends[count - 1] if count else len(head) if head.endswith(b"\n") else 0
     if path.stat().st_size == end:
         return
     with path.open("r+b") as file:

@@ -1,9 +1,9 @@
 """Check that only the user of the run can write to a folder, so that no other user can redirect its files.
 
 In a folder that others can write to, any name may be a symbolic link of theirs to another place.  A run therefore
-writes only to a folder that belongs to its user, that nobody else can write to, and that contains no links and no
-files of others.  Links on the path to the folder are accepted if they belong to the user or root, so `runs` may be on
-another disk.
+writes only to a folder that belongs to its user, that nobody else can write to, and that contains only files and
+folders, no links and nothing of others.  Links on the path to the folder are accepted if they belong to the user or
+root, so `runs` may be on another disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_way(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise NotOurs unless an existing folder and its content belong to this user, without links."""
+    """Raise NotOurs unless an existing folder and its content belong to this user, files and folders alone."""
     check_way(folder)
     status = folder.stat()
     if status.st_uid != os.geteuid():
@@ -52,6 +52,8 @@ def check_folder(folder: Path) -> None:
     for entry in _entries(folder, _DEPTH):
         if entry.is_symlink():
             raise NotOurs(Path(entry.path), "is a link; remove it")
+        if not entry.is_file() and not entry.is_dir():  # opening a FIFO to append to it would wait for its reader
+            raise NotOurs(Path(entry.path), "is neither a file nor a folder; remove it")
         owner = entry.stat(follow_symlinks=False).st_uid
         if owner != os.geteuid():
             raise NotOurs(Path(entry.path), f"belongs to {_who(owner)}; remove it, or run as that user")

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.runtime.config.problem import format_path
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file, replace_own_file
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_config import RunConfig
@@ -211,7 +211,7 @@ def _remove(path: Path) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
+    return read_file(path, MAX_JSON_BYTES) if path.exists() else None
 
 
 def _size(path: Path) -> int | None:
@@ -222,7 +222,7 @@ def _broken_tail(path: Path) -> bytes:
     """Bytes after the last line break."""
     if not path.exists():
         return b""
-    with path.open("rb") as file:
+    with open_file(path, None) as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _LONGEST_LINE)
         file.seek(start)
@@ -250,7 +250,7 @@ def complete_summary(
     summary: dict[str, object] = {}
     whole: Whole | None = None
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        data = path.read_bytes()
+        data = read_file(path, MAX_JSON_BYTES)
         whole = msgspec.json.decode(data, type=_Summary).whole
         summary = msgspec.json.decode(data, type=dict[str, object])
     if whole is None:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.files import LineTail, read_fields
+from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, LineTail, open_file, read_fields, read_file
 from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, CoarseHistogram
 from onrig.runtime.replay.accounts.figures import FILE as TIMING
 from onrig.runtime.replay.accounts.figures import Counts, Timing
@@ -114,7 +114,7 @@ class RunView:
     def histograms(self) -> dict[str, CoarseHistogram]:
         """Durations of all ticks: ``tick``, its stages, and ``lateness`` where time was real."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            told = msgspec.json.decode((self.folder / TIMING).read_bytes(), type=Timing).histograms
+            told = msgspec.json.decode(read_file(self.folder / TIMING, MAX_JSON_BYTES), type=Timing).histograms
             return {name: _histogram(h) for name, h in told.items() if _is_sound(h)}
         return {}
 
@@ -207,7 +207,7 @@ def by_episode(events: Sequence[Event], name: str, amount: str | None = None) ->
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), open_file(path, MAX_TABLE_BYTES) as file:
         yield from file
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
+from onrig.runtime.files import open_file
 from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, under_noise
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
@@ -137,7 +138,7 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
 def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]]) -> list[float]:
     """Cached values of a key; recomputes unreadable files and tolerates an unwritable folder."""
     path = folder / f"{key}.npz"
-    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), path.open("rb") as file:
+    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), open_file(path, None) as file:
         # Opened here because numpy does not close a damaged file.
         with np.load(file, allow_pickle=False) as entry:
             kept = np.asarray(entry["values"], dtype=np.float64)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.explore.noise import episode_noise
+from onrig.runtime.files import read_file
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
@@ -23,6 +24,7 @@ from onrig.runtime.replay.main import main
 from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
 from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.task import episode_steps
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from onrig.sim.synthetic.model import PlantModel
@@ -59,7 +61,9 @@ class FiledPolicies:
         if policy_id in self._sessions:
             return self._sessions[policy_id]
         try:
-            session: PolicySession | None = PolicySession((self._folder / f"{policy_id}.onnx").read_bytes())
+            session: PolicySession | None = PolicySession(
+                read_file(self._folder / f"{policy_id}.onnx", MAX_POLICY_BYTES)
+            )
         except (OSError, ModelRefused):
             session = None
         while len(self._sessions) >= _SESSIONS:

@@ -20,7 +20,6 @@ import numpy as np
 
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import replace_file
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName
@@ -28,7 +27,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.device import TwinDevice
-from onrig.sim.twin.line import Line, LinkError, SocketLine
+from onrig.sim.twin.line import Line, LinkError, SocketLine, linked
 from onrig.sim.twin.options import DRAWN, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 
@@ -89,14 +88,20 @@ def serve(
         except (LinkError, OSError) as error:
             report(_ME, "error", str(error))
             return ExitCode.HARDWARE
-        return _serve(config, device, line, link, announce, trace)
+        passing.callback(line.close)
+        try:
+            if link is not None:
+                passing.enter_context(linked(link, line.path))
+        except OSError as error:
+            report(_ME, "error", f"--link: {error.strerror or error}")
+            return ExitCode.CONFIGURATION
+        return _serve(config, device, line, announce, trace)
 
 
 def _serve(
     config: RunConfig,
     device: TwinDevice,
     line: Line | SocketLine,
-    link: Path | None,
     announce: Callable[[str], None] | None,
     trace: TraceWriter | None,
 ) -> int:
@@ -111,29 +116,22 @@ def _serve(
     loop = TwinLoop(device, line, lambda: stop, trace=trace)
     for signum in _ON_DEMAND:
         signal.signal(signum, lambda signum, frame: loop.demand(_ON_DEMAND[signum]))
+    if announce is not None:
+        announce(line.path)
+    else:
+        report(_ME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
+    if device.time_scale != 0:
+        # It stands in for hardware: real-time priority one above the loop's, on another CPU.
+        leave_cpu(config.realtime)
+        above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
+        enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
+        freeze_collector()
     try:
-        if link is not None:
-            replace_file(link, f"{line.path}\n".encode())
-        if announce is not None:
-            announce(line.path)
-        else:
-            report(_ME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
-        if device.time_scale != 0:
-            # It stands in for hardware: real-time priority one above the loop's, on another CPU.
-            leave_cpu(config.realtime)
-            above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
-            enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
-            freeze_collector()
         with np.errstate(all="ignore"):  # a plant that diverges is reported by its sensors
             loop.run()
     except PlantFailure as failure:
         report(_ME, "error", str(failure), fault=FaultName.PLANT_FAILED.value)
         return FAULTS[FaultName.PLANT_FAILED].code
-    finally:
-        if link is not None:
-            with contextlib.suppress(OSError):
-                link.unlink()
-        line.close()
     if announce is None:
         report(
             _ME,

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.files import LineTail, append_lines, read_fields, replace_file, replace_own_file
+from onrig.runtime.files import (
+    LineTail,
+    append_lines,
+    open_file,
+    read_fields,
+    read_file,
+    replace_file,
+    replace_own_file,
+)
 
 
 def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -63,6 +74,18 @@ def test_somebody_elses_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_file_is_written_to() -> None:
     replace_file(Path("/dev/null"), b"1")
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_fifo_that_nobody_reads_is_an_error_and_one_that_is_read_gets_the_data(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="No such device or address"):
+        replace_file(tmp_path / "fifo", b"1")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        replace_file(tmp_path / "fifo", b"12")
+        assert os.read(reader, 10) == b"12"
+    finally:
+        os.close(reader)
 
 
 def test_where_there_is_no_folder_nothing_is_made(tmp_path: Path) -> None:
@@ -164,3 +187,84 @@ def test_lines_are_appended_behind_whole_ones(tmp_path: Path) -> None:
     append_lines(path, b"three\n")
     append_lines(path, b"four\n")
     assert path.read_bytes() == b"one\ntw\nthree\nfour\n"
+
+
+def test_a_regular_file_is_read_up_to_its_limit_and_a_link_to_one_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    (tmp_path / "link").symlink_to("file")
+    assert read_file(tmp_path / "link", 5) == b"12345"
+    with pytest.raises(OSError, match="larger than 4 bytes") as error:
+        read_file(tmp_path / "file", 4)
+    assert error.value.filename == str(tmp_path / "file")
+    with open_file(tmp_path / "file", None) as file:
+        assert file.read() == b"12345"
+
+
+def test_a_sparse_file_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_file(tmp_path / "file", 1 << 20)
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        for path, kind in (
+            (tmp_path / "fifo", "a FIFO"),
+            (tmp_path / "folder", "a directory"),
+            (tmp_path / "s", "a socket"),
+            (Path("/dev/zero"), "a device"),
+        ):
+            with pytest.raises(OSError, match=f"{kind}, not a regular file"):
+                open_file(path, None)
+
+
+_OPENED_OTHERWISE: Final = {
+    "runtime/control/realtime.py": "/dev/cpu_dma_latency and /proc",
+    "runtime/files.py": "the one way itself, and files that are written",
+    "runtime/log/staged_file.py": "a file that it makes",
+    "runtime/run_state/episodes.py": "a file that it appends to, in a folder that was checked",
+    "runtime/run_state/events.py": "as above",
+    "runtime/run_state/running.py": "our own shared memory",
+    "runtime/supervise/child.py": "a file that it appends to, in a folder that was checked",
+    "runtime/supervise/run_folder.py": "as above; /sys",
+    "runtime/replay/growth.py": "/proc",
+    "runtime/shm/segment.py": "our own shared memory; /proc",
+    "sim/baselines/yardstick.py": "our own sources",
+    "tools/bench": "a laboratory's own files",
+    "tools/cli.py": "/dev/null",
+    "tools/experiments/store.py": "a file that it makes",
+    "tools/faultlab": "a laboratory's own files",
+    "tools/machine.py": "/proc and /sys",
+    "tools/ports.py": "/proc",
+    "tools/reports/experiment.py": "pictures that it has just drawn",
+    "tools/reports/page.py": "pictures just drawn; our own page",
+    "tools/verbs/init.py": "shipped configurations",
+    "tools/web/live_view.py": "a file that it appends to, in a folder that was checked",
+    "tools/web/server.py": "our own page",
+}
+_OPENS: Final = re.compile(r"(?<!def )(?<![\w.])open\(|\w\.open\(\"|\)\.open\(|path\.open\(|\.read_(bytes|text)\(")
+
+
+def test_whatever_else_opens_a_file_knows_what_it_is() -> None:
+    """A file that a user or a foreign folder names is opened by `open_file`; the others are listed above."""
+    root = Path(__file__).parents[2]
+    files = [f for room in ("runtime", "hw", "sim", "learner", "tools") for f in (root / room).rglob("*.py")]
+    found = {str(f.relative_to(root)) for f in files if _OPENS.search(f.read_text())}
+    homes = {name: [known for known in _OPENED_OTHERWISE if Path(name).is_relative_to(known)] for name in found}
+    assert [name for name, known in homes.items() if not known] == []
+    assert set(_OPENED_OTHERWISE) - {known[0] for known in homes.values()} == set()
+
+
+def test_a_name_that_no_file_can_have_is_an_ordinary_error() -> None:
+    with pytest.raises(OSError, match="a name with a NUL byte"):
+        read_file(Path("a\0b"), 1)
+
+
+def test_a_fifo_in_place_of_a_file_gives_no_fields_and_no_lines(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert read_fields(tmp_path / "fifo") == {}
+    assert LineTail(tmp_path / "fifo").lines() == []

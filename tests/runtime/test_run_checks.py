@@ -84,7 +84,6 @@ CASES = {
         "barrier_timeout_s: «0»",
         "a positive number, got 0 at barrier_timeout_s",
     ),
-    "policy": ("seed: 0", "policy: «nowhere.onnx»", "no file 'nowhere.onnx' at policy"),
     "no device": ("twin: {anything: here}\n  pace: lockstep", "«pace: lockstep", "exactly one of 'twin' and 'port'"),
     "two devices": ("twin: {anything", "«port: {path: x}\n  twin: {anything", "exactly one of 'twin' and 'port'"),
     "pace": ("pace: lockstep", "pace: {scaled: «0»}", "expected 0.01 to 1000, got 0 at device.pace.scaled"),

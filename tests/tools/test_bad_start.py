@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -143,9 +144,73 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["run", "pendulum", "--run-dir", str(tmp_path / "file" / "run")]) == ExitCode.CONFIGURATION
-    assert capsys.readouterr().err == (
-        f"onrig run: --run-dir: '{tmp_path / 'file' / 'run'}' cannot be written: Not a directory\n"
-    )
+    assert capsys.readouterr().err == f"onrig run: --run-dir: '{tmp_path / 'file'}' is not a folder\n"
+
+
+KEYED = ("link.allow_plain_loopback=false", 'link.listen="tcp://127.0.0.1:5599"')
+
+
+@pytest.fixture
+def keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    folder = tmp_path / "keys"
+    assert main(["keys", str(folder)]) == ExitCode.OK
+    capsys.readouterr()
+    return folder
+
+
+def exchange(keys: Path) -> None:
+    mine, theirs = (keys / name / "secret.key" for name in ("rig", "learner"))
+    content = mine.read_bytes(), theirs.read_bytes()
+    theirs.write_bytes(content[0])
+    mine.write_bytes(content[1])
+
+
+BAD_KEYS: Final[dict[str, Callable[[Path], object]]] = {
+    "no folder": lambda keys: shutil.rmtree(keys),
+    "no secret": lambda keys: (keys / "rig" / "secret.key").unlink(),
+    "no learner": lambda keys: (keys / "rig" / "learners" / "learner.key").unlink(),
+    "open to others": lambda keys: (keys / "rig" / "secret.key").chmod(0o644),
+    "an open folder": lambda keys: (keys / "rig").chmod(0o755),
+    "garbage": lambda keys: (keys / "rig" / "secret.key").write_bytes(b"\xff" * 200),
+    "an empty secret": lambda keys: (keys / "rig" / "secret.key").write_bytes(b""),
+    "a learner's garbage": lambda keys: (keys / "rig" / "learners" / "learner.key").write_text("garbage"),
+    "the learner's in place of the rig's": lambda keys: (
+        (keys / "learner").rename(keys / "x") and shutil.copytree(keys / "x", keys / "rig", dirs_exist_ok=True)
+    ),
+    "exchanged": exchange,
+    "a FIFO": lambda keys: ((keys / "rig" / "secret.key").unlink(), os.mkfifo(keys / "rig" / "secret.key", 0o600)),
+}
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("case", BAD_KEYS)
+def test_keys_that_keep_learners_out_are_refused_by_the_dry_run_as_by_the_run(
+    case: str, dry: list[str], keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    BAD_KEYS[case](keys)
+    settings = [word for s in (*KEYED, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
+    run = tmp_path / "run"
+    assert main(["run", "pendulum", "--run-dir", str(run), *settings, *dry]) == ExitCode.PREFLIGHT
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    [line] = captured.err.splitlines()
+    assert line.startswith(f"onrig run: link.keys: {keys}")
+    assert not run.exists()
+
+
+def test_sound_keys_pass_the_dry_run(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [word for s in (*KEYED, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
+    assert main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), *settings, "--dry-run"]) == ExitCode.OK
+
+
+@pytest.mark.parametrize("name", ["file", "fifo", "file/below"])
+def test_the_dry_run_refuses_a_folder_that_cannot_be_made(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "fifo")
+    assert main(["run", "pendulum", "--run-dir", str(tmp_path / name), "--dry-run"]) == ExitCode.CONFIGURATION
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_without_torch_a_local_learner_is_refused_before_anything_starts(

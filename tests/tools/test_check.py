@@ -170,7 +170,8 @@ def test_a_picture_that_cannot_be_written_is_a_usage_error(
 ) -> None:
     assert main(["check", "pendulum", "--plot", str(tmp_path / file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"onrig check: --plot: '{tmp_path / file}' cannot be written: ")
+    assert line.startswith("onrig check: --plot: ")
+    assert str((tmp_path / file).parent) in line
     assert list(tmp_path.iterdir()) == []
 
 

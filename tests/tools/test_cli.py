@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,14 @@ def test_check_imports_neither_torch_nor_what_a_running_rig_needs() -> None:
     there = packages_after(["check", "pendulum"])
     assert there & {"torch", "onnxruntime", "zmq", "serial", "matplotlib", "onnx", "gymnasium"} == set()
     assert "numpy" in there, "the list of modules is not what it should be"
+
+
+def test_a_back_end_that_is_not_installed_costs_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a notebook sets it for the commands that it starts."""
+    monkeypatch.setenv("MPLBACKEND", "module://onrig_nowhere.backend")
+    picture = tmp_path / "picture.png"
+    assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(picture)])
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -183,3 +193,13 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         process.stdout.close()
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, b"")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(0o000, 0o022), (0o002, 0o022), (0o077, 0o077)])
+def test_what_a_verb_writes_is_writable_by_its_user_alone(tmp_path: Path, given: int, wanted: int) -> None:
+    before = os.umask(given)
+    try:
+        assert main(["init", str(tmp_path / "mine")]) == 0
+    finally:
+        assert os.umask(before) == wanted
+    assert all(path.stat().st_mode & wanted == 0 for path in (tmp_path / "mine").rglob("*"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,54 @@ def test_the_head_of_a_report_names_board_and_system(tmp_path: Path) -> None:
         "Debian GNU/Linux 12",
         "6.6",
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
+        ({"proc/self/cgroup": "0::/docker/1\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        (
+            {
+                "proc/self/cgroup": "0::/system.slice/onrig.service\n",
+                "sys/fs/cgroup/system.slice/cpu.max": "200000 100000\n",
+                "sys/fs/cgroup/system.slice/onrig.service/cpu.max": "max 100000\n",
+            },
+            2.0,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/a\n2:cpu,cpuacct:/a\n",
+                "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us": "25000\n",
+                "sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us": "100000\n",
+            },
+            0.25,
+        ),
+        (
+            {
+                "proc/self/cgroup": "1:cpu:/outside/it\n0::/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "50000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            0.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "1:cpu:/\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            None,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "garbage"}, None),
+    ],
+)
+def test_a_quota_of_the_control_group_is_read_in_both_versions(
+    tmp_path: Path, files: dict[str, str], cpus: float | None
+) -> None:
+    machine = board(tmp_path, files)
+    assert machine.cpu_quota() == cpus
+    assert machine.cpus_to_use() <= len(os.sched_getaffinity(0))
+    assert cpus is None or machine.cpus_to_use() <= cpus

@@ -101,7 +101,7 @@ def test_a_file_that_is_not_there_is_named(verb: str, tmp_path: Path, capsys: py
 
 def test_a_folder_is_no_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(tmp_path), "pendulum"]) == 2
-    assert refusal(capsys) == f"onrig policy: {tmp_path}: cannot be read: Is a directory"
+    assert refusal(capsys) == f"onrig policy: {tmp_path}: cannot be read: a directory, not a regular file"
 
 
 def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,10 +71,42 @@ def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest
 
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", at={45: tear}).run()
     (run.folder / "torn").rename(run.folder / "log.mcap")
-    assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
-    out = capsys.readouterr().out
-    assert "log.mcap was not finished" in out
-    assert "1 ticks: the frame that completed them was not recorded" in out
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.INCOMPLETE
+    captured = capsys.readouterr()
+    assert "log.mcap was not finished" in captured.out
+    assert "1 ticks: the frame that completed them was not recorded" in captured.out
+    assert captured.err == "onrig replay: equal, but 17 of the run's 62 ticks are not in its log\n"
+
+
+@pytest.mark.parametrize("cut", [*range(1, 9), 20, 40])
+def test_a_log_without_its_last_bytes_has_all_ticks(
+    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], cut: int
+) -> None:
+    copied = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
+    log = copied / "log.mcap"
+    os.truncate(log, log.stat().st_size - cut)
+    assert cli.main(["replay", str(copied)]) == ExitCode.OK
+    assert "log.mcap was not finished" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "log.mcap", "episodes.csv", "policies/1.onnx", "policies"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_named_and_waited_for_never(
+    tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], name: str, make: Callable[[Path], None]
+) -> None:
+    copied = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
+    path = copied / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    make(path)
+    code = cli.main(["replay", str(copied)])
+    captured = capsys.readouterr()
+    if name.startswith("policies"):  # the answers of a missing policy are taken from the records
+        assert code == ExitCode.OK
+        assert str(copied / "policies" / "1.onnx") in captured.out
+    else:
+        assert code in (ExitCode.CONFIGURATION, ExitCode.INTERNAL)
+        [line] = captured.err.splitlines()
+        assert name in line
 
 
 @pytest.mark.parametrize(

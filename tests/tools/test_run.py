@@ -11,6 +11,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.tools import run
+from onrig.tools.reports.run import charts
 from tests.runtime.samples import PENDULUM
 
 
@@ -44,6 +45,24 @@ def test_an_interrupt_after_the_end_of_the_run_changes_nothing(
     assert meanwhile == [signal.SIG_IGN]
     assert signal.getsignal(signal.SIGINT) is before
     assert "data complete: 3 rows" in capsys.readouterr().out
+
+
+def test_a_picture_that_cannot_be_drawn_costs_a_line_and_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(folder: Path, config: RunConfig) -> None:
+        raise ValueError("Key backend: 'module://nowhere' is not a valid value\nfor backend")
+
+    (tmp_path / "summary.json").write_text('{"normalized_last20": 0.75}')
+    monkeypatch.setattr(run, "Supervisor", Over)
+    monkeypatch.setattr(run, "keyboard", lambda: None)
+    monkeypatch.setattr(charts, "draw_learning_curve", fail)
+    assert run._supervise(PENDULUM, tmp_path, None, lambda: None, resumes=False) == ExitCode.OK
+    captured = capsys.readouterr()
+    assert "normalized over the last 20 training episodes: 0.750" in captured.out
+    assert "data complete: 3 rows" in captured.out
+    line = captured.err.splitlines()[-1]
+    assert line == "onrig run: learning_curve.png was not drawn: Key backend: 'module://nowhere' is not a valid value"
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from onrig.runtime.files import append_lines
+from onrig.runtime.files import MAX_TABLE_BYTES, append_lines, open_file
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]
     if not path.exists():
         return []
     head = list(columns)
-    with path.open(newline="") as file:
+    with io.TextIOWrapper(open_file(path, MAX_TABLE_BYTES), newline="") as file:
         lines = csv.reader(file)
         try:
             known = next(lines, None) == head

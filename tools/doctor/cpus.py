@@ -19,6 +19,9 @@ from onrig.runtime.control.realtime import (
 from onrig.tools.doctor.finding import Check, Needs, passed, warned
 from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
 
+_PROCESSES: Final = 4
+"""Device or its twin, control, replay, learner."""
+
 
 class CpuFacts(NamedTuple):
     """CPUs of the machine, and those available."""
@@ -32,6 +35,8 @@ class CpuFacts(NamedTuple):
     nohz_full: set[int]
     interrupted_hz: Mapping[int, float] = MappingProxyType({})
     """How often devices interrupt each CPU; one that is not named, never."""
+    quota: float | None = None
+    """CPUs' worth of time that the control group grants; None without a limit."""
 
 
 def read_cpus(machine: Machine) -> CpuFacts:
@@ -48,7 +53,24 @@ def read_cpus(machine: Machine) -> CpuFacts:
         cpu_list(machine.text("sys/devices/system/cpu/isolated")),
         cpu_list(machine.text("sys/devices/system/cpu/nohz_full")),
         rates_hz(read_interrupts(machine.root), uptime_s(machine.root)),
+        machine.cpu_quota(),
     )
+
+
+def judge_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
+    """Judge the share of processor time; silent without a limit that can bite."""
+    quota = facts.quota
+    if quota is None or quota >= len(facts.allowed):
+        return
+    found = f"the control group grants {quota:.2g} of {len(facts.allowed)} CPUs"
+    remedy = "CPUQuota= of the unit, --cpus of the container: remove it, or grant all"
+    if needs.realtime:
+        stops = "once spent, everything stops for the rest of its period (often 100 ms), the loop included"
+        yield needs.punctuality("cpu-quota", f"{found}; {stops}", remedy)
+    elif quota < _PROCESSES:
+        yield warned("cpu-quota", f"{found}; a run has {_PROCESSES} processes, and takes that much longer", remedy)
+    else:
+        yield passed("cpu-quota", found)
 
 
 def _cpuset(machine: Machine) -> set[int] | None:
@@ -106,7 +128,9 @@ def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
 
 def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Look, and judge."""
-    yield from judge_cpus(read_cpus(machine), needs, machine)
+    facts = read_cpus(machine)
+    yield from judge_cpus(facts, needs, machine)
+    yield from judge_quota(facts, needs)
 
 
 _NAMED: Final = 4

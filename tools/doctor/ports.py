@@ -9,15 +9,9 @@ from typing import Final
 
 from onrig.tools.doctor.finding import Check, Needs, Verdict, failed, passed, warned
 from onrig.tools.machine import Machine
-from onrig.tools.ports import PortFacts, pids, read_port, read_ports
+from onrig.tools.ports import MINE, PortFacts, read_port, read_ports, rivals
 
 _LATENCY_MS: Final = 1
-_MINE: Final = "onrig service CONFIG --write"
-
-
-def modem_manager(machine: Machine) -> bool:
-    """Whether ModemManager runs: it talks to every new serial port to see whether it is a modem."""
-    return any(machine.text(f"proc/{pid}/comm") == "ModemManager" for pid in pids(machine))
 
 
 def judge_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
@@ -56,7 +50,7 @@ def _latency(facts: PortFacts) -> Iterator[Check]:
     if facts.latency_ms > _LATENCY_MS:
         command = f"echo 1 | sudo tee /sys/bus/usb-serial/devices/{name}/latency_timer"
         found = f"{facts.device}: the FTDI adapter holds data for {facts.latency_ms} ms (Onrig asks it for less)"
-        yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {_MINE})")
+        yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {MINE})")
     else:
         yield passed("port-latency", f"{facts.device}: the FTDI adapter holds data for {facts.latency_ms} ms")
 
@@ -86,9 +80,8 @@ def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
         yield general(found)
         for port in found:
             yield from _latency(port)
-    if modem_manager(machine):
-        remedy = f"sudo systemctl disable --now ModemManager, or keep it off the rig's port by a udev rule: {_MINE}"
-        yield warned("modem-manager", "it talks to every serial port that is plugged in", remedy)
+    for rival in rivals(machine):
+        yield warned(rival.name, rival.does, rival.remedy)
 
 
 def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:

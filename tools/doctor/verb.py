@@ -19,7 +19,7 @@ from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
 from onrig.tools.doctor.wheels import WheelFacts, examine_python, judge_all, read_all, wanted, works
 from onrig.tools.machine import Machine
-from onrig.tools.terminal import VerbParser, complain, drawing_stream
+from onrig.tools.terminal import VerbParser, complain, drawing_stream, unwritable
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 
@@ -85,6 +85,8 @@ def main(arguments: list[str]) -> int:
         except ConfigError as error:
             return explain(error)
         needs = needs_of(config, args.config, args.run_dir, args.device)
+    if args.json not in (None, "-") and (problem := unwritable("json", Path(args.json))):
+        return complain("doctor", problem)
     lines = _Lines(quiet=args.json == "-")
     checks = []
     for check in examine(Machine(), needs, wheels, quick=args.quick, on_progress=lines.measuring):

@@ -16,6 +16,7 @@ from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
@@ -97,7 +98,7 @@ def read_costs(folder: Path) -> dict[str, Cost]:
     """
     path = folder / COSTS
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Cost])
+        return msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=dict[str, Cost])
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as error:

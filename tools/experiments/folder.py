@@ -12,7 +12,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from onrig.runtime.files import read_fields
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.files import read_fields, read_file
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_way
 from onrig.runtime.supervise.run_folder import circumstances
@@ -83,7 +84,7 @@ def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]
         except BlockingIOError:
             raise Unsuitable(f"'{folder}': in use by another `onrig experiment`") from None
         sweep(folder)
-        write_whole(folder / SPEC, spec.read_bytes())
+        write_whole(folder / SPEC, read_file(spec, MAX_BYTES))
         write_cells(folder, cells)
         yield
     finally:

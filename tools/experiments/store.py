@@ -7,6 +7,7 @@ counts as missing, and resuming recreates it.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.problem import suggestion
+from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
@@ -113,6 +115,23 @@ class CellTrials(NamedTuple):
     """(T, k, E), NaN for trials of versions that did not count; None where none did."""
 
 
+def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """What a run's trials are scored by, (T, E): evaluation, or training without one; and the scored episodes, (E,)."""
+    raw = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
+    there = ~np.isnan(raw).all(axis=0)
+    # Where every trial has diverged none has a number: multiples of the first episode with one count nevertheless.
+    there |= np.arange(1, raw.shape[1] + 1) % (int(there.argmax()) + 1) == 0
+    return raw, there
+
+
+def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
+    """Which trials have finite scores throughout, (T,); the others have diverged."""
+    if isinstance(cell, WorldCell):
+        return np.asarray(np.isfinite(trials.evaluation).all(axis=1))
+    raw, there = scores_of(trials)
+    return np.asarray(np.isfinite(raw[:, there]).all(axis=1) & bool(there.any()))
+
+
 def read_spec(folder: Path) -> Spec:
     """Read what an experiment's folder was asked for; raises ConfigError."""
     return load_spec(folder / SPEC).spec
@@ -124,7 +143,7 @@ def read_cells(folder: Path) -> list[AnyCell]:
     Raises OSError where the file cannot be read, ValueError where it is none.
     """
     try:
-        found = msgspec.json.decode((folder / CELLS).read_bytes(), type=list[dict[str, msgspec.Raw]])
+        found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
         cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)
@@ -165,7 +184,7 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     """Read one trial; None if there is no complete one."""
     try:
-        with _trial_path(folder, cell, seed).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open_file(_trial_path(folder, cell, seed), None) as file, np.load(file, allow_pickle=False) as arrays:
             more = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
             if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # of a version with fewer measures
                 unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)
@@ -203,9 +222,10 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # otherwise a power cut could leave the name without the content
         fresh.replace(path)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_cells(folder: Path, cells: Sequence[AnyCell]) -> None:

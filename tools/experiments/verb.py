@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
-import os
+import math
 import shlex
 import signal
 import sys
@@ -32,9 +32,10 @@ from onrig.tools.experiments.runner import (
     split,
 )
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen
+from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen, finite_trials, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
 from onrig.tools.load import explain
+from onrig.tools.machine import Machine
 from onrig.tools.terminal import StreamLost, VerbParser, complain
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
@@ -98,7 +99,9 @@ def main(arguments: list[str]) -> int:
     try:
         check_folder(folder, cells, resume=args.resume or (args.costs and folder.exists()))
         if args.dry_run:
-            return _list(file, wanted, seeds, folder, args.chunk or AT_ONCE)
+            return _list(
+                file, wanted, seeds, folder, args.chunk or AT_ONCE, None if args.cluster else _cpus(args.workers)
+            )
         with opened(folder, file.path, cells):
             return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds)
     except Unsuitable as error:
@@ -120,7 +123,7 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
     print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
     if not todo:
-        return ExitCode.OK
+        return _score(folder, cells)
     note_start(folder, "trials")
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None
@@ -146,7 +149,7 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
         if workers is not None:
             workers.close()
         signal.signal(signal.SIGTERM, before)
-    return _conclude(outcome, folder, again)
+    return _conclude(outcome, folder, again) or _score(folder, cells)
 
 
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
@@ -174,12 +177,23 @@ def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
     return ExitCode.OK
 
 
+def _score(folder: Path, cells: Sequence[AnyCell]) -> int:
+    """Say how many trials have diverged; returns the exit code: it is no success if all have."""
+    finite = [finite_trials(cell, read_trials(folder, cell)) for cell in cells]
+    trials, diverged = sum(map(len, finite)), sum(int((~of).sum()) for of in finite)
+    if not diverged:
+        return ExitCode.OK
+    what = f"all {trials}" if diverged == trials else f"{diverged} of {trials}"
+    code = complain("experiment", f"{what} trials diverged: their rewards are not finite", ExitCode.INCOMPLETE)
+    return code if diverged == trials else ExitCode.OK
+
+
 def _workers(args: argparse.Namespace) -> Workers:
     if args.cluster:
         from onrig.tools.experiments.cluster import ClusterWorkers
 
         return ClusterWorkers(args.cluster)
-    return LocalWorkers(args.workers or len(os.sched_getaffinity(0)))
+    return LocalWorkers(args.workers or math.ceil(Machine().cpus_to_use()))
 
 
 def _load(name: str) -> SpecFile:
@@ -189,7 +203,13 @@ def _load(name: str) -> SpecFile:
         raise ConfigError([Problem(name, START, str(error))]) from None
 
 
-def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int) -> int:
+def _cpus(workers: int | None) -> float:
+    """CPUs that the workers of this machine keep busy."""
+    there = Machine().cpus_to_use()
+    return there if workers is None else min(workers, there)
+
+
+def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int, cpus: float | None) -> int:
     from onrig.tools.experiments.cost import costs_of, in_words
 
     at_once = min(chunk, len(seeds))
@@ -199,10 +219,11 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
     for cell, cost_s in zip(cells, cell_s, strict=True):
         print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
+    here = "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs that this process may use"
     there = len(cells) * len(seeds) - sum(left.values())
     print(
         f"{len(cells)} cells of {len(seeds)} trials, {length} each{f', {there} trials are there' * bool(there)}, about "
-        f"{duration(sum(cell_s))} of one core ({in_words(cells, costs, at_once)}); would run in {folder}"
+        f"{duration(sum(cell_s))} of one core{here} ({in_words(cells, costs, at_once)}); would run in {folder}"
     )
     return ExitCode.OK
 

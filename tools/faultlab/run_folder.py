@@ -19,8 +19,8 @@ from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, mani
 from onrig.runtime.replay.checkpoint.restore import restore
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
-from onrig.tools.replaying.recorded import recorded_config
 
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")
 
@@ -182,7 +182,7 @@ def checkpoint_counts(config: RunConfig, folder: Path) -> Told | None:
 
 def config_of(folder: Path) -> RunConfig:
     """The configuration of a run, even where its first policy is gone; raises ConfigError or OSError."""
-    return recorded_config((folder / "config.yaml").read_bytes())
+    return load_resolved(folder / "config.yaml")
 
 
 def left_by(folder: Path, config: RunConfig) -> Left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.result import Parameter, Result
 from onrig.tools.reports.page import Sheet, document, escape
 from onrig.tools.reports.style import BLUE, INK, ORANGE, Chart, new_figure, svg_uri, title
+from onrig.tools.terminal import drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,10 +39,14 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> str:
     parts.append("<h2>Not identifiable</h2><ul>")
     parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>All parameters were identified.</li>"]
     parts.append("</ul>")
-    try:
-        charts = [_windows_chart(found, rig), _residuals_chart(found, rig), _correlation_chart(result)]
-    except ImportError:
-        charts = []
+    notes: list[str] = []
+    drawers = (
+        partial(_windows_chart, found, rig),
+        partial(_residuals_chart, found, rig),
+        partial(_correlation_chart, result),
+    )
+    charts = [chart for draw in drawers if (chart := drawn("A chart", draw, notes.append)) is not None]
+    parts += [f'<div class="warn"><p>{escape(note)}</p></div>' for note in notes]
     for chart in charts:
         parts.append(
             f'<figure><h3>{escape(chart.title)}</h3><img alt="{escape(chart.alt)}" src="{chart.data_uri}">'

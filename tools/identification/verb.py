@@ -21,7 +21,7 @@ from onrig.tools.damage import LOGS, name_damage, with_damage
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
 from onrig.tools.progress import progress_of
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, unwritable_folder
 
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> int:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
     if args.policies and find_spec("torch") is None:
         return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
+    if problem := unwritable_folder("out", args.out):
+        return complain("identify", problem)
     effort, seed = 1.0 if args.effort is None else args.effort, args.seed or 0
     if not 0 < effort <= 1:
         return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")
@@ -127,10 +129,10 @@ def _of_run(folder: Path, out: Path) -> int:
     if find_spec("mcap") is None:
         return complain("identify", _NO_MCAP, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamaged
-    from onrig.tools.replaying.recorded import recorded_config
+    from onrig.runtime.run_loading import load_resolved
 
     try:
-        config = recorded_config((folder / "config.yaml").read_bytes())
+        config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return explain(error)
     damage = name_damage("identify", folder, *LOGS)

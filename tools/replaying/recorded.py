@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,25 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.messages import State
+from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import FIELDS, Flag, RecordLayout, Step
-from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import load_resolved
-
-_FIRST_POLICY: Final = re.compile(rb"^policy: .*$", re.MULTILINE)
-
-
-def recorded_config(text: bytes) -> RunConfig:
-    """Read a run's resolved configuration; raises ConfigError.
-
-    The file that its first policy came from need not be there any more: the run has its own copy.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "config.yaml"
-        path.write_bytes(_FIRST_POLICY.sub(b"policy: null", text))
-        return load_resolved(path)
-
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 _TOLD: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop")
 
@@ -110,7 +94,7 @@ class PolicyShelf:
         session: PolicySession | None = None
         path = self._folder / f"{policy_id}.onnx"
         try:
-            session = PolicySession(path.read_bytes())
+            session = PolicySession(read_file(path, MAX_POLICY_BYTES))
         except OSError as error:
             self.missing[policy_id] = f"{path}: {error.strerror}"
         except ModelRefused as refusal:

@@ -7,16 +7,22 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.files import read_file
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_loading import read_resolved
+from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
+from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recomputation import Recomputation
-from onrig.tools.replaying.recorded import PolicyShelf, recorded, recorded_config
+from onrig.tools.replaying.recorded import PolicyShelf, recorded
 
 _CONFIG: Final = "config.yaml"
+_ROWS: Final = "episodes.csv"
 _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
 
 
@@ -32,6 +38,10 @@ class Verification:
         self.unverified: Counter[str] = Counter()
         """Records not fully verified, by reason."""
         self.episodes: Counter[Kind] = Counter()
+        self._task = config.task
+        self._accounts = EpisodeAccounts(config.task)
+        self._logged: dict[tuple[str, int], int] = {}
+        """Records of each episode in the log, the most complete of its repetitions."""
         self.sessions = 0
         self.records = 0
         """In the log."""
@@ -67,10 +77,19 @@ class Verification:
                     progress(len(part))
         self._finish()
 
+    def missing_ticks(self) -> Counted:
+        """Records of the episodes in ``episodes.csv``, and those of them in the log; raises OSError or ValueError."""
+        expected = present = 0
+        for row in read_rows(self._folder / _ROWS).rows:
+            records = row.steps + 1
+            expected += records
+            present += min(records, self._logged.get((row.kind, row.episode), 0))
+        return Counted(expected, present)
+
     def _begin(self, part: Beginning) -> None:
         written_under = part.attachments.get(_CONFIG, b"")
         self.altered = []  # the last file's counts: a run that is resumed may go on with more episodes, say
-        if written_under != (self._folder / _CONFIG).read_bytes():
+        if written_under != read_file(self._folder / _CONFIG, MAX_BYTES):
             self.altered = [f"{_CONFIG} is not the one that {part.path.name} was written under"]
         session = part.metadata.get("session", "")
         if session != self._session:
@@ -78,7 +97,7 @@ class Verification:
             self._session, self._seq = session, -1
             self.sessions += 1
             try:
-                config = recorded_config(written_under)
+                config = read_resolved(written_under, str(part.path))
             except ConfigError as error:
                 message = error.problems[0].message
                 raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
@@ -96,14 +115,22 @@ class Verification:
         if core is None or not self._whole:
             self.unverified[_DECIMATED] += len(records)
             return
-        for row in records:
+        fresh = records[records["seq"] > self._seq]  # a replay process that was started anew takes some once more
+        for closed in self._accounts.add(fresh):
+            self._count(closed.kind, closed.episode, closed.steps + 1)
+        for row in fresh:
             record = recorded(self._layout, row)
-            if record.seq > self._seq:  # a replay process that was started anew takes some records once more
-                self._seq = record.seq
-                core.take(record)
+            self._seq = record.seq
+            core.take(record)
+
+    def _count(self, kind: str, episode: int, records: int) -> None:
+        self._logged[kind, episode] = max(records, self._logged.get((kind, episode), 0))
 
     def _finish(self) -> None:
         if self._core is not None:
             self._core.end()
+            for sums in self._accounts.state():
+                self._count(Kind(sums.kind).name.lower(), sums.episode, sums.steps)
+            self._accounts = EpisodeAccounts(self._task)
             self.episodes.update(self._core.episodes)
             self._core = None

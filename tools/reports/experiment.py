@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.files import read_fields
+from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
 from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
@@ -25,11 +26,11 @@ from onrig.tools.reports.results import (
     read_experiment,
 )
 from onrig.tools.reports.scores import scored_run, scores_sheets
-from onrig.tools.reports.style import Picture
+from onrig.tools.reports.style import Picture, why_no_pictures
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
 from onrig.tools.reports.worlds import content_of
-from onrig.tools.terminal import complain
+from onrig.tools.terminal import complain, drawn
 
 FIGURES: Final = "figures"
 TABLES: Final = "tables.md"
@@ -129,18 +130,20 @@ def _write(folder: Path, content: Content, cells: list[AnyCell]) -> None:
 def _draw(folder: Path, experiment: Experiment) -> tuple[list[Picture], list[str]]:
     """All pictures, by number, and what is to be said of those that are wanted and missing."""
     results = experiment.results
-    try:
-        pictures = [picture for draw in (draw_curves, draw_dots, draw_sweeps) for picture in draw(results, folder)]
-    except ImportError:
-        return [], ["No figures: matplotlib is not installed (pip install 'onrig[viz]')."]
-    drawn = {picture.path for picture in pictures}
+    if why := why_no_pictures():
+        return [], [why]
+    notes: list[str] = []
+    pictures: list[Picture] = []
+    for what, draw in (("Curves", draw_curves), ("Dots", draw_dots), ("Sweeps", draw_sweeps)):
+        pictures += drawn(what, partial(draw, results, folder), notes.append) or []
+    present = {picture.path for picture in pictures}
     for path in folder.glob("figure-*.png"):
-        if path not in drawn:  # of an earlier report
+        if path not in present:  # of an earlier report
             path.unlink()
     pictures.sort(key=lambda picture: picture.number)
     there = {picture.number for picture in pictures}
     has_noise = any(r.noise is not None for r in results)
-    return pictures, list(missing(experiment.spec.figures, there, has_noise=has_noise))
+    return pictures, [*notes, *missing(experiment.spec.figures, there, has_noise=has_noise)]
 
 
 def missing(wanted: Sequence[int | str], drawn: set[int], *, has_noise: bool) -> list[str]:
@@ -206,7 +209,7 @@ def _content(
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")[:_SOURCE_LIMIT].rstrip()
+        return read_file(path, MAX_JSON_BYTES).decode(errors="replace")[:_SOURCE_LIMIT].rstrip()
     except OSError:
         return ""
 

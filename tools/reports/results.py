@@ -23,7 +23,7 @@ from onrig.learner.trials.measures import (
     rise_time,
 )
 from onrig.tools.experiments.spec import Spec
-from onrig.tools.experiments.store import Cell, CellTrials, read_cells, read_spec, read_trials
+from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
 from onrig.tools.reports.conditions import Setting, grouped, in_words, settings, varying
 
 BASELINE: Final = "FIFO[Uniform]"
@@ -97,12 +97,9 @@ def read_experiment(folder: Path) -> Experiment:
 def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
     """Normalise and measure; episodes that no trial was evaluated in are left out, and trials that are not finite."""
     evaluated = not np.isnan(trials.evaluation).all()
-    raw = trials.evaluation if evaluated else trials.train
-    there = ~np.isnan(raw).all(axis=0)
-    # Where every trial has diverged none has a number: multiples of the first episode with one count nevertheless.
-    there |= np.arange(1, raw.shape[1] + 1) % (int(there.argmax()) + 1) == 0
+    raw, there = scores_of(trials)
     numbers = np.flatnonzero(there) + 1
-    usable = np.isfinite(raw[:, there]).all(axis=1) & bool(there.any())
+    usable = finite_trials(cell, trials)
     mu = normalized_curves(cell.config.task, raw[usable][:, there])
     spoilt = int(np.count_nonzero(~usable))
     noise = None if trials.batch_noise is None else trials.batch_noise[usable]

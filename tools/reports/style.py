@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onrig.learner.trials.measures import LEVEL
+from onrig.runtime.files import replace_own_file
+from onrig.tools.terminal import reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,6 +59,20 @@ _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
     "ERO": ((0, (1, 2)), "h"),
 }
 """Of samplings without their number."""
+
+
+NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
+
+
+def why_no_pictures() -> str | None:
+    """What a page says where nothing can be drawn; None where it can."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return NO_PICTURES
+    except Exception as error:  # a back end named in the environment that this environment does not have
+        return f"No figures: matplotlib cannot be imported: {reason(error)}."
+    return None
 
 
 class Picture(NamedTuple):
@@ -132,7 +148,9 @@ def new_figure(rows: int, columns: int, height_in: float, *, sharey: str = "none
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the picture, without dates, so that the same results give the same file; raises OSError."""
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=DPI, metadata={"Software": None})
+    replace_own_file(path, picture.getbuffer())
     return path
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
-from onrig.tools.experiments.store import CALLED, WorldCell, read_trials
+from onrig.tools.experiments.store import CALLED, WorldCell, finite_trials, read_trials
 
 Values = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
     found = []
     for cell in cells:
         trials = read_trials(folder, cell)
-        finite = np.isfinite(trials.evaluation).all(axis=1)
+        finite = finite_trials(cell, trials)
         if len(trials.seeds):
             replayed, shield = (None if of is None else of[finite] for of in (trials.replayed, trials.shield))
             found.append(

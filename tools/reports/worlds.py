@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from onrig.tools.experiments.store import WorldCell
 from onrig.tools.reports.page import Content, Sheet, bounded, without_empty
 from onrig.tools.reports.results import FEW
 from onrig.tools.reports.scores import scored_world, scores_sheets
-from onrig.tools.reports.style import Picture
+from onrig.tools.reports.style import Picture, why_no_pictures
 from onrig.tools.reports.tables import EACH, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
 from onrig.tools.reports.world_results import (
@@ -30,6 +31,7 @@ from onrig.tools.reports.world_results import (
     read_results,
     size_by_rule,
 )
+from onrig.tools.terminal import drawn
 
 _MEASURES: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
@@ -74,13 +76,14 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     has_scores = any(map(_has_scores, usable))
     worlds = by_world(usable)
     pictures: list[Picture] = []
-    try:
-        pictures = draw_capacities(figures, usable)
+    if why := why_no_pictures():
+        warnings.append(why)
+    else:
+        pictures = drawn("Capacities", lambda: draw_capacities(figures, usable), warnings.append) or []
         looks = looks_of(worlds)
         for world, members in worlds.items():
-            pictures += draw_world(figures, world, members, looks, scores=has_scores)
-    except ImportError:
-        warnings.append("No figures: matplotlib is not installed (pip install 'onrig[viz]').")
+            draw = partial(draw_world, figures, world, members, looks, scores=has_scores)
+            pictures += drawn(world, draw, warnings.append) or []
     sheets = [cells_sheet(usable)]
     differences = differences_sheet(usable)
     if differences.rows:

@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import MAX_BYTES, find
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_file
 from onrig.runtime.run_config import Port, RunConfig
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
@@ -52,7 +53,7 @@ def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
 def standing(artifact: Artifact) -> str:
     """What stands in its place: ``new``, ``unchanged`` or ``replaced``; raises InTheWay."""
     try:
-        text = artifact.path.read_text(encoding="utf-8", errors="replace")
+        text = read_file(artifact.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return "new"
     if text == artifact.text:
@@ -74,7 +75,7 @@ def write(files: Sequence[Artifact]) -> None:
             missing = [f for f in (folder, *folder.parents) if not f.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             made += missing
-            before.append((artifact.path, artifact.path.read_bytes() if artifact.path.exists() else None))
+            before.append((artifact.path, read_file(artifact.path, MAX_BYTES) if artifact.path.exists() else None))
             _replace(artifact.path, artifact.text.encode())
     except OSError:
         for path, content in before:

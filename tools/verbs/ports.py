@@ -7,7 +7,7 @@ import sys
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
-from onrig.tools.ports import PortFacts, read_ports
+from onrig.tools.ports import PortFacts, read_ports, rivals
 from onrig.tools.terminal import Table, VerbParser
 
 
@@ -21,13 +21,17 @@ def main(arguments: list[str], machine: Machine | None = None) -> int:
     )
     p.add_argument("--json", action="store_true", help="print a JSON list instead of the table")
     args = p.parse_args(arguments)
-    ports = read_ports(machine or Machine())
+    machine = machine or Machine()
+    ports = read_ports(machine)
     if args.json:
         sys.stdout.write(json.dumps([as_data(port) for port in ports], indent=1) + "\n")
     elif not ports:
         print("no serial ports")
     else:
         print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
+    if not args.json:
+        for rival in rivals(machine):
+            print(f"{rival.does}: {rival.remedy}")
     return ExitCode.OK
 
 

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Stop a run and wait for its end; returns the exit code."""
     args = parser().parse_args(arguments)
-    found = choose("stop", args.run)
+    found = choose("stop", args.run, anywhere=True)  # a stop must never be hard to find
     if isinstance(found, int):
         return found
     asked_ns = time.monotonic_ns()
@@ -114,15 +114,21 @@ def _how_safe(actuators: Actuators, asked_ns: int, how: str) -> str:
     return f"actuators safe after {(actuators.since_ns - asked_ns) / 1e6:.0f} ms ({how}), confirmed by a state frame"
 
 
-def choose(verb: str, run: Path | None) -> Running | int:
-    """The selected run, or after an error message the exit code."""
+def choose(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
+    """The selected run, or after an error message the exit code.
+
+    Without ``run``, the only one there is: of this user, if ``anywhere``, or else below the working directory, because
+    being alone on the machine does not make a rig the one that is meant.
+    """
     rigs = running_rigs()
     if run is None:
-        if len(rigs) == 1:
-            return rigs[0]
+        found = rigs if anywhere else [rig for rig in rigs if rig.folder.is_relative_to(Path.cwd())]
+        if len(found) == 1:
+            return found[0]
         if not rigs:
             return complain(verb, "no run of this user is active")
-        return complain(verb, f"{len(rigs)} runs are active; name one of {', '.join(str(r.folder) for r in rigs)}")
+        what = f"{len(found)} runs are active" if found else f"no run below '{Path.cwd()}' is active"
+        return complain(verb, f"{what}; name one of {', '.join(str(rig.folder) for rig in found or rigs)}")
     folder = run.resolve()
     for rig in rigs:
         if rig.folder == folder:
@@ -143,11 +149,21 @@ def outcome(folder: Path) -> str:
 def resume(arguments: list[str]) -> int:
     """Resume a run; returns the exit code."""
     p = VerbParser(prog="onrig resume", description=_RESUME)
-    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
+    p.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only active run below this folder"
+    )
+    p.add_argument("--yes", action="store_true", help="without RUN: do not ask before the rig moves again")
     args = p.parse_args(arguments)
-    found = choose("resume", args.run)
+    found = choose("resume", args.run, anywhere=False)
     if isinstance(found, int):
         return found
+    rig = _rig_of(found.folder)
+    if args.run is None and not args.yes:
+        if not sys.stdin.isatty():
+            return complain("resume", f"{found.folder}: {rig} would move again; confirm with --yes, or name the run")
+        print(f"{found.folder}: {rig} will move again.  Continue? (yes) ", end="", flush=True)
+        if sys.stdin.readline().strip().lower() != "yes":
+            return complain("resume", "not confirmed; nothing was resumed")
     try:
         with Remote(found) as remote:
             before = State(remote.state)
@@ -172,5 +188,16 @@ def resume(arguments: list[str]) -> int:
         return complain("resume", f"{found.folder}: the run has just ended")
     except SegmentError as error:
         return complain("resume", f"{error}; resume it with the version of Onrig that runs it", ExitCode.PREFLIGHT)
-    print(f"{found.folder}: resumed")
+    print(f"{found.folder}: {rig} resumed")
     return ExitCode.OK
+
+
+def _rig_of(folder: Path) -> str:
+    """Name of a run's rig, as far as its configuration can be read."""
+    from onrig.runtime.config.problem import ConfigError
+    from onrig.runtime.run_loading import load_resolved
+
+    try:
+        return f"rig '{load_resolved(folder / 'config.yaml').rig.name}'"
+    except ConfigError:
+        return "its rig"

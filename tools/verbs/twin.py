@@ -7,6 +7,7 @@ from pathlib import Path
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.report import speak_to_a_person
+from onrig.sim.twin.line import link_problem
 from onrig.sim.twin.main import serve
 from onrig.tools.load import explain, load
 from onrig.tools.ports import missing_port
@@ -18,7 +19,12 @@ def main(arguments: list[str]) -> int:
     p = VerbParser(prog="onrig twin", description=__doc__)
     p.add_argument("config", help="path or shipped name of a configuration")
     p.add_argument("--port", help="serve on this serial port instead of a pty")
-    p.add_argument("--link", type=Path, metavar="FILE", help="also write the path of the pty to FILE")
+    p.add_argument(
+        "--link",
+        type=Path,
+        metavar="FILE",
+        help="also write the path of the pty to FILE, a new one or an earlier twin's",
+    )
     p.add_overrides()
     args = p.parse_args(arguments)
     try:
@@ -29,6 +35,8 @@ def main(arguments: list[str]) -> int:
         return complain("twin", f"{args.config} names a port; this needs a twin ('device: {{twin: ...}}')")
     if problem := unwritable("link", args.link):
         return complain("twin", problem)
+    if args.link is not None and (problem := link_problem(args.link)):
+        return complain("twin", f"--link: {problem}")
     missing = None if args.port is None else missing_port(args.port)
     if missing is not None:
         return complain("twin", f"--port: {args.port}: {missing}", ExitCode.HARDWARE)

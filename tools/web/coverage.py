@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
@@ -163,9 +164,7 @@ def surface_actions(
     None where the file holds no policy for this rig.
     """
     try:
-        if path.stat().st_size > MAX_POLICY_BYTES:
-            return None
-        session = PolicySession(path.read_bytes())
+        session = PolicySession(read_file(path, MAX_POLICY_BYTES))
     except (OSError, ModelRefused):
         return None
     n_actions = session.action.shape[1]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.report import speak_to_a_person
-from onrig.runtime.run_state.running import running_rigs
 from onrig.tools.damage import FIGURES, name_damage
 from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.verbs.stop import choose
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.process import serve
 
@@ -17,7 +17,9 @@ from onrig.tools.web.process import serve
 def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig web", description=__doc__)
-    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only active run")
+    p.add_argument(
+        "run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only active run below this folder"
+    )
     p.add_argument(
         "--listen",
         default="",
@@ -33,13 +35,10 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     folder: Path | None = args.run
     if folder is None:
-        rigs = running_rigs()
-        if len(rigs) != 1:
-            found = ", ".join(str(r.folder) for r in rigs)
-            return complain(
-                "web", f"say which run: {found}" if rigs else "no run of this user is active; name a run folder"
-            )
-        folder = rigs[0].folder
+        found = choose("web", None, anywhere=False)
+        if isinstance(found, int):
+            return found
+        folder = found.folder
     if not (folder / "config.yaml").exists():
         return complain("web", f"'{folder}' is not a run folder")
     try:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 from onrig.runtime.histogram import COARSE_BINS, DurationHistogram, coarse_counts
 from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_state.episodes import EpisodeRow
@@ -211,7 +211,7 @@ class TimingFile:
 def _earlier(path: Path) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Histograms of the file as it is; empty if it is missing or damaged."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Timing).histograms
+        found = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Timing).histograms
     except (OSError, msgspec.DecodeError):
         return {}
     return {name: (histogram.first, histogram.counts) for name, histogram in found.items()}

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import read_file
 from onrig.runtime.replay.checkpoint.blocks import Damage
 from onrig.runtime.replay.memory.keepers.keeper import Keeper
 from onrig.runtime.replay.memory.storage import Storage
@@ -165,12 +166,11 @@ def read_manifest(folder: Path, number: int) -> Manifest:
     """Read a manifest; raises Damage (with the file name) if it differs from what was written."""
     name = manifest_name(number)
     try:
-        with (folder / name).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = read_file(folder / name, MAX_BYTES)
     except OSError as error:
         raise Damage(f"{name}: {error.strerror}") from None
     text, _, rest = data.partition(b"\n")
-    if len(data) > MAX_BYTES or rest != b"crc32 %08x\n" % zlib.crc32(text):
+    if rest != b"crc32 %08x\n" % zlib.crc32(text):
         raise Damage(f"{name}: truncated or altered")
     try:
         # All formats give their number in this field.

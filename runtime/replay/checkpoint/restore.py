@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.files import NotRegular, open_file
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage, Found, Kind, read
 from onrig.runtime.replay.checkpoint.manifest import (
     Experiences,
@@ -81,12 +82,12 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> Restored |
 def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
     """Return (the counted part of a segment, memory-mapped; its blocks); raises Damage if it is incomplete."""
     try:
-        with (folder / segment.name).open("rb") as file:
+        with open_file(folder / segment.name, None) as file:
             size = file.seek(0, 2)
             if size < segment.bytes or not segment.bytes:
                 raise Damage(f"{segment.name}: truncated, {size} of {segment.bytes} bytes are left")
             view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
-    except FileNotFoundError as error:  # other errors come from the machine and may be transient
+    except (FileNotFoundError, NotRegular) as error:  # other errors come from the machine and may be transient
         raise Damage(f"{segment.name}: {error.strerror}") from None
     return view, read(segment.name, view, segment.crc)
 

@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import read_file, replace_own_file
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.policy_watch import digest_of
 from onrig.runtime.run_state.checksums import extent_of
 from onrig.runtime.run_state.policy_index import PolicyIndex
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 MAX_UNFILED_BYTES: Final = 16 << 20
 """Total size of policies waiting for disk space; beyond it the oldest are dropped."""
@@ -65,7 +66,7 @@ class PolicyFolder:
         waiting = self._unfiled.get(policy_id)
         if waiting is not None:
             return waiting
-        model = self.path(policy_id).read_bytes()
+        model = read_file(self.path(policy_id), MAX_POLICY_BYTES)
         if extent_of(model) != self._index.get(policy_id):
             raise OSError(errno.EIO, "it is not the policy that was filed", str(self.path(policy_id)))
         return model

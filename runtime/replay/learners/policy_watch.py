@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 from onrig.runtime.policy.probation import POLICY_STAGE, Reason, Terms
 from onrig.runtime.record import Flag, Kind, Rule
 
@@ -197,7 +197,7 @@ class RolledBack:
         self.damaged = ""
         self._unwritten = False
         try:
-            entries = msgspec.json.decode(self._path.read_bytes(), type=list[Entry])
+            entries = msgspec.json.decode(read_file(self._path, MAX_JSON_BYTES), type=list[Entry])
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError) as error:

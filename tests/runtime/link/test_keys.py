@@ -89,7 +89,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda p: _replace(p, p.read_text().replace(p.read_text().split('"')[1], new_pair().public.decode())),
         "do not match",
     ),
-    "huge": (lambda p: _replace(p, "x" * 5000), "not a key file"),
+    "huge": (lambda p: _replace(p, "x" * 5000), "larger than 4096 bytes; copy the file again"),
     "no text": (lambda p: p.write_bytes(b"\xff\x00"), "not a key file"),
     "a folder": (_make_folder, "not a key file"),
 }

@@ -47,6 +47,14 @@ def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_p
         check_folder(runs)
 
 
+@pytest.mark.parametrize("name", ["events.jsonl", "policies/1.onnx", "buffer/rows-0.seg"])
+def test_a_fifo_within_is_refused(name: str, runs: Path) -> None:
+    (runs / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(runs / name)
+    with pytest.raises(NotOurs, match=f"{name} is neither a file nor a folder; remove it"):
+        check_folder(runs)
+
+
 def test_somebody_elses_folder_is_refused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_somebody_else(monkeypatch)
     with pytest.raises(NotOurs, match=r"runs belongs to user .*; take another folder, or run as that user"):

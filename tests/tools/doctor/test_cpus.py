@@ -6,7 +6,7 @@ import pytest
 
 from onrig.runtime.control import realtime
 from onrig.runtime.control.settings import RealTime
-from onrig.tools.doctor.cpus import CpuFacts, examine_cpus, judge_cpus, loop_cpu, read_cpus
+from onrig.tools.doctor.cpus import CpuFacts, examine_cpus, judge_cpus, judge_quota, loop_cpu, read_cpus
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.machine import Machine
 from tests.tools.doctor.boards import LOCKSTEP, PI_5, RIG, board, verdicts
@@ -86,3 +86,23 @@ def test_on_a_raspberry_pi_the_remedy_edits_its_command_line(tmp_path: Path) -> 
 def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
     facts = read_cpus(pi(tmp_path))
     assert facts == CpuFacts({0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2, 3}, {3}, {3}, {1: 0.5})
+
+
+@pytest.mark.parametrize(
+    ("quota", "needs", "verdict"),
+    [
+        (None, RIG, None),
+        (4.0, RIG, None),
+        (0.5, RIG, "FAIL"),
+        (3.0, RIG, "FAIL"),
+        (0.5, LOCKSTEP, "WARN"),
+    ],
+)
+def test_a_quota_stops_the_loop_and_slows_a_twin(quota: float | None, needs: Needs, verdict: str | None) -> None:
+    assert verdicts(judge_quota(FOUR._replace(quota=quota), needs)).get("cpu-quota") == verdict
+
+
+def test_a_quota_is_read_from_the_control_group(tmp_path: Path) -> None:
+    machine = pi(tmp_path)
+    (tmp_path / "sys/fs/cgroup/system.slice/onrig.service/cpu.max").write_text("50000 100000")
+    assert read_cpus(machine).quota == 0.5

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.doctor.ports import examine_ports, general, judge_ports, modem_manager
+from onrig.tools.doctor.ports import examine_ports, general, judge_ports
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts
 from tests.tools.doctor.boards import BY_ID, GENERAL, RIG, a_rig, board, by_name, verdicts
@@ -63,5 +63,17 @@ def test_a_port_without_permission_is_a_warning_in_general() -> None:
 
 def test_modem_manager_is_told_of(tmp_path: Path) -> None:
     machine = board(tmp_path, {"proc/7/comm": "ModemManager\n"})
-    assert modem_manager(machine)
     assert verdicts(examine_ports(machine, GENERAL))["modem-manager"] == "WARN"
+
+
+def test_brltty_is_told_of_as_long_as_its_rules_count(tmp_path: Path) -> None:
+    machine = board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
+    check = by_name(examine_ports(machine, GENERAL))["brltty"]
+    assert check.verdict.value == "WARN"
+    assert "CH340" in check.found
+    assert "sudo ln -s /dev/null /etc/udev/rules.d/85-brltty.rules" in check.remedy
+    (tmp_path / "etc/udev/rules.d").mkdir(parents=True)
+    (tmp_path / "etc/udev/rules.d/85-brltty.rules").symlink_to("/dev/null")
+    assert "brltty" not in verdicts(examine_ports(machine, GENERAL))
+    board(tmp_path, {"proc/8/comm": "brltty\n"})
+    assert verdicts(examine_ports(machine, GENERAL))["brltty"] == "WARN"

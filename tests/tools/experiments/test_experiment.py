@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -15,10 +16,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
+from onrig.tools.experiments import verb
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
+from onrig.tools.machine import Machine
 from tests.tools.experiments import specs
 from tests.tools.experiments.specs import written
 
@@ -190,8 +194,20 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("1 cells of 2 trials, 9 episodes each, about ")
     told = "told from 1 or more updates of 2 trials of each of 1 kinds of cells"
-    assert last.endswith(f" of one core ({told}); would run in runs/one-1")
+    assert last.endswith(f" CPUs that this process may use ({told}); would run in runs/one-1")
     assert list(tmp_path.iterdir()) == [spec]
+
+
+def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
+    monkeypatch.setattr(Machine, "cpu_quota", lambda machine: 0.5)
+    spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
+    assert experiment(spec, "--dry-run") == 0
+    assert " on the 0.5 CPUs that this process may use (" in capsys.readouterr().out.splitlines()[-1]
+    assert verb._workers(argparse.Namespace(cluster=None, workers=None)).slots == 1
 
 
 def test_a_dry_run_that_goes_on_counts_what_is_left(
@@ -207,7 +223,9 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
         write_trial(folder, cell, seed, Trial(np.zeros(9), np.zeros(9)))
     assert experiment(spec, "--dry-run", "--resume", "--out", folder) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("1 cells of 2 trials, 9 episodes each, 2 trials are there, about 0 s of one core ")
+    assert last.startswith(
+        "1 cells of 2 trials, 9 episodes each, 2 trials are there, about 0 s of one core, 0 s on the "
+    )
 
 
 def test_a_full_disk_is_told_in_one_line(
@@ -237,3 +255,20 @@ def test_two_at_once_in_one_folder_are_kept_apart(
     os.close(fd)
     assert capsys.readouterr().err == f"onrig experiment: '{folder}': in use by another `onrig experiment`\n"
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("spoilt", "code"), [(6, 6), (5, 0)])
+def test_an_experiment_whose_trials_have_all_diverged_is_no_success(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoilt: int, code: int
+) -> None:
+    cells, out = cells_of(load_spec(spec), trials_problems), tmp_path / "out"
+    out.mkdir()
+    write_cells(out, cells)
+    for number, (cell, seed) in enumerate((cell, seed) for cell in cells for seed in range(3)):
+        scores = np.linspace(-1.0, 0.0, cell.points)
+        if number < spoilt:
+            scores[3:] = np.nan
+        write_trial(out, cell, seed, Trial(scores, scores))
+    assert experiment(spec, "--out", out, "--resume") == code
+    trials = "all 6" if spoilt == 6 else "5 of 6"
+    assert capsys.readouterr().err == f"onrig experiment: {trials} trials diverged: their rewards are not finite\n"

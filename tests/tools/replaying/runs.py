@@ -26,7 +26,7 @@ from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, contract_for
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_run, save_resolved
-from onrig.runtime.run_state.episodes import EpisodeAccounts
+from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
@@ -128,6 +128,7 @@ class LoggedRun:
         self.orders = Requests(self.board)
         self.events = EventFile(folder / "events.jsonl")
         self._accounts = EpisodeAccounts(self.config.task)
+        self.rows = EpisodeFile(folder / "episodes.csv")
         self.log = self.new_log()
         self.records: list[np.void] = []
         self.put(1)
@@ -167,6 +168,7 @@ class LoggedRun:
         self._drain()
         self.log.close()
         self.events.close()
+        self.rows.close()
         return self
 
     def _pushed(self, n: int) -> None:
@@ -185,6 +187,7 @@ class LoggedRun:
         self.log.add(records)
         for row in self._accounts.add(records):
             self.log.episode(row)
+            self.rows.append(row)
 
     def said(self, kind: str) -> list[dict[str, object]]:
         """Events of one kind."""

@@ -35,6 +35,8 @@ WATCHED = (
 def verified(run: LoggedRun, parts: list[Part] | None = None, tolerance: float = 0.0) -> Verification:
     verification = Verification(run.config, run.folder, tolerance)
     verification.run(parts if parts is not None else parts_of(run))
+    counted = verification.missing_ticks()
+    assert parts is not None or counted.present == counted.expected or not verification._whole
     return verification
 
 

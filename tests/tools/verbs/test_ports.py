@@ -9,7 +9,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, UsbIdentity
 from onrig.tools.verbs.ports import as_data, hindrance, main, rows
-from tests.tools.doctor.boards import BY_ID, a_rig
+from tests.tools.doctor.boards import BY_ID, a_rig, board
 
 PICO = PortFacts(
     "/dev/ttyACM0", "/dev/ttyACM0", "", True, True, "dialout", None, (), False, UsbIdentity("2e8a", "0005", "E66", "")
@@ -55,3 +55,9 @@ def test_an_adapter_without_a_name_is_told_by_its_ids() -> None:
 def test_permissions_keep_a_user_from_opening_a_port() -> None:
     assert hindrance(PICO) is None
     assert hindrance(PICO._replace(accessible=False)) == "no permission (group dialout)"
+
+
+def test_a_program_that_takes_ports_away_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
+    assert main([], machine) == 0
+    assert "brltty takes common USB adapters" in capsys.readouterr().out

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.run_state.running import Running
+from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.segment import Segment
+from onrig.tools.cli import main
 from onrig.tools.verbs import stop
 
 WAITS = "import signal, sys; print(flush=True); sys.exit(signal.sigwait({{signal.{}}}) and 0)"
@@ -50,5 +55,84 @@ def test_it_is_not_resumed_and_not_taken_for_ended(
 ) -> None:
     Segment.create(tmp_path / "board", 64, "an older board").close()
     monkeypatch.setattr(stop, "running_rigs", lambda: [Running(1, tmp_path, tmp_path)])
-    assert stop.resume([]) == ExitCode.PREFLIGHT
+    assert stop.resume([str(tmp_path)]) == ExitCode.PREFLIGHT
     assert "laid out for another schema" in capsys.readouterr().err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Paused:
+    """The board of a run that is resumed as soon as it is asked."""
+
+    resumed: ClassVar[list[int]] = []
+
+    def __init__(self, running: Running) -> None:
+        self._pid = running.pid
+        self.state = State.PAUSED
+
+    def __enter__(self) -> Paused:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def resume(self) -> None:
+        self.state = State.READY
+        self.resumed.append(self._pid)
+
+
+@pytest.fixture
+def paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A paused run of this user, the only one, and a working directory next to it."""
+    folder = tmp_path / "bench" / "run"
+    folder.mkdir(parents=True)
+    save_resolved(load_run("pendulum"), folder / "config.yaml")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(stop, "running_rigs", lambda: [Running(1, tmp_path, folder)])
+    monkeypatch.setattr(stop, "Remote", Paused)
+    monkeypatch.setattr(stop, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(Paused, "resumed", [])
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["resume", "web"])
+def test_a_run_elsewhere_is_not_taken_for_being_alone(
+    paused: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    assert main([verb]) == ExitCode.CONFIGURATION
+    here = Path.cwd()
+    assert capsys.readouterr().err == f"onrig {verb}: no run below '{here}' is active; name one of {paused}\n"
+    assert not Paused.resumed
+
+
+def test_a_stop_finds_the_only_run_from_anywhere(paused: Path) -> None:
+    found = stop.choose("stop", None, anywhere=True)
+    assert isinstance(found, Running)
+    assert found.folder == paused
+
+
+def test_a_run_below_is_resumed_without_its_name_only_once_confirmed(
+    paused: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(paused.parent)
+    assert stop.resume([]) == ExitCode.CONFIGURATION
+    assert "rig 'pendulum' would move again; confirm with --yes, or name the run" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stdin", Terminal("no\n"))
+    assert stop.resume([]) == ExitCode.CONFIGURATION
+    assert "rig 'pendulum' will move again.  Continue? (yes)" in capsys.readouterr().out
+    assert not Paused.resumed
+    monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
+    assert stop.resume([]) == ExitCode.OK
+    assert "rig 'pendulum' resumed" in capsys.readouterr().out
+    assert stop.resume(["--yes"]) == ExitCode.OK
+    assert len(Paused.resumed) == 2
+
+
+def test_a_run_that_is_named_needs_no_confirmation(paused: Path) -> None:
+    assert stop.resume([str(paused)]) == ExitCode.OK
+    assert Paused.resumed == [1]

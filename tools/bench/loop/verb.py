@@ -61,7 +61,7 @@ from onrig.tools.bench.report import Fact, checks_table, conclude, describe_mach
 from onrig.tools.doctor import cyclictest
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import complain
+from onrig.tools.terminal import complain, drawn
 
 Take = Callable[[NDArray[np.void]], None]
 
@@ -290,4 +290,4 @@ def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Nam
     if args.plot is not None:
         from onrig.tools.bench.loop.report import plot
 
-        plot(measured, args.plot)
+        drawn(str(args.plot), lambda: plot(measured, args.plot), lambda line: complain("bench loop", line))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.messages import Status
+from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 from onrig.runtime.view.run_view import number
@@ -92,15 +93,15 @@ def read_last_moments(folder: Path) -> LastMoments:
     """Read one folder of ``post-mortem/``; never raises for what is in it."""
     story: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
-        story = msgspec.json.decode((folder / FAULT).read_bytes(), type=dict[str, object])
+        story = msgspec.json.decode(read_file(folder / FAULT, MAX_JSON_BYTES), type=dict[str, object])
     return LastMoments(folder, story, *_records(folder / RECORDS), _frames(folder / FRAMES))
 
 
 def _records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
     heads: list[str] = []
     rows: list[list[str]] = []
-    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error), path.open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
+    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
+        reader = csv.reader(read_file(path, MAX_TABLE_BYTES).decode().splitlines())
         heads = next(reader, [])
         rows = [row for row in reader if len(row) == len(heads)]
     words, columns = {}, {}
@@ -117,7 +118,7 @@ def _records(path: Path) -> tuple[dict[str, Values], dict[str, list[str]]]:
 def _frames(path: Path) -> list[Frame]:
     frames = []
     with contextlib.suppress(OSError):
-        for line in path.read_bytes().splitlines():
+        for line in read_file(path, MAX_TABLE_BYTES).splitlines():
             with contextlib.suppress(msgspec.DecodeError):
                 frames.append(msgspec.json.decode(line, type=Frame))
     return frames

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.config.document import MAX_BYTES
+from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
@@ -27,12 +30,12 @@ from onrig.tools.reports.run.tables import (
     tiles,
     warnings,
 )
-from onrig.tools.reports.style import Chart, png_uri
+from onrig.tools.reports.style import Chart, png_uri, why_no_pictures
+from onrig.tools.terminal import drawn
 
 PAGE: Final = "report.html"
 _CONFIG_LIMIT: Final = 50_000
 _SHORT: Final = 40
-NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
 def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage: Sequence[str] = ()) -> Path:
@@ -42,30 +45,32 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     """
     material = read_run(folder, config)
     notes = [f"Damaged: {line}." for line in damage]
-    try:
-        import matplotlib  # noqa: F401
-
-        draw_post_mortems(folder, config)
+    charts: list[Chart] = []
+    if why := why_no_pictures():
+        notes.append(why)
+    else:
+        drawn("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
         charts = _charts(material, notes)
-    except ImportError:
-        charts = []
-        notes.append(NO_PICTURES)
-    path = out or folder / PAGE
-    write_whole(path, run_page(_page(material, charts, notes)).encode())
-    return path
+    page = run_page(_page(material, charts, notes)).encode()
+    if out is None:
+        write_whole(folder / PAGE, page)
+    else:
+        replace_file(out, page)
+    return out or folder / PAGE
 
 
 def _charts(m: RunFiles, notes: list[str]) -> list[Chart]:
     drawers: tuple[Callable[[RunFiles], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
-    charts = [chart for draw in drawers if (chart := draw(m)) is not None]
+    charts = [c for draw in drawers if (c := drawn("A chart", partial(draw, m), notes.append)) is not None]
     active = int(number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
     if isinstance(contents, str):
         notes.append(f"The memory is not drawn: {contents}.")
-    else:
-        charts.append(coverage_chart(m.config, contents, surface))
+    elif chart := drawn("The memory", lambda: coverage_chart(m.config, contents, surface), notes.append):
+        charts.append(chart)
     if surface is not None and (isinstance(contents, str) or surface.action.shape[0] > 1):
-        charts.append(surfaces_chart(m.config, surface))
+        chart = drawn("The policy", lambda: surfaces_chart(m.config, surface), notes.append)
+        charts += [chart] if chart is not None else []
     return charts
 
 
@@ -74,7 +79,7 @@ def _page(m: RunFiles, charts: list[Chart], notes: list[str]) -> RunPage:
     sheets = [s for s in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if s is not None]
     text = ""
     with contextlib.suppress(OSError):
-        text = (m.folder / "config.yaml").read_text(encoding="utf-8", errors="replace")[:_CONFIG_LIMIT].rstrip()
+        text = read_file(m.folder / "config.yaml", MAX_BYTES).decode(errors="replace")[:_CONFIG_LIMIT].rstrip()
     return RunPage(
         title=f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
         lead=f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
@@ -106,7 +111,7 @@ def _faults(folder: Path) -> list[Fault]:
         told = read_last_moments(at)
         picture: str | None = None
         with contextlib.suppress(OSError):
-            picture = png_uri((at / PICTURE).read_bytes())
+            picture = png_uri(read_file(at / PICTURE, MAX_JSON_BYTES))
         story = told.story
         where = f"episode {story.get('episode', '?')}, tick {story.get('tick', '?')}, policy {story.get('policy', '?')}"
         t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(story.get("t_unix_s"))))

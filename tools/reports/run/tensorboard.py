@@ -13,9 +13,11 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, decode_contract
 from onrig.runtime.policy.onnx_wire import read_model
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.view.run_view import Columns, RunFiles, Values, by_episode, read_run
 
 SUFFIX: Final = ".onrig"
@@ -97,7 +99,7 @@ def _updates(m: RunFiles, start_s: float) -> Iterator[Scalar]:
 
 def _training_step(path: Path) -> int | None:
     try:
-        return decode_contract(read_model(path.read_bytes()).metadata[METADATA_KEY]).training_step
+        return decode_contract(read_model(read_file(path, MAX_POLICY_BYTES)).metadata[METADATA_KEY]).training_step
     except (OSError, ModelRefused, KeyError, msgspec.DecodeError):
         return None
 

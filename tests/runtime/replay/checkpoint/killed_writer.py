@@ -41,13 +41,15 @@ def die_after(calls: int) -> None:
         setattr(os, name, last(name, getattr(os, name)))
 
 
-def write_until_killed(folder: Path, retention: str) -> None:
-    """Go on from what is there."""
+def write_until_killed(folder: Path, retention: str, calls: int) -> None:
+    """Go on from what is there; reading it does not count as calls."""
     out = sys.stdout
     fed = Fed(retention, CAPACITY, per_step=200)
     restored = restore(folder, fed, fed.identity)
     if restored is not None:
         fed.taken_up(restored)
+    if calls:
+        die_after(calls)
     writer = CheckpointWriter(folder, fed.identity, restored)
     while True:
         fed.go_on()
@@ -62,9 +64,7 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             print(os.getpid(), flush=True)
-            if int(calls):
-                die_after(int(calls))
-            write_until_killed(Path(folder), retention)
+            write_until_killed(Path(folder), retention, int(calls))
         os.waitpid(pid, 0)
         print("dead", flush=True)
 

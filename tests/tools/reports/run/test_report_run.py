@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime.view.run_view import RunFiles
 from onrig.tools.cli import main
-from onrig.tools.reports.run.report import NO_PICTURES, report_run
+from onrig.tools.reports.run import report
+from onrig.tools.reports.run.report import report_run
+from onrig.tools.reports.style import NO_PICTURES
 from tests.tools.reports.run.folders import (
     EVENTS,
     write_events,
@@ -178,4 +181,31 @@ def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytes
     assert f"see {tmp_path / 'p.html'}" in capsys.readouterr().out
     assert not (tmp_path / "run" / "report.html").exists()
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "p.html")]) == 2
-    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+    assert "--out: there is no folder" in capsys.readouterr().err
+
+
+def test_a_chart_that_cannot_be_drawn_costs_a_line_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(m: RunFiles) -> None:
+        raise RuntimeError("no font")
+
+    config = write_run(tmp_path)
+    monkeypatch.setattr(report, "timing_chart", fail)
+    page = Page(report_run(tmp_path, config))
+    assert page.pictures
+    assert "A chart was not drawn: no font" in page.text
+
+
+def test_a_picture_replaces_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path)
+    (tmp_path / "learning_curve.png").mkdir()
+    assert main(["report", str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "onrig report: learning_curve.png was not drawn: Is a directory\n"
+    assert "see " in captured.out
+
+
+def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    config = tmp_path / "config.yaml"
+    config.write_text(config.read_text().replace("policy: null", "policy: sb3.onnx"))
+    assert main(["report", str(tmp_path)]) == 0
