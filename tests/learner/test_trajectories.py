@@ -114,6 +114,21 @@ def test_segments_of_a_long_episode_start_uniformly_where_their_experiences_are(
     assert starts.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=5), st.integers(1, 12))
+def test_a_segment_tells_around_how_many_experiences_one_holds_each_of_its_own(lengths: list[int], n: int) -> None:
+    total = sum(lengths)
+    trajectories = Trajectories(1, total, lambda trial, first, second: first >= 0)
+    keys = keys_of(np.repeat(np.arange(len(lengths)), lengths), np.concatenate([np.arange(k) for k in lengths]))
+    trajectories.written(0, np.arange(total), keys)
+    segments = trajectories.around(np.arange(total)[None], n)
+    held = np.bincount(segments.slots[segments.present], minlength=total)
+    assert (segments.reached_from[segments.present] == held[segments.slots[segments.present]]).all()
+    # So with one segment around each of them, all experiences count the same.
+    counts = np.zeros(total)
+    np.add.at(counts, segments.slots[segments.present], 1.0 / segments.reached_from[segments.present])
+    np.testing.assert_allclose(counts, 1.0)
+
+
 def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:
     filled = Filled("FIFO", 0)
     filled.add(1, [0, 1, 2, 3], 9)
