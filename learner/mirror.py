@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import NOTHING, Segments, Trajectories, keys_of
+from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
 from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
 
@@ -77,7 +77,7 @@ class Mirror:
         """(1, capacity): slot of the next experience of the episode, -1 where there is none."""
         return NOTHING if self._trajectories is None else self._trajectories.after
 
-    def around(self, slots: Slots, n: int) -> Segments:
+    def around(self, slots: Slots, n: int) -> Chain:
         """Segments of episodes around experiences in slots (1, B), at most n each; only where it ``follows``."""
         assert self._trajectories is not None
         return self._trajectories.around(slots, n)

@@ -47,26 +47,6 @@ class Chain(NamedTuple):
         return self.slots[..., -1]
 
 
-class Segments(NamedTuple):
-    """Pieces of episodes, each around an experience; where they are shorter, the slot repeats the last one."""
-
-    slots: Slots
-    """(S, B, n)"""
-    present: Bools
-    """(S, B, n)"""
-    reached_from: NDArray[np.int64]
-    """(S, B, n): experiences around which a segment holds this one, itself included; at least 1 where present.
-
-    The inverse is the weight with which all experiences of a memory count equally, whatever the lengths of their
-    episodes and wherever they are in them, if segments lie around uniformly drawn ones.
-    """
-
-    @property
-    def last(self) -> Slots:
-        """(S, B): slot of the last one."""
-        return self.slots[..., -1]
-
-
 class Trajectories:
     """Neighbours of the experiences of S trials, whose memories have slots 0 ... capacity - 1 each."""
 
@@ -131,26 +111,16 @@ class Trajectories:
         """The experiences in ``slots`` (..., S, B) and those before them, n in all, latest first: (..., S, B, n)."""
         return self._chain(self._before, slots, n)
 
-    def around(self, slots: Slots, n: int) -> Segments:
-        """At most n consecutive experiences of the episodes of those in ``slots`` (S, B), in order.
+    def around(self, slots: Slots, n: int) -> Chain:
+        """Segments with the experiences in ``slots`` (S, B): at most n consecutive ones of an episode, (S, B, n).
 
-        Of a longer episode, or of what is stored of it, they are n that hold the one in the slot, from a start that is
-        uniform where the slot is.
+        Of a longer episode, or of what is stored of it, these are its first n, the next n, and so on.  Such cuts depend
+        only on what came before them: if they depended on where an episode ends, the steps before its end would look
+        ahead less far than others, and values would come out as if fewer episodes ended.
         """
-        back, ahead = self._path(self._before, slots), self._path(self._after, slots)
-        at, left = ((path >= 0).sum(axis=0) - 1 for path in (back, ahead))
-        length = at + 1 + left
-        starts = np.maximum(length - n + 1, 1)
-        start = at * starts // length
-        chain = self.follow(np.take_along_axis(back, (at - start)[None], axis=0)[0], n)
-
-        def beginning_until(step: NDArray[np.int64]) -> NDArray[np.int64]:
-            """Experiences of the episode whose segments start at ``step`` (S, B, n) or before."""
-            passed = np.clip(step + 1, 0, starts[..., None])
-            return -(-passed * length[..., None] // starts[..., None])
-
-        step = start[..., None] + np.arange(n)
-        return Segments(chain.slots, chain.present, beginning_until(step) - beginning_until(step - n))
+        back = self._path(self._before, slots)
+        at = (back >= 0).sum(axis=0) - 1
+        return self.follow(np.take_along_axis(back, (at % n)[None], axis=0)[0], n)
 
     def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
         """Slots (k, S, B) from these on to the end of each chain, then -1."""

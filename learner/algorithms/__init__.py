@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trajectories import Segments
+from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 State = dict[str, NDArray[np.generic]]
@@ -175,7 +175,7 @@ class Stored(NamedTuple):
     after: NDArray[np.int64]
     """(S, capacity): slot of the next experience of the episode, -1 where there is none; for an algorithm that
     ``follows_episodes``, as ``around``."""
-    around: Callable[[NDArray[np.int64], int], Segments]
+    around: Callable[[NDArray[np.int64], int], Chain]
     """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
 
 

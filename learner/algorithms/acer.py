@@ -37,7 +37,7 @@ from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
 from onrig.learner.networks import Layout, mlp_layout, padded
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
-from onrig.learner.trajectories import Segments
+from onrig.learner.trajectories import Chain
 from onrig.runtime.replay.memory.layout import Slots
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
@@ -53,15 +53,15 @@ class Steps(NamedTuple):
     present: NDArray[np.bool_]
     """(S, N)"""
     share: NDArray[np.floating]
-    """(S, N): part of each step in the gradient, 0 where empty: the importance weight of its segment, divided by the
-    number of segments and by how many experiences reach the step, so that every stored experience counts equally."""
+    """(S, N): weight of the segment over its length and the number of segments, 0 where empty.  As many draws lead to a
+    segment as it has steps: so all stored experiences count equally, however long their episodes are."""
     last: NDArray[np.int64]
     """(S, B): places of the segments' last steps."""
     drawn: NDArray[np.int64]
     """(S, B): places of the experiences around which they lie."""
 
 
-def laid_out(segments: Segments, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
+def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
     """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``at_once``."""
     S = len(slots)
     lengths = segments.present.sum(axis=-1)
@@ -71,8 +71,7 @@ def laid_out(segments: Segments, slots: Slots, weight: NDArray[np.floating], at_
     placed, share = np.zeros((S, N), np.int64), np.zeros((S, N))
     for s, n in enumerate(total.tolist()):
         placed[s, :n] = segments.slots[s][segments.present[s]]
-        reached_from = segments.reached_from[s][segments.present[s]]
-        share[s, :n] = np.repeat(weight[s], lengths[s]) / (slots.shape[1] * reached_from)
+        share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
     first = np.cumsum(lengths, axis=1) - lengths
     within = (segments.slots == slots[..., None]).argmax(axis=-1)
     return Steps(placed, present, share, first + lengths - 1, first + within)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms.acer import Acer, laid_out, projected
 from onrig.learner.networks import Layout, split_layers
-from onrig.learner.trajectories import Segments
+from onrig.learner.trajectories import Chain
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.hosts import Memory, host
@@ -81,15 +81,14 @@ def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -
     assert torch.equal(projected(g, torch.zeros_like(k), 0.3), g)
 
 
-def test_segments_lie_one_behind_the_other_and_steps_count_by_weight_and_reach() -> None:
+def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
     slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
     there = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
-    reached = np.array([[[2, 2, 9], [1, 2, 4]], [[1, 9, 9], [2, 9, 9]]])
-    steps = laid_out(Segments(slots, there, reached), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
+    steps = laid_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
     assert steps.slots.tolist() == [[3, 4, 7, 8, 9, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0]]
     assert steps.present.sum(axis=1).tolist() == [5, 2]
-    np.testing.assert_allclose(steps.share[0], [0.25, 0.25, 1.0, 0.5, 0.25, 0, 0, 0])
-    np.testing.assert_allclose(steps.share[1], [1.5, 0.25, 0, 0, 0, 0, 0, 0])
+    np.testing.assert_allclose(steps.share[0], [1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0])
+    np.testing.assert_allclose(steps.share[1], [1.5, 0.5, 0, 0, 0, 0, 0, 0])
     assert (steps.last.tolist(), steps.drawn.tolist()) == ([[1, 4], [0, 1]], [[1, 2], [0, 1]])
 
 
@@ -175,11 +174,8 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
     z = _within(g, k, DELTA)
     assert 0.0 < (z != g).any(axis=1).mean() < 1.0
 
-    reached = sum(
-        (memory.trajectories.around(np.array([[slot]]), 7).slots[0, 0] == at[:, None]).any(axis=1).astype(int)
-        for slot in range(memory.reward.shape[1])
-    )
-    share = np.repeat(batches.weights[0, 0], [len(piece) for piece in pieces]) / (6 * reached)
+    lengths = [len(piece) for piece in pieces]
+    share = np.repeat(batches.weights[0, 0] / (6 * np.array(lengths)), lengths)
     error = share * (q_ret - q)
     wanted = {
         "value": -value_units.T @ (error * (1.0 + np.minimum(1.0, rho))),
