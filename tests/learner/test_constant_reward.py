@@ -65,8 +65,8 @@ class Case(NamedTuple):
     updates: int = 300
     """Batches, where it learns from those of its own policies; values are means over the last half of them."""
     tolerance: float = 0.3
-    """Of a value; the largest one is 10.  Means over batches that hold a few terminations are off by up to 0.25, and the
-    larger one of two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC)."""
+    """Of a value; the largest one is 10.  Means over batches with few terminations are off by up to 0.25, and the larger
+    one of two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC)."""
     refer: dict[str, Any] | None = None
     algorithm: str = ""
     """The key, where there is one of several."""
@@ -81,10 +81,10 @@ PPO: Final[dict[str, Any]] = ON_POLICY | {"lr": 1e-2, "anneal": False}
 PLAIN: Final[dict[str, Any]] = {"rules": "none", "standardise": False}
 UNDER_TEST: Final[dict[str, Case]] = {
     "ddpg": Case(DDPG),
-    "ddpg, ReF-ER": Case(DDPG, updates=200, refer=PLAIN, algorithm="ddpg"),
+    "ddpg, ReF-ER": Case(DDPG, refer=PLAIN, algorithm="ddpg"),
     "dqn": Case(FAST | {"batch": 256, "lr": 5e-3, "weight_decay": 0.0, "target_every": 5, "levels": 2}),
     "td3": Case(SMALL | {"batch": 64, "tau": 0.2, "targets": "every"}),
-    "sac": Case(SMALL | {"batch": 64, "tau": 0.2, "temperature": 1e-6}),
+    "sac": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
     "rainbow": Case(
         SMALL | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200
     ),
