@@ -22,6 +22,7 @@ from onrig.runtime.run_config import Port, RunConfig, capacity_of, differences, 
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
+from onrig.runtime.scoring import early_end
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.synthetic.model import model_problems
@@ -92,11 +93,26 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = msgspec.convert(config.learner, LearnerSettings)
+    if _learns(config) and config.task.terminate:
+        yield from _early_end_warnings(config, learner.selected.gamma)
     needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < needed:
         path = ("learner", learner.algorithm, "steps")
         message = f"the run has {steps} steps, a batch {needed}: the policy never changes"
         yield path, f"{message}; give more episodes or smaller batches, at {'.'.join(path)}"
+
+
+def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
+    steps = episode_steps(config.task, config.rate_hz)
+    end = early_end(config.task, config.rig, steps, gamma)
+    if not end.pays:
+        return
+    like = "random actions" if config.task.normalization is not None else "the start state"
+    message = (
+        f"ending an episode early earns {end.ending:.4g}, living on as {like} {end.typical:.4g} (discounted by "
+        f"{gamma:g}), so it is learned to end: give reward.terminal below that, or reward.alive, at task.terminate"
+    )
+    yield ("task", "terminate"), message
 
 
 def _learns(config: RunConfig) -> bool:

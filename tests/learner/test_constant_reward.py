@@ -65,8 +65,8 @@ class Case(NamedTuple):
     updates: int = 300
     """Batches, where it learns from those of its own policies; values are means over the last half of them."""
     tolerance: float = 0.3
-    """Of a value; the largest one is 10.  Means over batches with few terminations are off by up to 0.25, and the larger
-    one of two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC)."""
+    """Of a value; the largest one is 10.  Means over batches with few terminations are off by up to 0.25; the larger of
+    two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC)."""
     refer: dict[str, Any] | None = None
     algorithm: str = ""
     """The key, where there is one of several."""
@@ -206,16 +206,19 @@ class ConstantWorld:
         self._step += 1
         ended, nothing = self._step >= self._left, np.zeros(self._left.shape, np.bool_)
         over, late = ended & self._terminates, ended & ~self._terminates
-        rows = zip(self._episodes, ended.tolist(), strict=True)
-        applied = np.array([[[e.applied(last=last)] for e, last in zip(*row, strict=True)] for row in rows])
+        applied = np.empty((*ended.shape, 1))
+        for (s, e), last in np.ndenumerate(ended):
+            applied[s, e] = self._episodes[s][e].applied(last=bool(last))
         return Stepped(self._seen(), np.ones(ended.shape), over, late, applied, nothing, nothing)
 
     def close(self) -> None:
         """Nothing to release."""
 
     def _seen(self) -> Values:
-        rows = zip(self._episodes, self._step.tolist(), strict=True)
-        return np.array([[e.seen(k) for e, k in zip(*row, strict=True)] for row in rows], np.float32)
+        seen = np.empty((*self._step.shape, 2), np.float32)
+        for (s, e), k in np.ndenumerate(self._step):
+            seen[s, e] = self._episodes[s][e].seen(int(k))
+        return seen
 
 
 def settings_of(name: str) -> LearnerSettings:
@@ -246,7 +249,8 @@ def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator)
     """Step records of whole episodes with ``steps`` transitions at least, as the loop writes them."""
     episodes, layout = Episodes(case), RecordLayout.of(config.rig, behaviour=config.stochastic)
     last = Flag.NO_ACTION | (Flag.TERMINATED if episodes.terminates else Flag.TRUNCATED)
-    parts, tick = [], 0
+    parts: list[NDArray[np.void]] = []
+    tick = 0
     while tick < steps + len(parts):
         n = episodes.length() + 1
         rows = np.zeros(n, layout.dtype)
