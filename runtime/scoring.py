@@ -20,10 +20,12 @@ class Measure(NamedTuple):
     """For an axis."""
     scale: str
     """What its values mean, in brackets behind it."""
+    form: str
+    """Format of a figure."""
 
 
-_NORMALIZED: Final = Measure("normalized", "normalised reward", "0 random, 1 reference")
-_RETURN: Final = Measure("return", "return", "raw units, no references in the task")
+_NORMALIZED: Final = Measure("normalized", "normalised reward", "0 random, 1 reference", ".2f")
+_RETURN: Final = Measure("return", "return", "raw units, no references in the task", ".4g")
 
 
 def measure_of(task: Task) -> Measure:

@@ -184,7 +184,7 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
     A score is one noise-free episode on the twin with the exported policy, by the rig's own tick; the untrained one
     comes first.  Raises Unfit, LinkError where the twin falls silent, and OSError.
     """
-    best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task).column
+    best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
         done = int(agent.num_timesteps)
         with torch.no_grad():
@@ -198,7 +198,8 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
             best = row.score
         elapsed_s = time.monotonic() - started_s
         left = f", {elapsed_s * (steps - done) / done:.0f} s left" if 0 < done < steps else ""
-        print(f"{done:7d} steps: {measure} {row.score:.5g}, best {best:.5g}; {elapsed_s:.0f} s{left}", flush=True)
+        score, highest = (f"{value:.4g}" for value in (row.score, best))
+        print(f"{done:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{left}", flush=True)
         if done >= steps:
             return
         agent.learn(min(EVALUATE_EVERY, steps - done), reset_num_timesteps=False)

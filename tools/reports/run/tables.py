@@ -31,13 +31,13 @@ def tiles(m: RunFiles) -> list[Tile]:
     """Headline figures."""
     s = m.summary
     measure = measure_of(m.config.task)
-    last, form = m.train[measure.column][-_LAST:], ".4g" if m.config.task.normalization is None else ".2f"
+    last = m.train[measure.column][-_LAST:]
     found = [Tile(f"{len(m.train['episode'])} of {m.config.episodes}", "training episodes")]
     if len(last):
-        found.insert(0, Tile(f"{np.nanmean(last):{form}}", f"{measure.title}, last {len(last)} episodes"))
+        found.insert(0, Tile(f"{np.nanmean(last):{measure.form}}", f"{measure.title}, last {len(last)} episodes"))
     if len(m.evaluation["episode"]):
         best = m.evaluation[measure.column][-_LAST:]
-        found.insert(1, Tile(f"{np.nanmean(best):{form}}", f"evaluated without noise, last {len(best)}"))
+        found.insert(1, Tile(f"{np.nanmean(best):{measure.form}}", f"evaluated without noise, last {len(best)}"))
     if not s:
         return found
     ticks, missed = number(s.get("ticks")), number(s.get("missed_ticks"))
