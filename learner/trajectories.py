@@ -112,16 +112,15 @@ class Trajectories:
         return self._chain(self._before, slots, n)
 
     def around(self, slots: Slots, n: int) -> Chain:
-        """At most n consecutive experiences of the episodes of those in ``slots`` (S, B), in order: (S, B, n).
+        """Segments with the experiences in ``slots`` (S, B): at most n consecutive ones of an episode, (S, B, n).
 
-        Of a longer episode, or of what is stored of it, they are n that hold the one in the slot, from a start that is
-        uniform where the slot is.
+        Of a longer episode, or of what is stored of it, these are its first n, the next n, and so on.  Such cuts depend
+        only on what came before them: if they depended on where an episode ends, the steps before its end would look
+        ahead less far than others, and values would come out as if fewer episodes ended.
         """
-        back, ahead = self._path(self._before, slots), self._path(self._after, slots)
-        at, left = ((path >= 0).sum(axis=0) - 1 for path in (back, ahead))
-        length = at + 1 + left
-        start = np.where(length > n, at * (length - n + 1) // length, 0)
-        return self.follow(np.take_along_axis(back, (at - start)[None], axis=0)[0], n)
+        back = self._path(self._before, slots)
+        at = (back >= 0).sum(axis=0) - 1
+        return self.follow(np.take_along_axis(back, (at % n)[None], axis=0)[0], n)
 
     def _path(self, neighbour: NDArray[np.int64], slots: Slots) -> NDArray[np.int64]:
         """Slots (k, S, B) from these on to the end of each chain, then -1."""

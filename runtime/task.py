@@ -5,17 +5,19 @@ tick.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
 
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
-with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).
+with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).  Tasks that
+terminate add ``alive`` in every step and ``terminal`` in the one that ends the episode.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
@@ -28,6 +30,7 @@ ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
 ScalarTest = Callable[[Sequence[float]], bool]
 BatchedTest = Callable[[NDArray[np.floating[Any]]], NDArray[np.bool_]]
 BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
+Mean = TypeVar("Mean", float, NDArray[np.float64])
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,6 +61,15 @@ class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     action_weights: dict[str, NotNegative] = {}
     """Actuator name to the weight of the absolute applied action."""
     wall: Wall | None = None
+    alive: Quantity | UnsetType = UNSET
+    """Added in every step: without it an early end saves costs (``onrig check`` says whether it pays)."""
+    terminal: Quantity | UnsetType = UNSET
+    """Added in the step in which the task terminates, as a rule negative."""
+
+    @property
+    def at_end(self) -> float:
+        """What a termination adds."""
+        return 0.0 if self.terminal is UNSET else self.terminal
 
 
 class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,6 +79,10 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of uniformly random actions: 0."""
     reference_reward: Quantity
     """Of the reference controller: 1."""
+
+    def performance(self, mean_reward: Mean) -> Mean:
+        """Performance mu_r of mean rewards per step over whole episodes: 0 the random policy, 1 the reference."""
+        return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +95,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: dict[str, Quantity]
     """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
     reward: Reward
-    normalization: Normalization
+    normalization: Normalization | None = None
+    """Mean rewards per step, ``alive`` included, of performance 0 and 1; without them scores are returns in raw units."""
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
     reset: Reset | None = None
@@ -131,7 +148,7 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
         return -cost
 
     if wall is None:
-        return distance
+        return _with_bonuses(distance, task, rig)
     at = _observation_index(rig)[wall.observation]
     low, high, penalty = wall.low + wall.margin, wall.high - wall.margin, wall.penalty
 
@@ -140,7 +157,21 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
         r = distance(observation, action)
         return r - penalty if x <= low or x >= high else r
 
-    return distance_and_wall
+    return _with_bonuses(distance_and_wall, task, rig)
+
+
+def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
+    """Add ``alive`` and ``terminal``; the same function where a task has neither, so that no tick pays for them."""
+    if task.reward.alive is UNSET and task.reward.terminal is UNSET:
+        return cost
+    alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
+    at_end, terminated = task.reward.at_end, compile_terminated(task, rig)
+
+    def reward(observation: Sequence[float], action: Sequence[float]) -> float:
+        r = cost(observation, action) + alive
+        return r + at_end if terminated(observation) else r
+
+    return reward
 
 
 def batched_reward(task: Task, rig: Rig) -> BatchedReward:
@@ -153,8 +184,18 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     costs = _action_terms(task, rig)
     wall = task.reward.wall
     at = None if wall is None else _observation_index(rig)[wall.observation]
+    has_bonuses = task.reward.alive is not UNSET or task.reward.terminal is not UNSET
+    alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
+    at_end, terminated = task.reward.at_end, batched_terminated(task, rig)
 
     def reward(observations: NDArray[np.floating[Any]], actions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        r = costs_of(observations, actions)
+        if not has_bonuses:
+            return r
+        r = r + alive
+        return np.where(terminated(observations), r + at_end, r)
+
+    def costs_of(observations: NDArray[np.floating[Any]], actions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         x = np.asarray(observations, dtype=np.float64)
         a = np.asarray(actions, dtype=np.float64)
         cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
@@ -197,12 +238,6 @@ def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
         return ~inside
 
     return terminated
-
-
-def normalized(task: Task, mean_reward: float) -> float:
-    """Performance mu_r of a mean reward per step: 0 the random policy, 1 the reference (de Bruin et al. 2018, §5.1)."""
-    n = task.normalization
-    return (mean_reward - n.random_reward) / (n.reference_reward - n.random_reward)
 
 
 def episode_steps(task: Task, rate_hz: float) -> int:
@@ -259,6 +294,11 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
             problems.append(("reward.wall.margin", "must be less than half the distance between the walls"))
         if not math.isfinite(wall.penalty):
             problems.append(("reward.wall.penalty", "must be a finite number"))
+    for name, value in (("alive", reward.alive), ("terminal", reward.terminal)):
+        if value is not UNSET and not math.isfinite(value):
+            problems.append((f"reward.{name}", "must be a finite number"))
+    if reward.terminal is not UNSET and not task.terminate:
+        problems.append(("reward.terminal", "the task never terminates: give terminate, or leave this out"))
     known("terminate", list(task.terminate), seen, "observation")
     for name, (low, high) in task.terminate.items():
         if not low < high:
@@ -269,6 +309,8 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
     if task.reset is not None:
         problems.extend((f"reset.{path}", message) for path, message in reset_problems(task.reset, task.start, rig))
     n = task.normalization
+    if n is None:
+        return problems
     if not (math.isfinite(n.random_reward) and math.isfinite(n.reference_reward)):
         problems.append(("normalization", "needs finite numbers"))
     elif n.random_reward < n.reference_reward < n.random_reward + SMALLEST:

@@ -18,7 +18,7 @@ import msgspec
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.task import episode_steps, normalized
+from onrig.runtime.task import episode_steps
 from onrig.sim.baselines.task_model import TaskModel, task_model_problems
 from onrig.sim.baselines.yardstick import (
     Fineness,
@@ -71,13 +71,17 @@ def task_model(config: RunConfig, twin: TwinOptions) -> TaskModel:
 
 def _show(config: RunConfig, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> None:
     task, folder = config.task, cache_folder()
-    print(f"task {task.name} on rig {config.rig.name}: mean reward per step over {model.steps} steps, then normalized")
+    scale = task.normalization
+    then = "" if scale is None else ", then normalized"
+    print(f"task {task.name} on rig {config.rig.name}: mean reward per step over {model.steps} steps{then}")
 
     def line(name: str, reward: float, more: str = "") -> None:
-        print(f"  {name:<46}{reward:>10.4f}  {normalized(task, reward):>7.4f}{more}", flush=True)
+        normal = "" if scale is None else f"  {scale.performance(reward):>7.4f}"
+        print(f"  {name:<46}{reward:>10.4f}{normal}{more}", flush=True)
 
-    line("task: normalization.random_reward", task.normalization.random_reward)
-    line("task: normalization.reference_reward", task.normalization.reference_reward)
+    if scale is not None:
+        line("task: normalization.random_reward", scale.random_reward)
+        line("task: normalization.reference_reward", scale.reference_reward)
     estimate = random_baseline(model, folder)
     line("random controller", estimate.mean, f"  +- {estimate.standard_error:.4f} (standard error)")
     for grid in grids_for(model, fineness):

@@ -89,12 +89,15 @@ class RichDisplay:
 
 
 def figures(report: Report) -> str:
-    """One-line figures: normalised performance, policy, stored experiences, updates per second, missed ticks."""
+    """One-line figures: performance (the return where the task has no references), policy, stored experiences, updates
+    per second, missed ticks."""
     v = report.values
-    score = v.get("normalized")
-    shown = f"{score:.2f}" if isinstance(score, float) else "-"
+    score, total = v.get("normalized"), v.get("return")
+    shown = f"normalized(20) {score:.2f}" if isinstance(score, float) else "normalized(20) -"
+    if score is None and isinstance(total, float):
+        shown = f"return(20) {total:.5g}"
     return (
-        f"normalized(20) {shown}  policy {printable(str(v.get('policy')))}  kept {v.get('stored')}  "
+        f"{shown}  policy {printable(str(v.get('policy')))}  kept {v.get('stored')}  "
         f"{float(v.get('updates_per_s') or 0):.0f} updates/s  missed {v.get('missed')}"
     )
 

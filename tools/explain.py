@@ -16,6 +16,7 @@ from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of
+from onrig.runtime.scoring import early_end, measure_of
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
@@ -248,8 +249,18 @@ def _learning(config: RunConfig) -> Table:
         ("network", chosen.size, ", ".join((learner.algorithm.upper(), *rates))),
         ("horizon", f"{horizon:.3g} steps", f"{horizon / config.rate_hz:.3g} s at gamma {chosen.gamma:g}"),
         ("reward scale", f"{chosen.reward_scale:g}", "factor on every reward in learning"),
+        ("score", measure_of(config.task).title, measure_of(config.task).scale),
+        *_early_end(config, chosen.gamma),
     )
     return Table("learning", (), rows)
+
+
+def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
+    """What a termination is worth to the learner, where the task has one."""
+    if config.task.terminate:
+        end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
+        rest = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
+        yield "an early end", f"earns {end.ending:.4g}", f"living on {rest}, discounted by gamma"
 
 
 def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:

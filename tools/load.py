@@ -29,6 +29,7 @@ from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.safety.advice import unseen_delay
 from onrig.runtime.safety.limits import prediction_trial
 from onrig.runtime.safety.plant_box import PlantBox, box_name
+from onrig.runtime.scoring import early_end
 from onrig.runtime.supervise.run_folder import Resumption
 from onrig.runtime.task import episode_steps
 from onrig.sim.plants.registry import uncovered
@@ -118,6 +119,8 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = msgspec.convert(config.learner, LearnerSettings)
     yield from _twin_warnings(config)
+    if _learns(config) and config.task.terminate:
+        yield from _early_end_warnings(config, learner.selected.gamma)
     needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < needed:
         path = ("learner", learner.algorithm, "steps")
@@ -143,6 +146,19 @@ def _twin_warnings(config: RunConfig) -> Iterator[Finding]:
     if message_of_delay := unseen_delay(config, delay_s):
         at = "latency_us" if twin.latency_us else "plant.delay_s"
         yield ("device", "twin", *path_steps(at)), f"{message_of_delay}, at device.twin.{at}"
+
+
+def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
+    steps = episode_steps(config.task, config.rate_hz)
+    end = early_end(config.task, config.rig, steps, gamma)
+    if not end.pays:
+        return
+    like = "random actions" if config.task.normalization is not None else "the start state"
+    message = (
+        f"ending an episode early earns {end.ending:.4g}, living on as {like} {end.typical:.4g} (discounted by "
+        f"{gamma:g}), so it is learned to end: give reward.terminal below that, or reward.alive, at task.terminate"
+    )
+    yield ("task", "terminate"), message
 
 
 def _learns(config: RunConfig) -> bool:

@@ -107,7 +107,7 @@ def _evaluate(
     except LinkError as error:
         return complain("policy", str(error), ExitCode.HARDWARE)
     if as_json:
-        summary = {name: measured(rows, name)._asdict() for name in _MEASURED}
+        summary = {name: measured(rows, name)._asdict() for name in _measured_in(rows)}
         told = {"policy": policy_id, "warnings": verdict.warnings, "episodes": rows_as_dicts(rows), "summary": summary}
         print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
     else:
@@ -127,7 +127,7 @@ class Measured(NamedTuple):
 
 def measured(rows: Sequence[EpisodeRow], name: str) -> Measured:
     """Statistics of a column over at least one episode."""
-    values = [float(getattr(row, name)) for row in rows]
+    values = [float(value) for row in rows if (value := getattr(row, name)) is not None]
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else 0.0
     return Measured(mean, spread, min(values), max(values))
@@ -140,7 +140,7 @@ def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
 
 def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
     """Table of the episodes, equal consecutive ones merged, and their statistics."""
-    stretches: list[list[EpisodeRow]] = []
+    quantities, stretches = _measured_in(rows), list[list[EpisodeRow]]()
     for row in rows:
         if stretches and row[2:8] == stretches[-1][0][2:8]:
             stretches[-1].append(row)
@@ -150,18 +150,25 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
         (
             f"{same[0].episode}" if len(same) == 1 else f"{same[0].episode} to {same[-1].episode}, identical",
             f"{same[0].steps}",
-            *(_digits(same[0], name) for name in _MEASURED),
+            *(_digits(same[0], name) for name in quantities),
             f"{same[0].interventions}",
         )
         for same in stretches
     ]
-    table = Table("episode", ("steps", *_MEASURED.values(), "interventions"), tuple(lines))
+    titles = [_MEASURED[name] for name in quantities]
+    table = Table("episode", ("steps", *titles, "interventions"), tuple(lines))
     figures = []
-    for name, title in _MEASURED.items():
+    for name in quantities:
         m, form = measured(rows, name), _FORMS[name]
-        figures.append((title, *(f"{value:{form}}" for value in m)))
+        figures.append((_MEASURED[name], *(f"{value:{form}}" for value in m)))
     summary = Table(f"n = {len(rows)}", ("mean", "spread", "lowest", "highest"), tuple(figures))
-    return f"{table}\n\n{summary}\n\nnormalized: 0 random, 1 reference; --json prints full precision"
+    scale = "normalized: 0 random, 1 reference" if "normalized" in quantities else "raw units, no task.normalization"
+    return f"{table}\n\n{summary}\n\n{scale}; --json prints full precision"
+
+
+def _measured_in(rows: Sequence[EpisodeRow]) -> list[str]:
+    """Quantities that the rows have: not the normalised reward where the task has no references."""
+    return [name for name in _MEASURED if getattr(rows[0], name) is not None]
 
 
 def _digits(row: EpisodeRow, name: str) -> str:

@@ -18,8 +18,9 @@ from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_str
 from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
+from onrig.runtime.scoring import normalized
 from onrig.runtime.shm.frame_log import frame_log_bytes
-from onrig.runtime.task import compile_reward, compile_terminated, normalized
+from onrig.runtime.task import compile_reward, compile_terminated
 from onrig.sim.plants.integrate import step
 from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.device import TwinDevice
@@ -67,7 +68,9 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
             yield from (("the shield's command", value) for value in verdict.action)
             r = reward(observation, action)
             yield "a reward", r
-            yield "a normalised reward", normalized(task, r)
+            score = normalized(task, r, 1)
+            if score is not None:
+                yield "a normalised reward", score
     yield from (("a number of the shield", value) for value in _numbers(shield))
     if task.reset is not None:
         driver = driver_for(task.reset, task.start, rig)

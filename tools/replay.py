@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Replay; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete or damaged, 2 nothing to replay."""
+    """Replay; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete, 2 nothing to replay."""
     args = parser().parse_args(arguments)
     folder: Path = args.folder
     if not (folder / "config.yaml").is_file():

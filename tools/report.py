@@ -18,6 +18,7 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import episode_columns, read_episodes
 from onrig.tools.check import in_one_line
 from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
@@ -43,7 +44,8 @@ class Curve(NamedTuple):
     episode: Values
     steps: Values
     """Training steps up to each episode's end."""
-    normalized: Values
+    score: Values
+    """As ``onrig.runtime.scoring.measure_of`` says."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -129,44 +131,44 @@ def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
 
 def report_table(folder: Path, config: RunConfig) -> Table:
     """Summary of a run; omits whatever an aborted run did not write."""
-    train, curve = learning_curves(folder)
+    train, curve = learning_curves(folder, config)
     summary = read_fields(folder / "summary.json")
     rows = [
         ("configuration", in_one_line(config)),
         ("strategy", _strategy(config)),
         *_of_summary(summary, config),
-        *_of_episodes(train, curve),
+        *_of_episodes(train, curve, config),
         *_rule(curve, config),
     ]
     return Table(f"run {folder}", (), tuple(rows))
 
 
-def learning_curves(folder: Path) -> tuple[Curve, Curve]:
+def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
     """Training curve, and the curve from which performance is read: evaluation episodes if there are any."""
-    episodes = read_episodes(folder)
+    episodes, column = read_episodes(folder), measure_of(config.task).column
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     taken = np.cumsum(train["steps"])
-    training = Curve("train", train["episode"], taken, train["normalized"])
+    training = Curve("train", train["episode"], taken, train[column])
     if not len(evaluation["episode"]):
         return training, training
     # An evaluation episode has the number of the preceding training episode.
     before = np.searchsorted(train["episode"], evaluation["episode"], "right")
     steps = np.concatenate(([0.0], taken))[before]
-    return training, Curve("eval", evaluation["episode"], steps, evaluation["normalized"])
+    return training, Curve("eval", evaluation["episode"], steps, evaluation[column])
 
 
 def rise_time(curve: Curve, level: float = RISEN) -> int | None:
-    """First episode whose normalised performance is at least ``level``; None if there is none."""
-    reached = np.flatnonzero(curve.normalized >= level)
+    """First episode with a score of at least ``level``; None if there is none."""
+    reached = np.flatnonzero(curve.score >= level)
     return int(curve.episode[reached[0]]) if len(reached) else None
 
 
 def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | None:
     """Highest mean over ``length`` consecutive episodes (fewer in a shorter run), with the first and the last."""
-    n = min(length, len(curve.normalized))
+    n = min(length, len(curve.score))
     if not n:
         return None
-    total = np.cumsum(np.concatenate(([0.0], curve.normalized)))
+    total = np.cumsum(np.concatenate(([0.0], curve.score)))
     means = (total[n:] - total[:-n]) / n
     at = int(np.argmax(means))
     return float(means[at]), int(curve.episode[at]), int(curve.episode[at + n - 1])
@@ -206,15 +208,20 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
             yield name, ", ".join(quantiles)
 
 
-def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
+def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     if not len(train.episode):
         yield "performance", "no complete episode"
         return
-    last = train.normalized[-20:]
-    yield "last 20", f"{np.mean(last):.3f} (training, 0 random, 1 reference)"
+    last, measure = train.score[-20:], measure_of(config.task)
+    raw = config.task.normalization is None
+    form = ".5g" if raw else ".3f"
+    yield f"{'return, ' * raw}last 20", f"{np.mean(last):{form}} (training, {measure.scale})"
     best = best_stretch(train)
     if best is not None:
-        yield "best 20", f"{best[0]:.3f} (training, episodes {best[1]} to {best[2]})"
+        yield f"{'return, ' * raw}best 20", f"{best[0]:{form}} (training, episodes {best[1]} to {best[2]})"
+    if raw:
+        yield "rise time", f"not known: {RISEN:g} is a level of normalised rewards, give task.normalization"
+        return
     risen = rise_time(curve)
     how = "evaluation" if curve.kind == "eval" else "training"
     yield (
@@ -225,9 +232,12 @@ def _of_episodes(train: Curve, curve: Curve) -> Iterator[tuple[str, str]]:
 
 def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
     """Buffer size suggested by the rule of de Bruin et al. 2018, §8.5, with its caveats."""
-    if not len(curve.normalized):
+    if not len(curve.score):
         return  # already reported: no complete episode
-    size = rule_of_thumb(curve.steps, curve.normalized)
+    if config.task.normalization is None:
+        yield "rule of thumb", "not applicable: it needs normalised rewards (task.normalization)"
+        return
+    size = rule_of_thumb(curve.steps, curve.score)
     if size is None:
         yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return

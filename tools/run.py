@@ -21,6 +21,7 @@ from onrig.runtime.run_state.actuators import UNCONFIRMED
 from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_way, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.wholeness import told
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.supervise.requests import HELP, keyboard
 from onrig.runtime.supervise.run_folder import (
     Resumption,
@@ -248,6 +249,8 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     score = summary.get("normalized_last20")
     if isinstance(score, float):
         print(f"normalized over the last 20 training episodes: {score:.3f} (0 random, 1 reference)")
+    elif isinstance(total := summary.get("return_last20"), float):
+        print(f"return over the last 20 training episodes: {total:.5g} ({measure_of(config.task).scale})")
     tick = summary.get("tick_us")
     if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
         print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")

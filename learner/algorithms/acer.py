@@ -53,7 +53,8 @@ class Steps(NamedTuple):
     present: NDArray[np.bool_]
     """(S, N)"""
     share: NDArray[np.floating]
-    """(S, N): weight of the segment over the number of the trial's steps, 0 where empty."""
+    """(S, N): weight of the segment over its length and the number of segments, 0 where empty.  As many draws lead to a
+    segment as it has steps: so all stored experiences count equally, however long their episodes are."""
     last: NDArray[np.int64]
     """(S, B): places of the segments' last steps."""
     drawn: NDArray[np.int64]
@@ -70,7 +71,7 @@ def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_onc
     placed, share = np.zeros((S, N), np.int64), np.zeros((S, N))
     for s, n in enumerate(total.tolist()):
         placed[s, :n] = segments.slots[s][segments.present[s]]
-        share[s, :n] = np.repeat(weight[s], lengths[s]) / n
+        share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
     first = np.cumsum(lengths, axis=1) - lengths
     within = (segments.slots == slots[..., None]).argmax(axis=-1)
     return Steps(placed, present, share, first + lengths - 1, first + within)

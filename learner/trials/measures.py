@@ -68,9 +68,10 @@ class RiseTime(NamedTuple):
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
-    """Performance mu_r of mean raw rewards per step, any shape: as ``onrig.runtime.task.normalized`` (§5.1)."""
-    n = task.normalization
-    return (np.asarray(mean_rewards, np.float64) - n.random_reward) / (n.reference_reward - n.random_reward)
+    """Performance mu_r of mean raw rewards per step over whole episodes, any shape (§5.1); the rewards themselves for a
+    task without references."""
+    means = np.asarray(mean_rewards, np.float64)
+    return means if task.normalization is None else task.normalization.performance(means)
 
 
 def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:

@@ -9,6 +9,7 @@ a millisecond, and the ring holds eight seconds at 1 kHz.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Collection
@@ -147,7 +148,7 @@ class McapLog:
     def episode(self, row: EpisodeRow) -> None:
         """Take the row of an episode that has ended."""
         kind = Kind.TRAIN if row.kind == "train" else Kind.EVAL
-        values = (row.episode, kind, *row[2:])
+        values = (row.episode, kind, *(math.nan if value is None else value for value in row[2:]))
         self._add(EPISODES, row.t_mono_ns, wire.encode(messages.EPISODE, values))
 
     def turn(self, now_s: float) -> None:

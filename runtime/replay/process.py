@@ -149,7 +149,7 @@ class ReplayProcess:
             TransitionBuilder(rig, config.signals),
             self._memory,
             RunFigures(lockstep=config.lockstep),
-            EpisodeAccounts(config.task),
+            EpisodeAccounts(config.task, config.rate_hz),
             self._rows,
             self._policies,
             self._desk,

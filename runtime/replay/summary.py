@@ -47,6 +47,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
     return {
         "episode": figures.episode,
         "normalized": figures.normalized_last20,
+        "return": figures.return_last20,
         "ticks": figures.ticks,
         "missed": figures.missed,
         "updates": desk.updates,
@@ -61,7 +62,8 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
 
 def standing(parts: Parts, *, dropped: int) -> Standing:
     """Figures for viewers, in addition to the step records; ``dropped`` as in ``summarised``."""
-    score = parts.figures.normalized_last20
+    figures = parts.figures
+    score = figures.return_last20 if figures.normalized_last20 is None else figures.normalized_last20
     return Standing(
         episode=parts.figures.episode,
         offered=parts.memory.offered,
@@ -69,7 +71,7 @@ def standing(parts: Parts, *, dropped: int) -> Standing:
         gaps=parts.builder.gaps,
         updates=parts.desk.updates,
         updates_per_s=parts.desk.updates_per_s,
-        normalized_last20=float("nan") if score is None else score,
+        score_last20=float("nan") if score is None else score,
         policies_offered=parts.policies.offered,
         policies_admitted=parts.policies.admitted,
         policies_refused=parts.policies.refused,

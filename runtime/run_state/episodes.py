@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from onrig.runtime.files import MAX_TABLE_BYTES, open_file, read_file
 from onrig.runtime.record import Flag, Kind, Rule
-from onrig.runtime.task import Task, normalized
+from onrig.runtime.scoring import normalized
+from onrig.runtime.task import Task, episode_steps
 
 
 class EpisodeRow(NamedTuple):
@@ -29,12 +30,18 @@ class EpisodeRow(NamedTuple):
     steps: int
     reward_sum: float
     mean_reward: float
-    normalized: float
+    normalized: float | None
+    """None for a task without references."""
     exploration: float
     interventions: int
     missed_ticks: int
     policy_id: int
     t_mono_ns: int
+
+    @property
+    def score(self) -> float:
+        """What ``onrig.runtime.scoring.measure_of`` says of the task."""
+        return self.reward_sum if self.normalized is None else self.normalized
 
 
 COLUMNS: Final = ("episode", "kind", "steps", "return", *EpisodeRow._fields[4:])
@@ -53,19 +60,22 @@ class Sums(msgspec.Struct):
     missed: int = 0
     policy_id: int = 0
     """The newest that acted."""
+    passed: int = 0
+    """Steps that have passed, whether or not they are valid; 0 in checkpoints of earlier versions."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Take the next records, at least one."""
         counts = (records["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0
         self.steps += int(np.count_nonzero(counts))
+        self.passed += int(np.count_nonzero((records["flags"] & Flag.NO_ACTION) == 0))
         self.reward = _added(self.reward, records["reward"][counts])
         self.exploration = _added(self.exploration, records["exploration"][counts])
         self.interventions += int(np.count_nonzero(records["rule"] != Rule.NONE))
         self.missed += int(records["missed"].sum())
         self.policy_id = max(self.policy_id, int(records["policy_id"].max()))
 
-    def row(self, task: Task, t_mono_ns: int) -> EpisodeRow:
-        """Row of the episode, which ended at ``t_mono_ns``."""
+    def row(self, task: Task, t_mono_ns: int, unlived: int = 0) -> EpisodeRow:
+        """Row of the episode, which ended at ``t_mono_ns``; a termination cut ``unlived`` steps off."""
         n, total, exploration = self.steps, _float(self.reward), _float(self.exploration)
         mean = total / n if n else math.nan
         return EpisodeRow(
@@ -74,7 +84,7 @@ class Sums(msgspec.Struct):
             steps=n,
             reward_sum=total,
             mean_reward=mean,
-            normalized=normalized(task, mean),
+            normalized=normalized(task, total, n, unlived),
             exploration=exploration / n if n else 0.0,
             interventions=self.interventions,
             missed_ticks=self.missed,
@@ -96,8 +106,8 @@ def _added(total: float | None, values: NDArray[np.floating]) -> float | None:
 class EpisodeAccounts:
     """Sums over the records of the open episode, which may last for hours."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, rate_hz: float) -> None:
+        self._task, self._whole = task, episode_steps(task, rate_hz)
         self._open: list[Sums] = []
         """The last one is of the newest records."""
 
@@ -112,7 +122,11 @@ class EpisodeAccounts:
         start = 0
         for end in (np.flatnonzero(records["flags"] & Flag.NO_ACTION) + 1).tolist():
             self._take(records[start:end])
-            rows.append(self._open[-1].row(self._task, int(records["t_mono_ns"][end - 1])))
+            sums, closing = self._open[-1], records[end - 1]
+            # What a fault, a stop or the end of its time cut off says nothing of the policy: only the task does.
+            ended = bool(closing["flags"] & Flag.TERMINATED)
+            unlived = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
+            rows.append(sums.row(self._task, int(closing["t_mono_ns"]), unlived))
             self._open = []  # an attempt that a fault cut short counts for nothing
             start = end
         self._take(records[start:])
@@ -196,7 +210,7 @@ def parse_row(line: bytes) -> EpisodeRow | None:
             int(steps),
             float(total),
             float(mean),
-            float(normal),
+            float(normal) if normal else None,
             float(exploration),
             int(interventions),
             int(missed),
@@ -235,7 +249,7 @@ class EpisodeFile:
         return len(self._unwritten)
 
     def append(self, row: EpisodeRow) -> None:
-        """Write one row; floats with all their digits, so that equal runs give equal files.
+        """Write one row; floats with all their digits, so that equal runs give equal files; nothing for None.
 
         A second row of the same episode, from a restarted replay process that reads records again, is left out.
         """

@@ -35,7 +35,7 @@ FIGURES: Final = np.dtype(
         ("gaps", "<i8"),
         ("updates", "<i8"),
         ("updates_per_s", "<f8"),
-        ("normalized_last20", "<f8"),
+        ("score_last20", "<f8"),
         ("policies_offered", "<i8"),
         ("policies_admitted", "<i8"),
         ("policies_refused", "<i8"),

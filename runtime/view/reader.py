@@ -50,7 +50,8 @@ class Figures(NamedTuple):
     updates: int
     """Of the learner."""
     updates_per_s: float
-    normalized_last20: float | None
+    score_last20: float | None
+    """Of training episodes, as ``onrig.runtime.scoring.measure_of`` says."""
     policies_offered: int
     policies_admitted: int
     policies_refused: int
@@ -122,7 +123,7 @@ class ViewReader:
         if raw is None or len(raw) != FIGURES.itemsize:
             return None
         row = np.frombuffer(raw, FIGURES)[0]
-        last20 = float(row["normalized_last20"])
+        last20 = float(row["score_last20"])
         return Figures(
             t_mono_ns=int(row["t_mono_ns"]),
             ticks=int(row["ticks"]),
@@ -139,7 +140,7 @@ class ViewReader:
             gaps=int(row["gaps"]),
             updates=int(row["updates"]),
             updates_per_s=float(row["updates_per_s"]),
-            normalized_last20=None if np.isnan(last20) else last20,
+            score_last20=None if np.isnan(last20) else last20,
             policies_offered=int(row["policies_offered"]),
             policies_admitted=int(row["policies_admitted"]),
             policies_refused=int(row["policies_refused"]),

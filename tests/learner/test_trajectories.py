@@ -102,16 +102,16 @@ def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
             whole = filled.searched(filled.searched(slot, 99, -1)[-1], 99)
             segment = filled.trajectories.around(slots, 3)
             cut = segment.slots[0, slot][segment.present[0, slot]].tolist()
-            assert slot in cut
-            assert cut == whole[whole.index(cut[0]) :][:3]
-            assert len(cut) == min(3, len(whole))
+            first = whole.index(slot) // 3 * 3
+            assert cut == whole[first : first + 3]
 
 
-def test_segments_of_a_long_episode_start_uniformly_where_their_experiences_are() -> None:
+def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
     trajectories = Trajectories(1, 12, lambda trial, first, second: first >= 0)
     trajectories.written(0, np.arange(12), np.arange(12))
-    starts = trajectories.around(np.arange(12)[None], 7).slots[0, :, 0]
-    assert starts.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    segments = trajectories.around(np.arange(12)[None], 5)
+    assert segments.slots[0, :, 0].tolist() == [0] * 5 + [5] * 5 + [10] * 2
+    assert segments.present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
 
 
 def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:

@@ -16,13 +16,13 @@ from onrig.hw.rig import Observation, Rig, rig_problems
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import load_document
 from onrig.runtime.task import (
+    Normalization,
     Task,
     batched_reward,
     batched_terminated,
     compile_reward,
     compile_terminated,
     episode_steps,
-    normalized,
     task_problems,
 )
 
@@ -102,10 +102,29 @@ def test_leaving_the_bounds_terminates(velocity: float, expected: bool) -> None:
     assert compile_terminated(task, PENDULUM)((0.0, velocity)) is expected
 
 
-def test_normalized_performance_is_0_for_random_and_1_for_the_reference() -> None:
-    assert normalized(SWINGUP, -163.51) == 0.0
-    assert normalized(SWINGUP, -43.1) == 1.0
-    assert normalized(SWINGUP, 0.5 * (-163.51 - 43.1)) == pytest.approx(0.5)
+FALLS = msgspec.structs.replace(
+    SWINGUP,
+    terminate={"velocity": (-15.0, 15.0)},
+    reward=msgspec.structs.replace(SWINGUP.reward, alive=200.0, terminal=-5000.0),
+)
+
+
+def test_being_alive_is_rewarded_in_every_step_and_an_end_once() -> None:
+    plain, whole = compile_reward(SWINGUP, PENDULUM), compile_reward(FALLS, PENDULUM)
+    inside, outside, action = (3.0, -14.9), (3.0, -15.1), (1.5,)
+    assert whole(inside, action) == plain(inside, action) + 200.0
+    assert whole(outside, action) == plain(outside, action) + 200.0 - 5000.0
+    batch = batched_reward(FALLS, PENDULUM)(np.array([inside, outside]), np.array([action, action]))
+    assert batch.tolist() == [whole(inside, action), whole(outside, action)]
+
+
+def test_without_them_the_reward_in_the_tick_is_the_same_function() -> None:
+    assert compile_reward(SWINGUP, PENDULUM).__name__ == "distance"
+    assert compile_reward(FALLS, PENDULUM).__name__ == "reward"
+
+
+def test_a_task_needs_no_references() -> None:
+    assert task_problems(msgspec.structs.replace(SWINGUP, normalization=None), PENDULUM) == []
 
 
 @pytest.mark.parametrize("rate_hz", [50.0, 60.0, 100.0, 200.0, 333.0, 500.0, 1000.0])
@@ -151,8 +170,10 @@ BAD = {
     "bounds crossed": (changed(terminate={"velocity": (1.0, -1.0)}), "terminate.velocity"),
     "bound is nan": (changed(terminate={"velocity": (math.nan, 1.0)}), "terminate.velocity"),
     "starts outside": (changed(terminate={"angle": (1.0, 2.0)}), "terminate.angle"),
+    "never ends": (reward_with(terminal=-1.0), "reward.terminal"),
+    "alive is nan": (reward_with(alive=math.nan), "reward.alive"),
     "yardsticks reversed": (
-        changed(normalization=msgspec.structs.replace(SWINGUP.normalization, random_reward=0.0)),
+        changed(normalization=Normalization(random_reward=0.0, reference_reward=-43.1)),
         "normalization",
     ),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from onrig.runtime.task import normalized
+from onrig.runtime.scoring import normalized
 from onrig.sim.envs import TwinEnv, register_envs
 
 IDS = ["onrig/PendulumTwin-v0", "onrig/MagmanTwin-v0"]
@@ -77,7 +77,7 @@ def test_doing_nothing_earns_the_raw_reward_of_hanging_down() -> None:
     env.reset(seed=0)
     reward = env.step(np.zeros(1, np.float32))[1]
     assert reward == pytest.approx(-50 * np.pi)
-    assert normalized(env.task, reward) == pytest.approx(0.0533, abs=1e-3)
+    assert normalized(env.task, reward, 1) == pytest.approx(0.0533, abs=1e-3)
 
 
 def test_a_task_with_bounds_terminates() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onrig.runtime.task import normalized
+from onrig.runtime.scoring import normalized
 from onrig.sim.baselines.fuzzy_q_iteration import mean_rewards, solve
 from onrig.sim.baselines.task_model import random_reward
 from onrig.sim.baselines.yardstick import grids_for
@@ -18,5 +18,5 @@ def test_the_shipped_yardsticks_are_reproduced(name: str) -> None:
     estimate = random_reward(model)
     reached = mean_rewards(model, solve(model, grids_for(model, "fine")[-1]))
     print(f"\n{name}: random {estimate.mean:.4f} +- {estimate.standard_error:.4f}, {reached}")
-    assert abs(normalized(model.task, estimate.mean)) < 0.003
-    assert normalized(model.task, max(reached)) == pytest.approx(1.0, abs=0.005)
+    assert normalized(model.task, estimate.mean, 1) == pytest.approx(0.0, abs=0.003)
+    assert normalized(model.task, max(reached), 1) == pytest.approx(1.0, abs=0.005)

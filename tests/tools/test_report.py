@@ -184,9 +184,9 @@ def test_steps_are_those_of_the_training_before_each_evaluation(tmp_path: Path) 
         )
         for episode, kind, steps in rows:
             writer.writerow([episode, kind, steps, 0, 0, episode / 10, 0, 0, 0, 0, 0])
-    train, evaluation = learning_curves(tmp_path)
+    train, evaluation = learning_curves(tmp_path, load("pendulum"))
     assert train.steps.tolist() == [10, 30, 35]
-    assert (evaluation.steps.tolist(), evaluation.normalized.tolist()) == ([30, 35], [0.2, 0.3])
+    assert (evaluation.steps.tolist(), evaluation.score.tolist()) == ([30, 35], [0.2, 0.3])
 
 
 def test_rise_time_is_the_first_episode_at_the_level_and_the_best_stretch_the_highest_mean() -> None:

@@ -92,6 +92,8 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         print("\n".join(map(str, error.problems)), file=sys.stderr)
         return ExitCode.CONFIGURATION
+    if config.task.normalization is None:
+        return complain(_VERB, f"task {config.task.name} has no references: give task.normalization to compare by")
     if not 0 < config.evaluate_every <= config.episodes:
         said = f"evaluate_every is {config.evaluate_every}, episodes {config.episodes}"
         return complain(_VERB, f"{said}: without noise-free evaluations there is nothing to compare")
@@ -165,7 +167,7 @@ def measured(words: Sequence[str], seed: int) -> Seed:
         rows = read_episodes(run_dir / "episodes.csv").rows
     if _cell_of(words) != cell:
         raise _Failed(f"the settings changed while seed {seed} ran: run it again", ExitCode.CONFIGURATION)
-    evaluations = [(row.episode, row.normalized) for row in rows if row.kind == "eval"]
+    evaluations = [(row.episode, row.normalized) for row in rows if row.kind == "eval" and row.normalized is not None]
     final, reached = judged(evaluations)
     wall_s = round(time.monotonic() - start_s, 1)
     return Seed(shlex.join(words), seed, rows[-1].episode, round(final, 4), reached, wall_s, cell)

@@ -40,6 +40,7 @@ from onrig.runtime.policy.contract import (
 )
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.scoring import measure_of
 from onrig.sim.envs import TwinEnv
 from onrig.tools.evaluate import evaluate, judge
 from onrig.tools.load import explain, load
@@ -183,21 +184,22 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
     A score is one noise-free episode on the twin with the exported policy, by the rig's own tick; the untrained one
     comes first.  Raises Unfit, LinkError where the twin falls silent, and OSError.
     """
-    best, started_s = -math.inf, time.monotonic()
+    best, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
         done = int(agent.num_timesteps)
         with torch.no_grad():
             model = export(actor_of(agent.policy), msgspec.structs.replace(contract, training_step=done))
         (row,) = evaluate(config, PolicySession(model), contract.policy_id, 1, config.seed)
-        if row.normalized > best:
+        if row.score > best:
             verdict = judge(model, config)
             if isinstance(verdict, Refused):
                 raise Unfit(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
             replace_file(path, model)
-            best = row.normalized
+            best = row.score
         elapsed_s = time.monotonic() - started_s
         left = f", {elapsed_s * (steps - done) / done:.0f} s left" if 0 < done < steps else ""
-        print(f"{done:7d} steps: normalized {row.normalized:.3f}, best {best:.3f}; {elapsed_s:.0f} s{left}", flush=True)
+        score, highest = (f"{value:.4g}" for value in (row.score, best))
+        print(f"{done:7d} steps: {measure.column} {score}, best {highest}; {elapsed_s:.0f} s{left}", flush=True)
         if done >= steps:
             return
         agent.learn(min(EVALUATE_EVERY, steps - done), reset_num_timesteps=False)

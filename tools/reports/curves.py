@@ -166,7 +166,7 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
     ends = [_panel(axes, panel) for axes, panel in zip(flat, panels, strict=False)]
     for k, axes in enumerate(flat[: len(panels)]):
         if k % columns == 0:
-            axes.set_ylabel(NORMALIZED)
+            axes.set_ylabel(NORMALIZED if _is_normalised(panels[k]) else "mean reward per step (raw units)")
         if k + columns >= len(panels):
             axes.set_xlabel("training episode")
     figure.draw_without_rendering()
@@ -177,8 +177,10 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
 
 def _panel(axes: Axes, panel: Panel) -> list[Label]:
     """Draw one panel; returns the labels that go to the lines' ends."""
-    yardsticks(axes)
-    labels, lows, highs = [], [0.0], [1.02]
+    normalised = _is_normalised(panel)
+    if normalised:
+        yardsticks(axes)
+    labels, lows, highs = [], [0.0] if normalised else [], [1.02] if normalised else []
     for line in panel.lines:
         smooth = moving_average(line.result.mu, WINDOW)
         n = smooth.shape[1]
@@ -190,10 +192,15 @@ def _panel(axes: Axes, panel: Panel) -> list[Label]:
         lows.append(float(np.min(np.fmin(band.low, band.mean))))
         highs.append(float(np.max(np.fmax(band.high, band.mean))))
         labels.append(Label(float(band.mean[-1]), line.text, line.look.colour))
-    axes.set_ylim(max(_LOWEST, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
+    if normalised:
+        axes.set_ylim(max(_LOWEST, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
     axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
     title(axes, panel.title)
     return labels
+
+
+def _is_normalised(panel: Panel) -> bool:
+    return all(line.result.cell.config.task.normalization is not None for line in panel.lines)
 
 
 def _caption(panels: Sequence[Panel]) -> str:

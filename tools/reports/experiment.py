@@ -178,6 +178,11 @@ def _state(experiment: Experiment) -> list[str]:
     fewest = min(len(r.seeds) for r in results)
     if fewest < FEW:
         lines.append(f"Some means are of {fewest} trials: bootstrap bounds of fewer than {FEW} are too narrow.")
+    if any(r.cell.config.task.normalization is None for r in results):
+        lines.append(
+            "Some tasks have no references (task.normalization): their μ are mean rewards per step in raw units, and "
+            "no rise time is known of them."
+        )
     if not all(r.evaluated for r in results):
         lines.append("Some cells were not evaluated without noise: theirs is the performance of training itself.")
     return lines

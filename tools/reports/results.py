@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.trials.measures import (
     FINAL_EPISODES,
+    LEVEL,
     Bounds,
     RiseTime,
     mean_bounds,
@@ -42,7 +44,7 @@ class Result(NamedTuple):
     episodes: NDArray[np.int64]
     """(N,) numbers of the episodes that were evaluated, from 1 on."""
     mu: NDArray[np.float64]
-    """(T, N) normalised performance."""
+    """(T, N) normalised performance; mean rewards per step where the task has no references."""
     final: NDArray[np.float64]
     """(T,) mean over the last 100 episodes."""
     highest: NDArray[np.float64]
@@ -109,7 +111,8 @@ def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
         return Result(cell, setting, seeds, numbers, mu, nothing, nothing, rise, noise, spoilt, evaluated)
     last = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
-    rise = rise_time(mu, numbers)
+    level = LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
+    rise = rise_time(mu, numbers, level)
     return Result(cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, spoilt, evaluated)
 
 

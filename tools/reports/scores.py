@@ -77,7 +77,7 @@ class Scored(NamedTuple):
 
 
 def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
-    """Scores in a world; None in a world of gymnasium, and where episodes may end before their time.
+    """Scores in a world; None in one of gymnasium, where episodes may end before their time, and without references.
 
     Raises NoSuchTask where the run that the world was made of is gone, or is another one by now.
     """
@@ -85,7 +85,7 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     if not run.world.startswith(PLANT):
         return None
     config, options = _plant_run(run)
-    if options.end_outside or config.task.terminate:
+    if options.end_outside or config.task.terminate or config.task.normalization is None:
         return None
     if cell_id(run, config) != result.cell.id:
         raise NoSuchTask(f"'{run.task}' has changed since its trials were run")

@@ -12,6 +12,7 @@ from onrig.runtime.histogram import CoarseHistogram, coarse_edges_us
 from onrig.runtime.printable import printable
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.run_state.states import State
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.reader import Figures
 from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
 from onrig.tools.watching.snapshot import Happened, Snapshot
@@ -112,11 +113,14 @@ def headline(s: Snapshot) -> str:
 
 def learning(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
     """The learning curve, exploration, memory, learner and policies."""
-    low, high = min(0.0, *_finite(s.train[-_LAST:]), 0.0), 1.0
-    room = width - 12
+    seen = _finite(s.train[-_LAST:])
+    low, high = min(0.0, *seen, 0.0), 1.0
+    if s.config.task.normalization is None:
+        low, high = min(seen, default=0.0), max(seen, default=1.0)
+    room, form = width - 12, measure_of(s.config.task).form
     rows = [
-        f"train  {_mean(s.train)} {sparkline(s.train, room, low, high, fancy=fancy)}",
-        f"eval   {_mean(s.evaluation)} {sparkline(s.evaluation, room, low, high, fancy=fancy)}",
+        f"train  {_mean(s.train, form)} {sparkline(s.train, room, low, high, fancy=fancy)}",
+        f"eval   {_mean(s.evaluation, form)} {sparkline(s.evaluation, room, low, high, fancy=fancy)}",
     ]
     if s.now is not None:
         rows.append(f"explore amplitude {s.now.amplitude:.2f}, now {s.now.exploration:.2f}")
@@ -190,15 +194,16 @@ def _parts(counts: Sequence[int], names: type[Rule] | type[Miss]) -> str:
 def one_line(s: Snapshot) -> str:
     """One-line summary, for a plain terminal."""
     f: Figures | None = s.figures
-    score = f"{f.normalized_last20:.2f}" if f is not None and f.normalized_last20 is not None else "-"
+    measure = measure_of(s.config.task)
+    score = f"{f.score_last20:{measure.form}}" if f is not None and f.score_last20 is not None else "-"
     counts = f", missed {sum(f.missed)}, kept {f.stored}, {f.updates_per_s:.0f} updates/s" if f is not None else ""
     ending = f", {s.actuators}" if s.state is State.DISCONNECTED and s.tick else ""
-    return f"{s.state.name.lower()}  {headline(s)}, policy {s.policy}, normalized(20) {score}{counts}{ending}"
+    return f"{s.state.name.lower()}  {headline(s)}, policy {s.policy}, {measure.column}(20) {score}{counts}{ending}"
 
 
-def _mean(values: Sequence[float]) -> str:
+def _mean(values: Sequence[float], form: str) -> str:
     some = _finite(values[-_LAST:])
-    return f"{sum(some) / len(some):5.2f}" if some else "    -"
+    return f"{sum(some) / len(some):5{form}}" if some else "    -"
 
 
 def _finite(values: Sequence[float]) -> list[float]:

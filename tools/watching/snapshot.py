@@ -60,7 +60,7 @@ class Snapshot(NamedTuple):
     policy: int
     now: Now | None
     train: Sequence[float]
-    """Normalised performance by episode."""
+    """Scores by episode (``onrig.runtime.scoring.measure_of``)."""
     evaluation: Sequence[float]
     figures: Figures | None
     events: Sequence[Happened]
@@ -91,7 +91,7 @@ class Watcher:
         if len(records):
             self._now = _now(records)
         for episode in view.episodes():
-            (self._train if episode.kind == "train" else self._evaluation).append(episode.normalized)
+            (self._train if episode.kind == "train" else self._evaluation).append(episode.score)
         self._happened += [h for e in view.events() if (h := happened(e)) is not None]
         tick = view.word(Word.TICK)
         return Snapshot(

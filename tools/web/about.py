@@ -23,6 +23,7 @@ from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import Sketch
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.web.history import FIELDS
@@ -145,6 +146,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "exploration": schedule(config),
         "process": _process(config),
         "episode_fields": FIELDS,
+        "measure": {**measure_of(task)._asdict(), "normalized": task.normalization is not None},
         "edges_us": [float(f"{e:.6g}") for e in coarse_edges_us().tolist()],
         "rules": [r.name.lower() for r in Rule],
         "misses": [m.name.lower() for m in Miss],

@@ -17,9 +17,9 @@ from onrig.runtime.view.sentences import VERDICTS, Event, counted, reason_of, se
 LIMIT: Final = 2000
 Row = list[float | int | None]
 Item = dict[str, object]
-FIELDS: Final = ("episode", "eval", "steps", "normalized", "exploration", "interventions", "missed", "policy")
-"""Columns of a row; of rows that were merged: the last one's number, the means of normalized and exploration, and the
-sums of interventions and missed ticks."""
+FIELDS: Final = ("episode", "eval", "steps", "score", "exploration", "interventions", "missed", "policy")
+"""Columns of a row; ``score`` as ``onrig.runtime.scoring.measure_of`` says.  Of rows that were merged: the last one's
+number, the means of score and exploration, and the sums of interventions and missed ticks."""
 _EPISODE, _EVAL, _SCORE, _EXPLORATION, _INTERVENTIONS, _MISSED = 0, 1, 3, 4, 5, 6
 _ITEMS: Final = 200
 _POLICIES: Final = 4000
@@ -94,7 +94,7 @@ def _number(row: Row) -> float:
 
 
 def _row(e: EpisodeRow) -> Row:
-    score = round(e.normalized, 4) if math.isfinite(e.normalized) else None
+    score = float(f"{e.score:.6g}") if math.isfinite(e.score) else None
     return [
         e.episode,
         int(e.kind == "eval"),
@@ -111,7 +111,7 @@ def _both(a: Row, b: Row) -> Row:
     both = list(b)
     for i in (_SCORE, _EXPLORATION):
         known = [v for v in (a[i], b[i]) if v is not None]
-        both[i] = round(sum(known) / len(known), 4) if known else None
+        both[i] = float(f"{sum(known) / len(known):.6g}") if known else None
     for i in (_INTERVENTIONS, _MISSED):
         both[i] = (a[i] or 0) + (b[i] or 0)
     return both

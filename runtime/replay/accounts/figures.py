@@ -90,8 +90,14 @@ class RunFigures:
 
     @property
     def normalized_last20(self) -> float | None:
-        """Mean normalised performance of the last 20 training episodes; None before the first."""
-        return float(np.mean([r.normalized for r in self._last])) if self._last else None
+        """Mean normalised performance of the last 20 training episodes; None before the first, without references."""
+        values = [r.normalized for r in self._last if r.normalized is not None]
+        return float(np.mean(values)) if values else None
+
+    @property
+    def return_last20(self) -> float | None:
+        """Mean return of the last 20 training episodes, raw units; None before the first."""
+        return float(np.mean([r.reward_sum for r in self._last])) if self._last else None
 
     @property
     def episode(self) -> int:
@@ -112,6 +118,7 @@ class RunFigures:
             "interventions": self.interventions,
             "faults": self.faults,
             "normalized_last20": self.normalized_last20,
+            "return_last20": self.return_last20,
         }
 
 

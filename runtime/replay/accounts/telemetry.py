@@ -56,7 +56,8 @@ class Standing(NamedTuple):
     gaps: int
     updates: int
     updates_per_s: float
-    normalized_last20: float
+    score_last20: float
+    """Mean of ``EpisodeRow.score``."""
     policies_offered: int
     policies_admitted: int
     policies_refused: int

@@ -81,13 +81,13 @@ def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -
     assert torch.equal(projected(g, torch.zeros_like(k), 0.3), g)
 
 
-def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight() -> None:
+def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
     slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
     there = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
     steps = laid_out(Chain(slots, there), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
     assert steps.slots.tolist() == [[3, 4, 7, 8, 9, 0, 0, 0], [5, 1, 0, 0, 0, 0, 0, 0]]
     assert steps.present.sum(axis=1).tolist() == [5, 2]
-    np.testing.assert_allclose(steps.share[0], [0.2, 0.2, 0.4, 0.4, 0.4, 0, 0, 0])
+    np.testing.assert_allclose(steps.share[0], [1 / 4, 1 / 4, 1 / 3, 1 / 3, 1 / 3, 0, 0, 0])
     np.testing.assert_allclose(steps.share[1], [1.5, 0.5, 0, 0, 0, 0, 0, 0])
     assert (steps.last.tolist(), steps.drawn.tolist()) == ([[1, 4], [0, 1]], [[1, 2], [0, 1]])
 
@@ -174,7 +174,8 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
     z = _within(g, k, DELTA)
     assert 0.0 < (z != g).any(axis=1).mean() < 1.0
 
-    share = np.repeat(batches.weights[0, 0], [len(piece) for piece in pieces]) / n
+    lengths = [len(piece) for piece in pieces]
+    share = np.repeat(batches.weights[0, 0] / (6 * np.array(lengths)), lengths)
     error = share * (q_ret - q)
     wanted = {
         "value": -value_units.T @ (error * (1.0 + np.minimum(1.0, rho))),

@@ -24,7 +24,7 @@ from onrig.learner.trials.measures import (
     paired_ratio,
     rise_time,
 )
-from onrig.runtime.task import normalized
+from onrig.runtime.scoring import normalized
 from onrig.tools.load import load
 
 NORMAL_95 = 1.959964
@@ -42,7 +42,7 @@ def normal(seed: int, *shape: int) -> NDArray[np.float64]:
 def test_curves_are_normalised_as_the_tasks_are() -> None:
     task = load("magman").task
     raw = np.array([[-5.154, -0.2067, -3.0], [-9.0, 0.0, -1.25]])
-    assert normalized_curves(task, raw).tolist() == [[normalized(task, r) for r in row] for row in raw.tolist()]
+    assert normalized_curves(task, raw).tolist() == [[normalized(task, r, 1) for r in row] for row in raw.tolist()]
     assert normalized_curves(task, raw)[0, :2].tolist() == [0.0, 1.0]
 
 

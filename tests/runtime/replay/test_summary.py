@@ -19,7 +19,12 @@ def parts(normalized: float | None = 0.9) -> Any:
     meta = np.array([0, Flag.SYNTHETIC, Flag.SYNTHETIC], np.uint8)
     return SimpleNamespace(
         figures=SimpleNamespace(
-            episode=5, normalized_last20=normalized, ticks=1000, missed=3, summary=lambda: {"ticks": 1000}
+            episode=5,
+            normalized_last20=normalized,
+            return_last20=None if normalized is None else -9.0,
+            ticks=1000,
+            missed=3,
+            summary=lambda: {"ticks": 1000},
         ),
         desk=SimpleNamespace(
             closed=4,
@@ -44,13 +49,13 @@ def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
     fields = progress(parts(), active_policy=30, policy_age_s=1.23456)
     assert (fields["policy"], fields["policy_age_s"], fields["policy_behind"]) == (30, 1.235, 100)
     assert (fields["episode"], fields["normalized"], fields["stored"]) == (5, 0.9, 3)
-    assert fields["policies_too_soon"] == 40
+    assert (fields["policies_too_soon"], fields["return"]) == (40, -9.0)
 
 
 @pytest.mark.parametrize(("score", "told"), [(0.9, 0.9), (None, math.nan)])
 def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, told: float) -> None:
     found = standing(parts(score), dropped=6)
-    assert found.normalized_last20 == pytest.approx(told, nan_ok=True)
+    assert found.score_last20 == pytest.approx(told, nan_ok=True)
     assert (found.dropped, found.gaps, found.policies_offered, found.policies_refused) == (6, 2, 9, 1)
 
 

@@ -21,14 +21,15 @@ from onrig.runtime.run_state.episodes import (
     keep_rows,
     read_rows,
 )
-from onrig.runtime.task import normalized
+from onrig.runtime.scoring import normalized, unlived_reward
+from onrig.runtime.task import Task, episode_steps
 from tests.runtime.samples import PENDULUM, Records, episode
 
 TASK = PENDULUM.task
 
 
 def rows_of(*batches: Records) -> list[EpisodeRow]:
-    accounts = EpisodeAccounts(TASK)
+    accounts = EpisodeAccounts(TASK, 50.0)
     return [row for batch in batches for row in accounts.add(batch)]
 
 
@@ -41,10 +42,10 @@ def test_an_episode_is_accounted_for_when_its_last_record_comes() -> None:
     records["missed"][2] = 3
     records["policy_id"] = [6, 6, 7, 7, 0]
     records["t_mono_ns"] = 1000 * np.arange(5)
-    accounts = EpisodeAccounts(TASK)
+    accounts = EpisodeAccounts(TASK, 50.0)
     assert accounts.add(records[:-1]) == []
     (row,) = accounts.add(records[-1:])
-    assert row == EpisodeRow(3, "train", 4, -12.0, -3.0, normalized(TASK, -3.0), 0.5, 2, 3, 7, 4000)
+    assert row == EpisodeRow(3, "train", 4, -12.0, -3.0, normalized(TASK, -12.0, 4), 0.5, 2, 3, 7, 4000)
 
 
 def test_training_and_evaluation_bear_their_kind() -> None:
@@ -61,10 +62,66 @@ def test_what_was_not_observed_whole_counts_for_nothing() -> None:
     assert row.mean_reward == pytest.approx(-10 / 3)
 
 
+def with_bounds(**reward: float) -> Task:
+    reward_with = msgspec.structs.replace(TASK.reward, **reward)
+    return msgspec.structs.replace(TASK, terminate={"velocity": (-1.0, 1.0)}, reward=reward_with)
+
+
+def ended(records: Records, flag: Flag) -> Records:
+    records["flags"][-1] = Flag.NO_ACTION | flag
+    return records
+
+
+@pytest.mark.parametrize(
+    ("terminal", "unlived"), [({}, -163.51), ({"terminal": -500.0}, -500.0), ({"terminal": 7.0}, -163.51)]
+)
+def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_reward(
+    terminal: dict[str, float], unlived: float
+) -> None:
+    task, whole = with_bounds(**terminal), episode_steps(TASK, 50.0)
+    records = ended(episode(10), Flag.TERMINATED)
+    records["reward"][:10] = -43.1  # as good as the reference, until it falls
+    (row,) = EpisodeAccounts(task, 50.0).add(records)
+    assert (row.steps, row.mean_reward) == (10, pytest.approx(-43.1))
+    mean = (10 * -43.1 + (whole - 10) * unlived) / whole
+    assert TASK.normalization is not None
+    assert row.normalized == pytest.approx(TASK.normalization.performance(mean), rel=1e-5)
+    assert unlived_reward(task) == unlived
+    assert row.score == row.normalized
+
+
+def test_what_a_fault_or_the_end_of_its_time_cut_off_does_not_count() -> None:
+    records = ended(episode(10), Flag.TRUNCATED)
+    records["reward"][:10] = -43.1
+    (row,) = EpisodeAccounts(with_bounds(), 50.0).add(records)
+    assert row.normalized == pytest.approx(1.0, abs=1e-6)
+
+
+def test_steps_that_were_not_valid_were_lived_all_the_same() -> None:
+    whole = episode_steps(TASK, 50.0)
+    records = ended(episode(whole), Flag.TERMINATED)
+    records["reward"][:whole] = -43.1
+    records["flags"][: whole // 2] = Flag.INVALID
+    (row,) = EpisodeAccounts(with_bounds(), 50.0).add(records)
+    assert row.normalized == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_task_without_references_has_an_empty_column_and_its_return_for_a_score(tmp_path: Path) -> None:
+    (row,) = EpisodeAccounts(msgspec.structs.replace(TASK, normalization=None), 50.0).add(episode(4))
+    assert row.normalized is None
+    assert row.score == row.reward_sum
+    file = EpisodeFile(tmp_path / "episodes.csv")
+    file.append(row)
+    file.close()
+    assert (tmp_path / "episodes.csv").read_text().splitlines()[1].split(",")[COLUMNS.index("normalized")] == ""
+    assert read_rows(tmp_path / "episodes.csv").rows == [row]
+
+
 def test_an_episode_that_ended_before_its_first_transition_has_no_score() -> None:
     (row,) = rows_of(episode(0))
     assert (row.steps, row.reward_sum, row.exploration) == (0, 0.0, 0.0)
     assert math.isnan(row.mean_reward)
+    assert row.normalized is not None
     assert math.isnan(row.normalized)
 
 
@@ -87,7 +144,7 @@ def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], 
 def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut: int, attempt: int) -> None:
     whole = np.concatenate([episode(5, episode=1)[:attempt], episode(6, episode=2, tick=10)])
     whole["reward"], whole["exploration"] = np.linspace(-1.1, 0.3, len(whole)), np.linspace(0.1, 0.7, len(whole))
-    first, second = EpisodeAccounts(TASK), EpisodeAccounts(TASK)
+    first, second = EpisodeAccounts(TASK, 50.0), EpisodeAccounts(TASK, 50.0)
     cut = min(cut, len(whole) - 1)
     assert first.add(whole[:cut]) == []
     second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
@@ -98,7 +155,7 @@ def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut
 def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
     records = episode(3)
     records["reward"][1] = math.nan
-    first, second = EpisodeAccounts(TASK), EpisodeAccounts(TASK)
+    first, second = EpisodeAccounts(TASK, 50.0), EpisodeAccounts(TASK, 50.0)
     first.add(records[:2])
     second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
     (row,) = second.add(records[2:])
@@ -106,7 +163,7 @@ def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
 
 
 def test_an_episode_of_hours_takes_no_more_memory_than_one_of_a_second() -> None:
-    accounts = EpisodeAccounts(TASK)
+    accounts = EpisodeAccounts(TASK, 50.0)
     for tick in range(300):
         accounts.add(episode(50, tick=50 * tick)[:-1])
     assert len(msgspec.json.encode(accounts.state())) < 300

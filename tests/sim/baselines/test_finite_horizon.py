@@ -34,6 +34,7 @@ def test_estimate_and_earnings_are_within_a_tenth_of_mu_r_of_the_reference(name:
     model = ALL[name]
     induction = induce(model, SMALL[name])
     n = model.task.normalization
+    assert n is not None
     for reward in (induction.start_mean(model), look_ahead(model, induction).mean_reward):
         assert (reward - n.random_reward) / (n.reference_reward - n.random_reward) == pytest.approx(1.0, abs=0.1)
 

@@ -35,6 +35,7 @@ def test_a_tiny_grid_already_beats_the_random_controller_by_far(name: str) -> No
     model = ALL[name]
     reached = mean_rewards(model, solve(model, TINY[name]))
     n = model.task.normalization
+    assert n is not None
     for reward in reached:
         assert (reward - n.random_reward) / (n.reference_reward - n.random_reward) > 0.5
 

@@ -56,8 +56,10 @@ def test_it_is_the_random_reward_of_the_task_within_its_error(name: str) -> None
     model = ALL[name]
     estimate = random_reward(model, episodes=1000)
     # The rounding of the task's own figure, and its Monte Carlo error, which cannot have been smaller than ours at 1e4.
-    slack = 0.02 * abs(model.task.normalization.random_reward) / 100
-    assert abs(estimate.mean - model.task.normalization.random_reward) < 4 * estimate.standard_error + slack
+    n = model.task.normalization
+    assert n is not None
+    slack = 0.02 * abs(n.random_reward) / 100
+    assert abs(estimate.mean - n.random_reward) < 4 * estimate.standard_error + slack
 
 
 def test_the_same_seed_gives_the_same_figure_and_another_seed_another() -> None:

@@ -180,6 +180,7 @@ def test_a_random_policy_earns_the_reference_reward(
     """Reference values (docs/methods.md): i.i.d. uniform actions, one Runge-Kutta step per period."""
     rig = convert(load_document(FOLDER / "rigs" / f"{rig_name}.yaml"), (), Rig)
     task = convert(load_document(FOLDER / "tasks" / f"{task_name}.yaml"), (), Task)
+    assert task.normalization is not None
     assert task.normalization.random_reward == reference
     rng = np.random.default_rng(1)
     episodes, steps = 4000, episode_steps(task, 50.0)

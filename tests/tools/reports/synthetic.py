@@ -63,6 +63,7 @@ def write_experiment(
 def raw(config: Cell, mu: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean raw rewards per step that give a normalised performance."""
     n = config.config.task.normalization
+    assert n is not None
     return n.random_reward + mu * (n.reference_reward - n.random_reward)
 
 

@@ -46,6 +46,7 @@ def _cells(folder: Path, text: str = SPEC) -> list[WorldCell]:
 
 
 def _returns(performance: np.ndarray) -> np.ndarray:
+    assert TASK is not None
     return 200 * (TASK.random_reward + performance * (TASK.reference_reward - TASK.random_reward))
 
 

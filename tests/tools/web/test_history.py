@@ -25,6 +25,11 @@ def test_rows_come_as_the_page_wants_them() -> None:
     assert len(FIELDS) == len(curve.rows[0])
 
 
+def test_without_references_the_return_is_the_score() -> None:
+    raw = row(1)._replace(normalized=None, reward_sum=-26102.4531)
+    assert Curve().take([raw]) == [[1, 0, 200, -26102.5, 0.25, 2, 1, 9]]
+
+
 def test_an_episode_without_a_step_has_no_score() -> None:
     assert Curve().take([row(1, score=float("nan"))]) == [[1, 0, 200, None, 0.25, 2, 1, 9]]
 

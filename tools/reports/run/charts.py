@@ -14,6 +14,7 @@ from onrig.runtime.explore.settings import NoExploration
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, Values, by_episode, episode_columns, number, read_episodes
 from onrig.runtime.view.sentences import Event
 from onrig.tools.reports.style import (
@@ -30,6 +31,7 @@ from onrig.tools.reports.style import (
     svg_uri,
     title,
     whole_numbers,
+    yardsticks,
 )
 
 if TYPE_CHECKING:
@@ -88,10 +90,15 @@ def episodes_chart(m: RunFiles) -> Chart | None:
     _stacked(panels[3], causes, _CAUSES, m.train["episode"])
     title(panels[3], "missed ticks by cause, per episode")
     _share_episodes(panels, m, (2.4, 1, 1, 1))
+    normalised = "Normalised reward: 0 is what random actions earn, 1 the reference controller"
+    if m.config.task.terminate:
+        normalised += ", steps cut off by an early end counted as random or as the terminal reward"
+    if m.config.task.normalization is None:
+        normalised = "Return: sum of an episode's rewards in raw units; the task has no references to compare with"
     caption = (
-        "Normalised reward: 0 is what random actions earn, 1 the reference controller; lines are means of the last "
-        f"{_SMOOTH} episodes. Evaluation episodes run without exploration after a training episode and are not learned "
-        "from. Exploration is the mean distance of what was tried from what the policy asked for, in normalised units."
+        f"{normalised}; lines are means of the last {_SMOOTH} episodes. Evaluation episodes run without exploration "
+        "after a training episode and are not learned from. Exploration is the mean distance of what was tried from "
+        "what the policy asked for, in normalised units."
     )
     return Chart("Episode by episode", caption, svg_uri(figure), "learning curve, exploration, interventions, misses")
 
@@ -120,17 +127,19 @@ def smooth(values: Values, window: int = _SMOOTH) -> Values:
 
 
 def _performance(axes: Axes, m: RunFiles) -> None:
-    title(axes, "normalised reward")
-    for level in (0.0, 1.0):
-        axes.axhline(level, color="0.55", lw=0.8, zorder=1)
-    axes.axhline(0.8, color="0.55", lw=0.8, ls=(0, (1, 3)), zorder=1)
+    measure, has_scale = measure_of(m.config.task), m.config.task.normalization is not None
+    title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
+    if has_scale:
+        yardsticks(axes)
     for columns, colour, name in ((m.train, BLUE, "training"), (m.evaluation, ORANGE, "evaluation, no noise")):
-        finite = np.isfinite(columns["normalized"])
-        x, y = columns["episode"][finite], columns["normalized"][finite]
+        finite = np.isfinite(columns[measure.column])
+        x, y = columns["episode"][finite], columns[measure.column][finite]
         if len(x):
             axes.plot(x, y, ".", ms=2.5, color=colour, alpha=0.4)
             axes.plot(x, smooth(y), "-", color=colour, lw=1.6, label=name)
-    every = np.concatenate([m.train["normalized"], m.evaluation["normalized"]])
+    if not has_scale:
+        return
+    every = np.concatenate([m.train[measure.column], m.evaluation[measure.column]])
     low = float(np.nanmin(every)) if np.isfinite(every).any() else 0.0
     high = float(np.nanmax(every)) if np.isfinite(every).any() else 1.0
     axes.set_ylim(min(-0.1, max(low, -1.5)) - 0.05, max(1.08, min(high, 2.0) + 0.05))

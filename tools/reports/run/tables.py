@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
 from onrig.tools.reports.page import Sheet, Tile
@@ -29,13 +30,14 @@ _LAST: Final = 20
 def tiles(m: RunFiles) -> list[Tile]:
     """Headline figures."""
     s = m.summary
-    last = m.train["normalized"][-_LAST:]
+    measure = measure_of(m.config.task)
+    last = m.train[measure.column][-_LAST:]
     found = [Tile(f"{len(m.train['episode'])} of {m.config.episodes}", "training episodes")]
     if len(last):
-        found.insert(0, Tile(f"{np.nanmean(last):.2f}", f"normalised reward, last {len(last)} episodes"))
+        found.insert(0, Tile(f"{np.nanmean(last):{measure.form}}", f"{measure.title}, last {len(last)} episodes"))
     if len(m.evaluation["episode"]):
-        best = m.evaluation["normalized"][-_LAST:]
-        found.insert(1, Tile(f"{np.nanmean(best):.2f}", f"evaluated without noise, last {len(best)}"))
+        best = m.evaluation[measure.column][-_LAST:]
+        found.insert(1, Tile(f"{np.nanmean(best):{measure.form}}", f"evaluated without noise, last {len(best)}"))
     if not s:
         return found
     ticks, missed = number(s.get("ticks")), number(s.get("missed_ticks"))

@@ -21,7 +21,7 @@ export class Learning {
     const { at } = this;
     for (const [name, kind] of [["train", 0], ["eval", 1]]) {
       const own = this.rows.filter((r) => r[at.eval] === kind && r[at.steps] > 0);
-      this[name] = { x: own.map((r) => r[at.episode]), y: own.map((r) => r[at.normalized]), rows: own };
+      this[name] = { x: own.map((r) => r[at.episode]), y: own.map((r) => r[at.score]), rows: own };
       this[name].mean = movingMean(this[name].y, Math.max(1, Math.round(WINDOW / merged)));
     }
     this.curve.draw();
@@ -36,7 +36,7 @@ export class Learning {
     if (train !== undefined && train !== null) parts.push(`training ${short(train)}`);
     if (evaluation !== undefined && evaluation !== null) parts.push(`evaluation ${short(evaluation)}`);
     document.getElementById("learning-note").textContent = parts.length ? `mean of 20: ${parts.join(", ")}` : "";
-    this.curve.describe(parts.length ? `Learning curve after ${this.train.x.at(-1)} episodes; ${parts.join(", ")} (0 random, 1 reference)` : "No completed episode yet");
+    this.curve.describe(parts.length ? `Learning curve after ${this.train.x.at(-1)} episodes; ${parts.join(", ")} (${this.about.measure.scale})` : "No completed episode yet");
   }
 
   get end() {
@@ -49,15 +49,16 @@ export class Learning {
   }
 
   paintCurve(ctx, width, height) {
-    const lowest = Math.min(0, ...(this.train?.y ?? []).filter((v) => v !== null));
-    const low = Math.max(-1, Math.min(-0.15, lowest - 0.05));
+    const { measure } = this.about;
     const plot = Plot.within(ctx, width, height, { low: 0.5, high: this.end, bare: true, ticks: this.ticks(width) },
-      { low, high: 1.12, ticks: low < -0.4 ? [-0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1] }, { bottom: 8, top: 18 }).axes();
-    plot.level(0, colours.faint, "random");
-    plot.level(1, colours.faint, "reference");
+      measure.normalized ? this.scale() : this.rawScale(), { bottom: 8, top: 18 }).axes();
+    if (measure.normalized) {
+      plot.level(0, colours.faint, "random");
+      plot.level(1, colours.faint, "reference");
+    }
     ctx.fillStyle = colours.soft;
     ctx.textAlign = "left";
-    ctx.fillText("normalised reward", 8, 8);
+    ctx.fillText(measure.normalized ? measure.title : `${measure.title} (${measure.scale})`, 8, 8);
     if (!this.train?.x.length) {
       sayEmpty(ctx, width, height, "no completed episode yet");
       return;
@@ -69,6 +70,22 @@ export class Learning {
     plot.line(this.eval.x, this.eval.mean, colours.second, 2.2);
     plot.line(this.train.x, this.train.mean, colours.accent, 2.2);
     plot.unclip();
+  }
+
+  /** Axis of the normalised reward: the levels 0 and 1 are always seen. */
+  scale() {
+    const lowest = Math.min(0, ...(this.train?.y ?? []).filter((v) => v !== null));
+    const low = Math.max(-1, Math.min(-0.15, lowest - 0.05));
+    return { low, high: 1.12, ticks: low < -0.4 ? [-0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1] };
+  }
+
+  /** Axis of returns in raw units: what there is. */
+  rawScale() {
+    const values = [...(this.train?.y ?? []), ...(this.eval?.y ?? [])].filter((v) => v !== null);
+    if (!values.length) return { low: 0, high: 1 };
+    const low = Math.min(...values), high = Math.max(...values);
+    const room = 0.08 * (high - low) || Math.max(1, 0.1 * Math.abs(high));
+    return { low: low - room, high: high + room };
   }
 
   paintExploration(ctx, width, height) {

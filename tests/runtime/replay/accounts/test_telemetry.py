@@ -63,7 +63,7 @@ def test_the_figures_count_what_the_records_say(run: LiveRun, view: ViewReader) 
     assert figures is not None
     assert (figures.ticks, figures.missed, figures.faults, figures.late_commands) == (20, (0, 0, 0, 3), 1, 1)
     assert (figures.rules[Rule.NONE], figures.rules[Rule.PREDICTED]) == (18, 2)
-    assert (figures.episode, figures.updates, figures.normalized_last20) == (3, 500, 0.5)
+    assert (figures.episode, figures.updates, figures.score_last20) == (3, 500, 0.5)
     assert (figures.tick.max_ns, figures.lateness.max_ns) == (2000, 50_000)
     assert figures.tick.percentile_us(50) == pytest.approx(2.0, rel=0.1)
     assert figures.t_mono_ns == 10_000_000_000

@@ -1,0 +1,303 @@
+"""What every algorithm has to pass: with a reward of 1 in every step its values are known, however episodes end.
+
+Truncated, an episode goes on out of sight: 1 / (1 - gamma).  Terminated by time, which policies see: the finite sums.
+Terminated at random, in any step with probability p: 1 / (1 - gamma (1 - p)), whatever share of the memory the episodes
+have that last longer.  In trials, and on the way from a rig's records to its learner.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from onrig.learner.agent import Agent
+from onrig.learner.algorithm_settings import ALGORITHMS
+from onrig.learner.algorithms import Minibatches, Signals
+from onrig.learner.algorithms.acer import Acer
+from onrig.learner.algorithms.actor_critic import ActorCritic
+from onrig.learner.algorithms.vracer import Vracer
+from onrig.learner.autograd import tanh_outputs
+from onrig.learner.mirror import Mirror
+from onrig.learner.settings import LearnerSettings, rig_problems
+from onrig.learner.trials.batches import world_trials
+from onrig.learner.trials.step_run import Evaluation, StepRun
+from onrig.learner.trials.worlds import Bools, Spaces, Stepped, Values
+from onrig.runtime.explore.settings import NoExploration, OwnNoise
+from onrig.runtime.record import Flag, RecordLayout
+from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.memory.transitions import TransitionBuilder
+from onrig.runtime.replay.settings import Selection
+from onrig.runtime.run_config import RunConfig, layout_of
+from onrig.runtime.run_loading import load_run
+
+GAMMA: Final = 0.9
+P: Final = 0.1
+"""Probability of a termination in a step."""
+LIMIT: Final = 6
+"""Steps until time terminates."""
+TRUNCATED: Final = 12
+STD: Final = 0.45
+"""Of the policies that acted."""
+CASES: Final = ("truncated", "by time", "at random")
+LENGTHS: Final = np.ceil(np.log(1.0 - (np.arange(20) + 0.5) / 20) / math.log(1.0 - P)).astype(int)
+"""Quantiles of the geometric distribution: any 20 episodes of them have its mean, in any order."""
+MEMORY: Final = 2 * int(LENGTHS.sum())
+"""Experiences from which the learning begins."""
+EXPECTED: Final = {
+    "truncated": [1.0 / (1.0 - GAMMA)],
+    "by time": [(1.0 - GAMMA ** (LIMIT - k)) / (1.0 - GAMMA) for k in range(LIMIT)],
+    "at random": [1.0 / (1.0 - GAMMA * (1.0 - 1.0 / float(LENGTHS.mean())))],
+}
+"""Values of the states that tell a difference."""
+
+
+class Case(NamedTuple):
+    """An algorithm with settings under which it converges in a few updates."""
+
+    section: dict[str, Any]
+    updates: int = 300
+    """Batches, where it learns from those of its own policies; values are means over the last half of them."""
+    tolerance: float = 0.3
+    """Of a value; the largest one is 10.  Means over batches with few terminations are off by up to 0.25; the larger of
+    two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC)."""
+    refer: dict[str, Any] | None = None
+    algorithm: str = ""
+    """The key, where there is one of several."""
+
+
+FAST: Final[dict[str, Any]] = {"gamma": GAMMA, "reward_scale": 1.0}
+SMALL: Final[dict[str, Any]] = FAST | {"hidden": [16, 16], "lr": 1e-2}
+DDPG: Final[dict[str, Any]] = FAST | {"critic_lr": 1e-2, "critic_decay": 0.0, "tau": 0.2}
+ACER: Final[dict[str, Any]] = SMALL | {"batch": 6, "lr": 2e-2, "std": STD, "samples": 1}
+ON_POLICY: Final[dict[str, Any]] = FAST | {"hidden": [16, 16], "steps": 128, "batch": 32, "filter": False}
+PPO: Final[dict[str, Any]] = ON_POLICY | {"lr": 1e-2, "anneal": False}
+PLAIN: Final[dict[str, Any]] = {"rules": "none", "standardise": False}
+UNDER_TEST: Final[dict[str, Case]] = {
+    "ddpg": Case(DDPG),
+    "ddpg, ReF-ER": Case(DDPG, refer=PLAIN, algorithm="ddpg"),
+    "dqn": Case(FAST | {"batch": 256, "lr": 5e-3, "weight_decay": 0.0, "target_every": 5, "levels": 2}),
+    "td3": Case(SMALL | {"batch": 64, "tau": 0.2, "targets": "every"}),
+    "sac": Case(SMALL | {"batch": 32, "tau": 0.2, "temperature": 1e-6}),
+    "rainbow": Case(
+        SMALL | {"batch": 32, "levels": 2, "n_steps": 3, "target_every": 5, "returns": [0.0, 12.0]}, updates=200
+    ),
+    "naf": Case(SMALL | {"batch": 16, "tau": 0.2}, refer=PLAIN),
+    "vracer": Case(SMALL | {"batch": 32, "std": STD, "retrace_every": 1}, refer={"standardise": False}),
+    "vracer, recurrent": Case(
+        FAST | {"lr": 4e-2, "batch": 32, "std": STD, "retrace_every": 1, "recurrent": {"units": [8], "window": 3}},
+        updates=200,
+        refer={"standardise": False},
+        algorithm="vracer",
+    ),
+    "acer": Case(ACER | {"segment": 100}, updates=200, refer=PLAIN),
+    "acer, cut segments": Case(
+        ACER | {"segment": 4, "batch": 12, "lr": 1e-2}, updates=200, refer=PLAIN, algorithm="acer"
+    ),
+    "ppo": Case(PPO | {"epochs": 5}, updates=16),
+    "ppo-er": Case(PPO | {"epochs": 3, "depth": 2, "draw": "uniform"}, updates=16, algorithm="ppo"),
+    "trpo": Case(ON_POLICY | {"value_lr": 1e-2}, updates=16),
+}
+
+
+class Episodes:
+    """Lengths of the episodes of a case, and what is seen in them."""
+
+    def __init__(self, case: str) -> None:
+        self._case, self._rng = case, np.random.default_rng(0)
+        self._lengths: list[int] = []
+        self._actions = [itertools.cycle((-1.0, 1.0 / 3.0, -1.0 / 3.0, 1.0)) for _ in range(2)]
+        self.terminates: Final = case != "truncated"
+
+    def length(self) -> int:
+        """The next episode's."""
+        if self._case != "at random":
+            return LIMIT if self.terminates else TRUNCATED
+        self._lengths = self._lengths or self._rng.permutation(LENGTHS).tolist()
+        return self._lengths.pop()
+
+    def seen(self, step: int) -> tuple[float, float]:
+        """Observation at a step: the time where it terminates, or else nothing that tells one state from another."""
+        return (1.0 - 2.0 * step / LIMIT if self._case == "by time" else 0.5), 0.0
+
+    def applied(self, *, last: bool) -> float:
+        """Action that a step is recorded with, whatever was asked for: each ends as many episodes as the others, or the
+        best one, which ended fewer by chance, would be worth more."""
+        return next(self._actions[last])
+
+
+def probes_of(case: str) -> NDArray[np.float32]:
+    """States whose values are in ``EXPECTED``, repeated to as many in every case: (LIMIT, 2)."""
+    seen = Episodes(case).seen
+    return np.array([seen(k % len(EXPECTED[case])) for k in range(LIMIT)], np.float32)
+
+
+class Readings:
+    """Values that an algorithm of S trials gives to ``probes`` (S, LIMIT, 2) while it learns."""
+
+    def __init__(self, algorithm: Any, probes: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._algorithm, self._probes = algorithm, probes
+        self._found: list[NDArray[np.float64]] = []
+        """Of each update sums of values, and how many they are: (2, S, LIMIT)."""
+        name = "learn" if isinstance(algorithm, ActorCritic) else "update"
+        learns = getattr(algorithm, name)
+
+        def listened(batch: Any, *more: Any) -> Any:
+            told = learns(batch, *more)
+            has_values = isinstance(algorithm, ActorCritic | Acer)
+            self._found += [self._of_states()] if has_values else self._of_replayed(batch, told)
+            return told
+
+        monkeypatch.setattr(algorithm, name, listened)
+
+    def _of_states(self) -> NDArray[np.float64]:
+        made, E = self._algorithm, self._probes.shape[1]
+        with torch.no_grad():
+            x = made._inputs(self._probes)
+            value = (
+                made._value_of(made._value.frozen, x)
+                if isinstance(made, Acer)
+                else tanh_outputs(made._value_blocks, x)[..., 0]
+            )
+        values = value[:, :E].double().numpy()
+        return np.stack((values, np.ones_like(values)))
+
+    def _of_replayed(self, batches: Minibatches, told: Signals) -> list[NDArray[np.float64]]:
+        """Values of the states that were replayed, or of the actions: what is left of the target without the error."""
+        made = self._algorithm
+        if isinstance(made, Vracer):
+            assert batches.slots is not None
+            value = made._value[np.arange(made.trials)[:, None], batches.slots]
+        else:
+            assert told.target is not None
+            value = told.target - told.td
+        at = np.abs(batches.observation[:, :, :, None, 0] - self._probes[None, :, None, :, 0]) < 1e-3
+        return list(np.stack((np.where(at, value[..., None], 0.0).sum(axis=2), at.sum(axis=2)), axis=1))
+
+    def check(self, case: str, tolerance: float, trial: int = 0) -> None:
+        """Compare means over the last half of the updates with what is expected."""
+        total, count = np.sum(self._found[len(self._found) // 2 :], axis=0)[:, trial, : len(EXPECTED[case])]
+        np.testing.assert_allclose(total / count, EXPECTED[case], rtol=0.0, atol=tolerance, err_msg=case)
+
+
+class ConstantWorld:
+    """A world in which every step is rewarded with 1; trial s is of the s-th case."""
+
+    def __init__(self, actors: int) -> None:
+        self.spaces: Final = Spaces(2, 1, None, 10_000)
+        self._episodes = [[Episodes(case) for _ in range(actors)] for case in CASES]
+        self._terminates = np.array([[episodes.terminates for episodes in row] for row in self._episodes])
+        self._left, self._step = (np.zeros(self._terminates.shape, np.int64) for _ in range(2))
+
+    def begin(self, which: Bools) -> Values:
+        """Begin episodes."""
+        for s, e in np.argwhere(which).tolist():
+            self._left[s, e], self._step[s, e] = self._episodes[s][e].length(), 0
+        return self._seen()
+
+    def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
+        """Take a step with every actor."""
+        self._step += 1
+        ended, nothing = self._step >= self._left, np.zeros(self._left.shape, np.bool_)
+        over, late = ended & self._terminates, ended & ~self._terminates
+        applied = np.empty((*ended.shape, 1))
+        for (s, e), last in np.ndenumerate(ended):
+            applied[s, e] = self._episodes[s][e].applied(last=bool(last))
+        return Stepped(self._seen(), np.ones(ended.shape), over, late, applied, nothing, nothing)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _seen(self) -> Values:
+        seen = np.empty((*self._step.shape, 2), np.float32)
+        for (s, e), k in np.ndenumerate(self._step):
+            seen[s, e] = self._episodes[s][e].seen(int(k))
+        return seen
+
+
+def settings_of(name: str) -> LearnerSettings:
+    case = UNDER_TEST[name]
+    algorithm = case.algorithm or name
+    section: dict[str, Any] = {"algorithm": algorithm, algorithm: case.section}
+    return msgspec.convert(section if case.refer is None else section | {"refer": case.refer}, LearnerSettings)
+
+
+def test_every_algorithm_is_under_test() -> None:
+    assert {case.algorithm or name for name, case in UNDER_TEST.items()} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", UNDER_TEST)
+def test_values_in_trials(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, (_, updates, tolerance, *_) = settings_of(name), UNDER_TEST[name]
+    batch_steps = settings.selected.batch_steps
+    steps, first = (updates * batch_steps, 0) if batch_steps else (MEMORY + updates, MEMORY)
+    run = StepRun("gym:Constant-v0", steps, Evaluation(steps), random_steps=first, learner=settings)
+    trials = world_trials(run, [0, 1, 2], lambda role, actors: ConstantWorld(actors))
+    readings = Readings(trials._algorithm, np.stack([probes_of(case) for case in CASES]), monkeypatch)  # type: ignore[attr-defined]
+    trials.train(steps)
+    for trial, case in enumerate(CASES):
+        readings.check(case, tolerance, trial)
+
+
+def recorded(case: str, steps: int, config: RunConfig, rng: np.random.Generator) -> NDArray[np.void]:
+    """Step records of whole episodes with ``steps`` transitions at least, as the loop writes them."""
+    episodes, layout = Episodes(case), RecordLayout.of(config.rig, behaviour=config.stochastic)
+    last = Flag.NO_ACTION | (Flag.TERMINATED if episodes.terminates else Flag.TRUNCATED)
+    parts: list[NDArray[np.void]] = []
+    tick = 0
+    while tick < steps + len(parts):
+        n = episodes.length() + 1
+        rows = np.zeros(n, layout.dtype)
+        rows["episode"] = len(parts) + 1
+        rows["tick"] = rows["frame"] = np.arange(tick, tick + n)
+        tick += n
+        half_range = [signal.high for signal in config.signals]
+        rows["observation"] = np.array([episodes.seen(k) for k in range(n)]) * half_range
+        applied = [[episodes.applied(last=k == n - 2)] for k in range(n)]
+        rows["applied"] = np.array(applied) * config.rig.actuators[0].high
+        if config.stochastic:
+            rows["drawn"], rows["std"] = STD * rng.standard_normal((n, 1)), STD
+            rows["explored"] = rows["applied"]  # no other action than the policy's
+        rows["reward"], rows["policy_id"] = 1.0, 1
+        rows["flags"][-1] = last
+        parts.append(rows)
+    return np.concatenate(parts)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", [name for name in UNDER_TEST if not rig_problems(settings_of(name), 1)])
+def test_values_on_a_rig(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, (_, updates, tolerance, *_) = settings_of(name), UNDER_TEST[name]
+    selected = settings.selected
+    steps = updates * selected.batch_steps or MEMORY
+    config = msgspec.structs.replace(
+        load_run("pendulum"),
+        selection=Selection("FIFO[Uniform]", steps + 100),
+        exploration=OwnNoise() if settings.stochastic else NoExploration(),
+    )
+    memory, builder = Memory(config), TransitionBuilder(config.rig)
+    storage = memory.storage
+    mirror = Mirror(
+        storage.capacity,
+        layout_of(config),
+        cyclic=True,
+        successors=selected.successors,
+        window=selected.window,
+        follows=selected.follows_episodes,
+    )
+    agent = Agent(config, settings, mirror)
+    readings = Readings(agent._algorithm, probes_of(case)[None], monkeypatch)
+    memory.insert(builder.add(recorded(case, steps, config, np.random.default_rng(0))))
+    rows = storage.rows(storage.changed_since(0)).astype("<u4").tobytes()
+    agent.written(mirror.apply(rows, storage.inserted))
+    if selected.batch_steps:
+        agent.learn_from_batches(lambda: None)
+    else:
+        assert sum(len(piece.slots) for piece in agent.learn(updates)) == updates * settings.batch
+    readings.check(case, tolerance)
