@@ -21,6 +21,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.folder_access import check_folder, check_way
 from onrig.runtime.run_state.wholeness import Whole
+from onrig.runtime.scoring import FORMAT as SCORE_FORMAT
 
 _PACKAGES: Final = (
     *("onrig", "numpy", "onnxruntime", "pyserial", "pyzmq", "pyyaml", "msgspec", "torch"),
@@ -80,7 +81,7 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         check_folder(folder)  # after creation: from here on no other user can change it
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
-        _write_meta(folder, {"seed": config.seed, **identified, **circumstances()})
+        _write_meta(folder, {"seed": config.seed, "score_format": SCORE_FORMAT, **identified, **circumstances()})
     except OSError:
         take_back()
         raise
