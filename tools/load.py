@@ -110,7 +110,8 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
     like = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
         f"an early end is worth {end.ending:.4g}, living on as {like} {end.typical:.4g} (discounted by {gamma:g}), so "
-        f"the learner is paid to end: set reward.terminal below {end.typical:.4g}, or raise reward.alive, at task.terminate"
+        f"the learner is paid to end: set reward.terminal below {end.typical:.4g}, or raise reward.alive, at "
+        "task.terminate"
     )
     yield ("task", "terminate"), message
 
