@@ -10,6 +10,9 @@ from msgspec import UNSET
 from onrig.hw.rig import Rig
 from onrig.runtime.task import Task, compile_reward
 
+FORMAT: Final = 2
+"""Version of the normalised rewards in a run's files: 2 counts steps that a termination cut off, 1 did not."""
+
 
 class Measure(NamedTuple):
     """What says how well an episode went."""
@@ -25,7 +28,7 @@ class Measure(NamedTuple):
 
 
 _NORMALIZED: Final = Measure("normalized", "normalised reward", "0 random, 1 reference", ".2f")
-_RETURN: Final = Measure("return", "return", "raw units, no references in the task", ".4g")
+_RETURN: Final = Measure("return", "return", "raw units, no references in the task", ".6g")
 
 
 def measure_of(task: Task) -> Measure:

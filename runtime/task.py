@@ -96,7 +96,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
     reward: Reward
     normalization: Normalization | None = None
-    """Mean rewards per step, ``alive`` included, of performance 0 and 1; without them scores are returns in raw units."""
+    """Mean rewards per step, ``alive`` included, that are 0 and 1; without them scores are returns in raw units."""
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
     reset: Reset | None = None

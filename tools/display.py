@@ -95,7 +95,7 @@ def figures(report: Report) -> str:
     score, total = v.get("normalized"), v.get("return")
     shown = f"normalized(20) {score:.2f}" if isinstance(score, float) else "normalized(20) -"
     if score is None and isinstance(total, float):
-        shown = f"return(20) {total:.5g}"
+        shown = f"return(20) {total:.6g}"
     return (
         f"{shown}  policy {printable(str(v.get('policy')))}  kept {v.get('stored')}  "
         f"{float(v.get('updates_per_s') or 0):.0f} updates/s  missed {v.get('missed')}"

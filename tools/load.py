@@ -153,10 +153,11 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
     end = early_end(config.task, config.rig, steps, gamma)
     if not end.pays:
         return
-    like = "random actions" if config.task.normalization is not None else "the start state"
+    like = "random actions earn" if config.task.normalization is not None else "the start state earns"
     message = (
-        f"ending an episode early earns {end.ending:.4g}, living on as {like} {end.typical:.4g} (discounted by "
-        f"{gamma:g}), so it is learned to end: give reward.terminal below that, or reward.alive, at task.terminate"
+        f"an early end is worth {end.ending:.4g}, living on as {like} {end.typical:.4g} (discounted by {gamma:g}), so "
+        f"the learner is paid to end: set reward.terminal below {end.typical:.4g}, or raise reward.alive, at "
+        "task.terminate"
     )
     yield ("task", "terminate"), message
 

@@ -214,7 +214,7 @@ def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tupl
         return
     last, measure = train.score[-20:], measure_of(config.task)
     raw = config.task.normalization is None
-    form = ".5g" if raw else ".3f"
+    form = measure.form if raw else ".3f"
     yield f"{'return, ' * raw}last 20", f"{np.mean(last):{form}} (training, {measure.scale})"
     best = best_stretch(train)
     if best is not None:

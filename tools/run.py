@@ -250,7 +250,7 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     if isinstance(score, float):
         print(f"normalized over the last 20 training episodes: {score:.3f} (0 random, 1 reference)")
     elif isinstance(total := summary.get("return_last20"), float):
-        print(f"return over the last 20 training episodes: {total:.5g} ({measure_of(config.task).scale})")
+        print(f"return over the last 20 training episodes: {total:.6g} ({measure_of(config.task).scale})")
     tick = summary.get("tick_us")
     if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
         print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")

@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -123,7 +123,7 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
     whole = True
     try:
         with open_file(path, None) as file:
-            prefix = io.BufferedReader(_Prefix(file.raw))
+            prefix = io.BufferedReader(_Prefix(cast(io.RawIOBase, file.raw)))
             for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_LARGEST).records:
                 if isinstance(record, Metadata) and record.name == METADATA:
                     metadata = dict(record.metadata)

@@ -28,6 +28,7 @@ from onrig.runtime.run_state.checksums import SUMMARY, Extent, measure, read_lis
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.folder_access import check_folder, check_way
 from onrig.runtime.run_state.wholeness import Whole
+from onrig.runtime.scoring import FORMAT as SCORE_FORMAT
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 
 _PACKAGES: Final = (
@@ -89,7 +90,8 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         check_folder(folder)  # after creation: from here on no other user can change it
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
-        _write_meta(folder, {"run": secrets.token_hex(16), "seed": config.seed, **identified, **circumstances()})
+        identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
+        _write_meta(folder, {**identity, **identified, **circumstances()})
         write_list(folder, _measured(folder, _WRITTEN_AT_START))
     except OSError:
         take_back()

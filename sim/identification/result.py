@@ -17,11 +17,10 @@ from onrig.runtime.config.document import load_document
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.safety.plant_box import PlantBox, apart_fields
 from onrig.runtime.safety.rules import Envelope
-from onrig.sim.identification.identify import Identified
 from onrig.sim.identification.model import ZERO, Unknown
 from onrig.sim.identification.plausibility import CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
-from onrig.sim.identification.uncertainty import half_widths
+from onrig.sim.identification.uncertainty import Identified, half_widths
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.options import sensor_half_range

@@ -165,6 +165,11 @@ def exchange(keys: Path) -> None:
     mine.write_bytes(content[1])
 
 
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 BAD_KEYS: Final[dict[str, Callable[[Path], object]]] = {
     "no folder": lambda keys: shutil.rmtree(keys),
     "no secret": lambda keys: (keys / "rig" / "secret.key").unlink(),
@@ -178,7 +183,7 @@ BAD_KEYS: Final[dict[str, Callable[[Path], object]]] = {
         (keys / "learner").rename(keys / "x") and shutil.copytree(keys / "x", keys / "rig", dirs_exist_ok=True)
     ),
     "exchanged": exchange,
-    "a FIFO": lambda keys: ((keys / "rig" / "secret.key").unlink(), os.mkfifo(keys / "rig" / "secret.key", 0o600)),
+    "a FIFO": lambda keys: fifo(keys / "rig" / "secret.key"),
 }
 
 

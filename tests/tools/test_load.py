@@ -276,3 +276,25 @@ def test_a_configuration_without_a_learner_is_the_same_when_it_is_read_back(tmp_
     assert first.learner == {}
     save_resolved(first, tmp_path / "config.yaml")
     assert load_for_rig(str(tmp_path / "config.yaml")) == first
+
+
+FALLS = "task.terminate={velocity: [-6, 6]}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        ([FALLS], "worth 0, living on as random actions earn -3270 (discounted by 0.95)"),
+        ([FALLS, "task.normalization=null"], "worth 0, living on as the start state earns -3141"),
+        ([FALLS, "task.reward.terminal=-1000"], "worth -1000, living on"),
+        ([FALLS, "task.reward.terminal=-4000"], ""),
+        ([FALLS, "task.normalization=null", "task.reward.alive=200"], ""),
+        ([], ""),
+    ],
+)
+def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], warned: str) -> None:
+    told: list[Problem] = []
+    load_for_rig("pendulum", overrides, heed=told.append)
+    found = [str(problem) for problem in told if "early" in str(problem)]
+    assert len(found) == bool(warned)
+    assert all(warned in line and "set reward.terminal below -3" in line for line in found)

@@ -207,3 +207,15 @@ def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(t
         for name, value in zip(("return", "mean_reward", "normalized"), ours[3:6], strict=True):
             assert repr(value) == row[name], name
         assert [ours.steps, ours.kind, ours.interventions, ours.policy_id] == [50, "eval", 0, number]
+
+
+def test_without_references_eval_tells_of_no_normalised_reward(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = ["--set", "task.normalization=null"]
+    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "1", *raw]) == 0
+    out = capsys.readouterr().out
+    assert "normalized" not in out.replace("task.normalization", "")
+    assert "raw units, no task.normalization" in out
+    assert main(["policy", "eval", str(sound), "pendulum", "--episodes", "1", "--json", *raw]) == 0
+    told = msgspec.json.decode(capsys.readouterr().out)
+    assert told["episodes"][0]["normalized"] is None
+    assert set(told["summary"]) == {"reward_sum", "mean_reward"}

@@ -9,9 +9,11 @@ import pytest
 
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.run_state.episodes import COLUMNS
+from onrig.runtime.view.run_view import read_run
 from onrig.tools.cli import main
 from onrig.tools.load import load
 from onrig.tools.report import Curve, best_stretch, learning_curves, report_table, rise_time
+from onrig.tools.reports.run.tables import warnings
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUMMARY = {
@@ -201,3 +203,32 @@ def test_rise_time_is_the_first_episode_at_the_level_and_the_best_stretch_the_hi
         assert best[1:] == (first, 5)
     nothing = np.zeros(0)
     assert best_stretch(Curve("train", nothing, nothing, nothing)) is None
+
+
+def test_without_references_returns_are_told_and_nothing_is_compared_with_a_level(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_run(tmp_path, RAMP, "task.normalization=null")
+    path = tmp_path / "episodes.csv"
+    rows = list(csv.reader(path.read_text().splitlines()))
+    for k, row in enumerate(rows[1:]):
+        row[3], row[5] = str(-100.0 * (200 - k)), ""
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    assert main(["report", str(tmp_path)]) == 0
+    told = lines(capsys.readouterr().out)
+    assert told["return, last 20"] == "-2100 (training, raw units, no references in the task)"
+    assert told["rise time"].startswith("not known")
+    assert told["rule of thumb"].startswith("not applicable")
+    page = (tmp_path / "report.html").read_text()
+    assert "return, last 20 episodes" in page
+    assert "normalised reward, last" not in page
+
+
+def test_a_run_whose_scores_hid_early_ends_is_told_of(tmp_path: Path) -> None:
+    falls = "task.terminate={velocity: [-6, 6]}"
+    config = load("pendulum", [falls])
+    a_run(tmp_path, RAMP, falls)
+    assert any("hides early ends" in line for line in warnings(read_run(tmp_path, config), []))
+    (tmp_path / "meta.json").write_text('{"score_format": 2}')
+    assert not any("hides early ends" in line for line in warnings(read_run(tmp_path, config), []))

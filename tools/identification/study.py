@@ -13,10 +13,11 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.identification.identify import Identified, Implausible, contradictions, identify
+from onrig.sim.identification.identify import Implausible, contradictions, identify
 from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
+from onrig.sim.identification.uncertainty import Identified
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options

@@ -82,7 +82,8 @@ def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_rew
     records = ended(episode(10), Flag.TERMINATED)
     records["reward"][:10] = -43.1  # as good as the reference, until it falls
     (row,) = EpisodeAccounts(task, 50.0).add(records)
-    assert (row.steps, row.mean_reward) == (10, pytest.approx(-43.1))
+    assert row.steps == 10
+    assert row.mean_reward == pytest.approx(-43.1)
     mean = (10 * -43.1 + (whole - 10) * unlived) / whole
     assert TASK.normalization is not None
     assert row.normalized == pytest.approx(TASK.normalization.performance(mean), rel=1e-5)

@@ -15,6 +15,7 @@ from onrig.sim.plants import Pendulum
 from onrig.sim.plants.excitation import Excitation, chirp
 from onrig.tools.cli import main
 from onrig.tools.identification.driving import ranges_of
+from onrig.tools.identification.verb import nominal_plant
 from onrig.tools.load import load
 from tests.tools.identification import lying
 from tests.tools.identification.lying import DEGREES, PLACE, VELOCITY, Lie, lying_twin, pushed_speed
@@ -166,7 +167,7 @@ def test_no_lying_device_is_identified_unless_the_shield_covers_it(
 ) -> None:
     name, lie = STUDY[case]
     config = load(name)
-    plant = lying.nominal_plant(config)
+    plant = nominal_plant(config)
     duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges_of(config, 1.0)))
     code = identified(name, lie, round(0.5 * duration_s * config.rate_hz), tmp_path, monkeypatch)
     print(case, name, code, capsys.readouterr().err)

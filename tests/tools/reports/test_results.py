@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.tools.cli import main
 from onrig.tools.experiments.store import Cell, Trial
 from onrig.tools.reports.results import Result, read_experiment
 from tests.tools.reports.synthetic import cell, flat, raw, write_experiment
@@ -69,3 +70,14 @@ def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) 
     experiment = read_experiment(tmp_path)
     assert (experiment.cells, experiment.trials, experiment.finished) == (2, 2, False)
     assert [r.setting.strategy for r in experiment.results] == ["FULL[Uniform]"]
+
+
+def test_without_references_rewards_are_raw_and_no_trial_is_said_to_have_risen(tmp_path: Path) -> None:
+    one = cell("pendulum", "task.normalization=null", strategy="FIFO[Uniform]", episodes=200)
+    rewards = np.linspace(-160.0, 40.0, 200)
+    folder = write_experiment(tmp_path, [one], 3, make=lambda one, seed: Trial(rewards, rewards, None))
+    [result] = read_experiment(folder).results
+    assert result.mu.tolist() == [rewards.tolist()] * 3
+    assert result.rise.never == 3
+    assert main(["report", str(folder)]) == 0
+    assert "no rise time is known" in (folder / "tables.md").read_text()

@@ -17,7 +17,7 @@ from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event
 from onrig.tools.watching.rig_text import sketch_of
-from onrig.tools.watching.screen import one_line
+from onrig.tools.watching.screen import learning, one_line
 from onrig.tools.watching.snapshot import Watcher, happened
 from tests.runtime.samples import records
 from tests.runtime.view.live import LiveRun
@@ -144,3 +144,14 @@ def test_events_are_told_as_on_the_page_and_counted() -> None:
     assert told.text.startswith("episode 4, tick 9: the command would have left the safe set; ")
     assert told.text.endswith(" (2 times)")
     assert happened(Event(0.0, "policy_admitted", {})) is None
+
+
+def test_without_references_returns_are_shown(watched: Watched) -> None:
+    watched.go_on()
+    seen = watched.watcher.look()
+    config = msgspec.structs.replace(seen.config, task=msgspec.structs.replace(seen.config.task, normalization=None))
+    assert seen.figures is not None
+    figures = seen.figures._replace(score_last20=-26102.4)
+    raw = seen._replace(config=config, figures=figures, train=(-31400.0, -13510.0), evaluation=())
+    assert "return(20) -26102.4" in one_line(raw)
+    assert learning(raw, 40)[0].startswith("train  -22455 ")

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.runtime.scoring import measure_of
+from onrig.runtime.scoring import FORMAT, measure_of
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
 from onrig.tools.reports.page import Sheet, Tile
@@ -86,6 +86,10 @@ def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
         lines.append("The program had changes that were not committed: its revision alone does not tell what ran.")
+    hides_ends = m.config.task.terminate and m.config.task.normalization is not None
+    if hides_ends and number(m.meta.get("score_format")) < FORMAT:
+        early = "its normalised rewards are means over the steps lived, which hides early ends"
+        lines.append(f"This run began with an earlier version: {early}.")
     return [*lines, *notes]
 
 
