@@ -32,8 +32,9 @@ from onrig.runtime.supervise.run_folder import (
 )
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
-from onrig.tools.load import CannotResume, continued, explain, load_for_rig, tell
+from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
+from onrig.tools.resumption import CannotResume, continued
 from onrig.tools.terminal import VerbParser, complain, drawn, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view

@@ -12,7 +12,8 @@ from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.run_loading import load_resolved, save_resolved
-from onrig.tools.load import CannotResume, continued, load, load_for_rig
+from onrig.tools.load import load, load_for_rig
+from onrig.tools.resumption import CannotResume, continued
 
 FILE = str(find("pendulum"))
 

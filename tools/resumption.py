@@ -1,0 +1,109 @@
+"""What a run goes on with: its own configuration with the permitted changes, and files that are what it wrote."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from onrig.learner.states import state_fault, state_name
+from onrig.runtime.files import read_fields
+from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
+from onrig.runtime.run_changes import changes
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import read_resolved
+from onrig.runtime.run_state.folder_access import FolderBusy, claim
+from onrig.runtime.run_state.running import running_rigs
+from onrig.runtime.supervise.run_folder import Resumption
+from onrig.tools.load import SECTIONS, load_for_rig, on_port
+
+_PATIENCE_S: Final = 30.0
+"""Grace for the orphaned processes of a killed supervisor, which save their data and exit."""
+_SHOWN: Final = 5
+
+
+class CannotResume(Exception):
+    """The run cannot go on; the message says why in one line."""
+
+
+def continued(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> Resumption:
+    """What the run in ``folder`` resumes with: its own configuration, with the permitted changes.
+
+    The run's configuration is the one in its newest checkpoint.  ``name``: the configuration given on the command line
+    instead of ``config.yaml``, if any; ``port``: that of the run's device now.  Raises CannotResume, also where a file
+    that the run would go on from is not what it wrote, and ConfigError for an invalid configuration.
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise CannotResume(f"'{folder}' holds no run: there is no config.yaml in it")
+    for running in running_rigs():
+        if running.folder == folder.resolve():
+            raise CannotResume(
+                f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
+                "its pause"
+            )
+    wait_for_folder(folder)
+    evidence = evidence_of(folder)
+    point = evidence.point
+    if point is not None and point.config:
+        run = read_resolved(
+            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", SECTIONS
+        )
+    else:
+        run = load_for_rig(str(path), begins=False)
+    on_device = port if run.device.port is not None else None
+    if on_device is not None:
+        run = on_port(run, on_device)
+    config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
+    differ = changes(run, config)
+    if differ.refused:
+        found = [str(difference) for difference in differ.refused]
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        said = "; ".join(found[:_SHOWN])
+        raise CannotResume(f"this is not the configuration of the run in '{folder}': {said}{more}")
+    damaged = _damaged(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
+    done = _episodes_done(folder)
+    if done is not None and done >= config.episodes:
+        raise CannotResume(f"the run in '{folder}' is complete with {done} episodes; --set episodes=N extends it to N")
+    return Resumption(config, differ.permitted, damaged, "" if point is None else point.run)
+
+
+def _damaged(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
+    """Names of damaged files that the run can do without, each reported; raises CannotResume for others.
+
+    ``learned_here``: the states of its learner are in the folder.
+    """
+    compared = evidence.point is not None  # its configuration, field by field
+    found = faults(folder, evidence, lambda name: not (compared and name == "config.yaml"), lockstep=config.lockstep)
+    if evidence.point is not None and config.lockstep and learned_here:
+        name = f"learner/{state_name(evidence.counts['closed'])}"
+        if what := state_fault(folder / name, evidence.point.run):
+            found.append(Fault(name, what, Grade.ESSENTIAL))
+    essential = [str(fault) for fault in found if fault.grade is Grade.ESSENTIAL]
+    if essential:
+        more = f"; and {len(essential) - _SHOWN} more" if len(essential) > _SHOWN else ""
+        said = "; ".join(essential[:_SHOWN])
+        raise CannotResume(f"'{folder}' is not as the run left it: {said}{more}; restore it from a backup")
+    for fault in found:
+        lost = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
+        sys.stderr.write(f"{folder}: {fault}{lost}\n")
+    return [fault.name for fault in found if fault.grade is Grade.LOST]
+
+
+def wait_for_folder(folder: Path) -> None:
+    """Wait until the previous processes have released the run folder; raises CannotResume."""
+    try:
+        os.close(claim(folder, _PATIENCE_S))
+    except FolderBusy as error:
+        raise CannotResume(f"{error}; wait for it, or end it") from None
+    except OSError as error:
+        raise CannotResume(f"'{folder}' cannot be read: {error.strerror}") from None
+
+
+def _episodes_done(folder: Path) -> int | None:
+    """Training episodes of a run marked complete, otherwise None."""
+    summary = read_fields(folder / "summary.json")
+    episodes = summary.get("episodes")
+    return episodes if summary.get("exit_reason") == "completed" and isinstance(episodes, int) else None
