@@ -11,7 +11,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.folder_access import claim
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.supervise.run_folder import write_run_folder
-from onrig.tools import load
+from onrig.tools import resumption
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 
@@ -88,7 +88,7 @@ def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_a_run_that_is_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(load, "running_rigs", lambda: [Running(77, folder, folder.resolve())])
+    monkeypatch.setattr(resumption, "running_rigs", lambda: [Running(77, folder, folder.resolve())])
     before = content(folder)
     assert "is running (process 77)" in refused(capsys, "--resume", str(folder))
     assert content(folder) == before
@@ -97,7 +97,7 @@ def test_a_run_that_is_running(
 def test_a_run_whose_processes_still_write(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(load, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(resumption, "_PATIENCE_S", 0.0)
     before = content(folder)
     held = claim(folder, 0.0)
     try:
