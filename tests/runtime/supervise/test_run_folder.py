@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from onrig.runtime.files import read_fields
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim, hold
 from onrig.runtime.run_state.wholeness import Counted, Whole
@@ -37,6 +39,15 @@ def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
     assert meta["seed"] == PENDULUM.seed
     assert {"git_revision", "git_dirty", "versions", "board", "kernel"} <= meta.keys()
     assert {"python", "numpy", "onnxruntime", "msgspec"} <= meta["versions"].keys()
+
+
+def test_a_folder_whose_name_is_no_text_has_a_run_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"b\xffd")
+    monkeypatch.setattr(sys, "argv", ["onrig", "run", "pendulum", "--run-dir", str(folder)])
+    write_run_folder(folder, PENDULUM)
+    assert read_fields(folder / "meta.json")["command"] == [*sys.argv[:4], f"{tmp_path}/b\\udcffd"]
 
 
 def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
