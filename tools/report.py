@@ -19,7 +19,7 @@ from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.scoring import measure_of
-from onrig.runtime.view.run_view import episode_columns, read_episodes
+from onrig.runtime.view.run_view import episode_columns, read_episodes, read_run
 from onrig.tools.check import in_one_line
 from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
@@ -100,6 +100,8 @@ def main(arguments: list[str]) -> int:
     if args.tensorboard is not None:
         return with_damage(_for_tensorboard(folder, config, args.tensorboard), damage)
     print(report_table(folder, config), flush=True)
+    for line in read_run(folder, config).damaged:
+        complain("report", f"{folder / line}")
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 

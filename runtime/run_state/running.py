@@ -32,7 +32,7 @@ class Running(NamedTuple):
 
 def announce(shm: Path, folder: Path) -> None:
     """Store the run folder's path in the run's shared memory."""
-    (shm / _NAME).write_text(f"{folder.resolve()}\n", encoding="utf-8")
+    (shm / _NAME).write_bytes(os.fsencode(folder.resolve()) + b"\n")
 
 
 def running_rigs() -> list[Running]:
@@ -40,7 +40,7 @@ def running_rigs() -> list[Running]:
     found = []
     for pid, shm in live_folders():
         try:
-            folder = Path((shm / _NAME).read_text(encoding="utf-8").rstrip("\n"))
+            folder = Path(os.fsdecode((shm / _NAME).read_bytes().removesuffix(b"\n")))
         except OSError:
             continue  # just starting or ending: nothing moves
         found.append(Running(pid, shm, folder))

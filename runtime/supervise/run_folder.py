@@ -283,7 +283,7 @@ def circumstances() -> dict[str, object]:
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv,
+        "command": [word.encode(errors="backslashreplace").decode() for word in sys.argv],  # names are bytes
     }
 
 

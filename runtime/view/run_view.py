@@ -22,7 +22,7 @@ from onrig.runtime.replay.accounts.figures import FILE as TIMING
 from onrig.runtime.replay.accounts.figures import Counts, Timing
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row
+from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow, parse_row, read_rows
 from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
@@ -148,6 +148,8 @@ class RunFiles(NamedTuple):
     evaluation: Columns
     events: Sequence[Event]
     timing: Mapping[str, CoarseHistogram]
+    damaged: Sequence[str] = ()
+    """Files that are there and cannot be used, with the reason."""
 
     def section(self, key: str) -> Fields:
         """A mapping within the summary; empty if missing."""
@@ -172,7 +174,28 @@ def read_run(folder: Path, config: RunConfig) -> RunFiles:
         episode_columns(episodes, "eval"),
         [event for line in _lines(folder / "events.jsonl") if (event := parse_event(line)) is not None],
         view.histograms(),
+        list(_damaged(folder)),
     )
+
+
+def _damaged(folder: Path) -> Iterator[str]:
+    for name in ("summary.json", "meta.json", TIMING, "episodes.csv", "events.jsonl"):
+        path = folder / name
+        try:
+            if name == "episodes.csv":
+                read_rows(path)
+            elif name == "events.jsonl":
+                lines = read_file(path, MAX_TABLE_BYTES).split(b"\n")[:-1]  # the last one may be under way
+                if not all(map(parse_event, lines)):
+                    yield f"{name}: some of its lines are no events"
+            else:
+                msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=dict[str, object])
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            yield f"{name}: {error.strerror or error}"
+        except (ValueError, RecursionError) as error:
+            yield f"{name}: {str(error).removeprefix(f'{path}:')}"
 
 
 def read_episodes(folder: Path) -> list[EpisodeRow]:

@@ -19,6 +19,7 @@ from onrig.runtime.explore.settings import (
     ParameterNoise,
 )
 from onrig.runtime.histogram import coarse_edges_us
+from onrig.runtime.printable import printable
 from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.safety.fallback import Damp, Hold
@@ -92,6 +93,8 @@ def _track(config: RunConfig, sketch: Sketch) -> Drawing:
     }
 
 
+_LONGEST_NAME: Final = 200
+"""Characters of the run folder's name on the page."""
 _POINTS: Final = 200
 _ROOM: Final = 1.15
 """Range of an axis relative to the envelope that the shield keeps."""
@@ -125,7 +128,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
     """Describe a run; plain values, ready for JSON."""
     rig, task = config.rig, config.task
     return {
-        "name": folder.name,
+        "name": printable(folder.name, _LONGEST_NAME),
         "rig": rig.name,
         "task": task.name,
         "strategy": config.selection.strategy,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_a_run_is_found_by_its_folder_while_its_owner_lives(base: Path, tmp_path
     assert (found.shm, found.folder) == (shm, tmp_path / "a run")
     remove_folder(shm)
     assert running_rigs() == []
+
+
+def test_a_folder_whose_name_is_no_text_is_found_too(base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"b\xff\nd")
+    shm = create_folder()
+    announce(shm, folder)
+    assert [rig.folder for rig in running_rigs()] == [folder]
+    remove_folder(shm)
 
 
 def test_what_a_killed_run_left_behind_is_not_running(base: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,15 @@ def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
     assert meta["seed"] == PENDULUM.seed
     assert {"git_revision", "git_dirty", "versions", "board", "kernel"} <= meta.keys()
     assert {"python", "numpy", "onnxruntime", "msgspec"} <= meta["versions"].keys()
+
+
+def test_a_folder_whose_name_is_no_text_has_a_run_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / os.fsdecode(b"b\xffd")
+    monkeypatch.setattr(sys, "argv", ["onrig", "run", "pendulum", "--run-dir", str(folder)])
+    write_run_folder(folder, PENDULUM)
+    assert read_fields(folder / "meta.json")["command"] == [*sys.argv[:4], f"{tmp_path}/b\\udcffd"]
 
 
 def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
