@@ -6,7 +6,7 @@ A result exists only if the signals agree with each other and with the plant; ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
 from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
+from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.plausibility import MODEL_ERROR, fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
 from onrig.sim.identification.signals import certain_problems, signal_problems
-from onrig.sim.identification.uncertainty import Joint, Noise, half_widths, joint_of, noise_of
+from onrig.sim.identification.uncertainty import joint_of, noise_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
 
@@ -37,36 +38,6 @@ _TOLD: Final = 0.7
 """Posterior over prior standard deviation from which on a parameter counts as not identifiable."""
 _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
-
-
-class Implausible(ValueError):
-    """The signals contradict each other or the plant, or do not determine anything; ``problems`` has a line each."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = tuple(problems)
-
-
-class Identified(NamedTuple):
-    """Result of an identification."""
-
-    unknowns: tuple[Unknown, ...]
-    connection: Connection
-    fit: Fit
-    windows: Windows
-    left_out: int
-    """Number of windows excluded as outliers, such as contact with a wall or a hand."""
-    noise: Noise
-    joint: Joint
-    free: NDArray[np.bool_]
-    """(p,): the identifiable parameters; the others keep their initial value."""
-    unexplained: NDArray[np.bool_]
-    """Of the windows clear of walls or impossibly far beyond them, in order: which ones the plant does not explain."""
-
-    @property
-    def half_widths(self) -> Array:
-        """Half-widths (p,) of the 95 % intervals, in the coordinates."""
-        return half_widths(self.joint)
 
 
 def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:

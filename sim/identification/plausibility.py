@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.model import ZERO
+from onrig.sim.identification.outcome import Identified
 from onrig.sim.plants import Plant
 from onrig.sim.twin.options import sensor_half_range
-
-if TYPE_CHECKING:
-    from onrig.sim.identification.identify import Identified
 
 UNEXPLAINED: Final = 0.1
 """Largest share of the windows clear of walls that may contradict the fit, such as a hand's touch."""
