@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtrit
 
-from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
-from onrig.sim.identification.model import Unknown
-from onrig.sim.identification.recording import Windows
 from onrig.sim.plants.integrate import Array
 
 _QUANTISED: Final = 1.0 / 12.0
@@ -85,25 +82,3 @@ def joint_of(fit: Fit, free: NDArray[np.bool_]) -> Joint:
 def half_widths(joint: Joint, level: float = 0.95) -> Array:
     """Half-width of each coordinate's interval (p,)."""
     return np.asarray(ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(joint.covariance)))
-
-
-class Identified(NamedTuple):
-    """Result of an identification."""
-
-    unknowns: tuple[Unknown, ...]
-    connection: Connection
-    fit: Fit
-    windows: Windows
-    left_out: int
-    """Number of windows excluded as outliers, such as contact with a wall or a hand."""
-    noise: Noise
-    joint: Joint
-    free: NDArray[np.bool_]
-    """(p,): the identifiable parameters; the others keep their initial value."""
-    unexplained: NDArray[np.bool_]
-    """Of the windows clear of walls or impossibly far beyond them, in order: which ones the plant does not explain."""
-
-    @property
-    def half_widths(self) -> Array:
-        """Half-widths (p,) of the 95 % intervals, in the coordinates."""
-        return half_widths(self.joint)

@@ -10,8 +10,8 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.model import ZERO
+from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.result import Parameter, Result
-from onrig.sim.identification.uncertainty import Identified
 from onrig.tools.reports.page import Sheet, document, escape
 from onrig.tools.reports.style import BLUE, INK, ORANGE, Chart, new_figure, svg_uri, title
 from onrig.tools.terminal import drawn
