@@ -125,7 +125,10 @@ def _unfit(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode]
     try:
         check_folder(folder) if folder.exists() else check_way(folder)
     except OSError as error:
-        return f"{option}: '{folder}' cannot be written: {error.strerror or error}", ExitCode.CONFIGURATION
+        return (
+            f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}",
+            ExitCode.CONFIGURATION,
+        )
     try:
         if config.link.listen is not None and config.link.keys is not None:
             load_rig_keys(Path(config.link.keys).expanduser())
@@ -150,7 +153,9 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
         except (CannotResume, FolderBusy) as error:
             return complain("run", f"{option}: {error}")
         except OSError as error:
-            return complain("run", f"{option}: '{folder}' cannot be written: {error.strerror or error}")
+            return complain(
+                "run", f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}"
+            )
         print(f"run folder: {folder}", flush=True)
         _warn_of_room(config, folder)
         if web is not None:
