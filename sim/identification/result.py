@@ -21,7 +21,7 @@ from onrig.sim.identification.model import ZERO, Unknown
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.plausibility import CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
-from onrig.sim.identification.uncertainty import Identified, half_widths
+from onrig.sim.identification.uncertainty import half_widths
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.options import sensor_half_range

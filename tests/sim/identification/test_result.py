@@ -19,7 +19,7 @@ from onrig.sim.identification.model import Signs, unknowns_of
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
-from onrig.sim.identification.uncertainty import Identified, Joint, Noise
+from onrig.sim.identification.uncertainty import Joint, Noise
 from onrig.sim.plants import Magman, Pendulum
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.twin.options import TwinOptions, uncovered_zeros
