@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from onrig.runtime.files import open_file
+
 if TYPE_CHECKING:
     from onrig.learner.agent import Agent
+
 
 KEPT: Final = 3
 """States on disk: the rig keeps two checkpoints and may be writing a third."""
@@ -50,9 +53,7 @@ def state_fault(path: Path, run: str) -> str | None:
 def _header(path: Path) -> _Header | None:
     """Origin of a state whose checksums are right; None for any other file."""
     try:
-        if not path.is_file():
-            return None
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        with open_file(path, None) as file, zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:
                 return None
             file.seek(0)

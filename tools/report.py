@@ -97,11 +97,13 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return explain(error)
     damage = name_damage("report", folder, *FIGURES, *POLICIES)
+    for name, reason in read_run(folder, config).unusable.items():  # also of a run that has no checksums yet
+        if not any(f"{folder}: {name} " in line for line in damage):
+            damage.append(f"{folder}: {name} cannot be used: {reason}")
+            complain("report", damage[-1])
     if args.tensorboard is not None:
         return with_damage(_for_tensorboard(folder, config, args.tensorboard), damage)
     print(report_table(folder, config), flush=True)
-    for line in read_run(folder, config).damaged:
-        complain("report", f"{folder / line}")
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
 

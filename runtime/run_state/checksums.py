@@ -9,7 +9,6 @@ twice.  As in the segments of the memory, it detects damage and careless edits, 
 from __future__ import annotations
 
 import contextlib
-import errno
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.runtime.files import replace_own_file
+from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file, replace_own_file
 
 FILE: Final = "checksums.json"
 SUMMARY: Final = "summary.json"
@@ -46,10 +45,8 @@ def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines
     ``lines``: up to the last line break, as others may be writing a line.  Returns a shorter extent if the file ends
     before ``upto``.  Raises OSError.
     """
-    if path.exists() and not path.is_file():  # a FIFO would wait for a writer
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
     at, crc = after.bytes, after.crc32
-    with path.open("rb") as file:
+    with open_file(path, None) as file:
         while upto is None or at < upto:
             file.seek(at)
             piece = file.read(_PIECE_BYTES if upto is None else min(_PIECE_BYTES, upto - at))
@@ -131,7 +128,7 @@ def read_list(folder: Path) -> Listed:
     if not path.is_file():
         return Listed(problem="is not a regular file")
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Document)
+        found = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=_Document)
     except (OSError, msgspec.DecodeError, RecursionError):
         return Listed(problem="cannot be read")
     if found.crc32 != _crc32(found.files, found.damaged):

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from onrig.runtime.files import MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_state.checksums import Extent, extent_of
 
 NAME: Final = "policies/index.csv"
@@ -46,7 +47,7 @@ class PolicyIndex:
 def read_index(path: Path, upto: int | None = None) -> dict[int, Extent]:
     """Read the complete lines of an index (of its first ``upto`` bytes); empty if it cannot be read."""
     try:
-        data = path.read_bytes()[:upto] if path.is_file() else b""
+        data = read_file(path, MAX_TABLE_BYTES)[:upto]
     except OSError:
         return {}
     entries: dict[int, Extent] = {}

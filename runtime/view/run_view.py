@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -148,8 +149,8 @@ class RunFiles(NamedTuple):
     evaluation: Columns
     events: Sequence[Event]
     timing: Mapping[str, CoarseHistogram]
-    damaged: Sequence[str] = ()
-    """Files that are there and cannot be used, with the reason."""
+    unusable: Mapping[str, str] = MappingProxyType({})
+    """Reasons why files that are there could not be read, by name."""
 
     def section(self, key: str) -> Fields:
         """A mapping within the summary; empty if missing."""
@@ -174,11 +175,11 @@ def read_run(folder: Path, config: RunConfig) -> RunFiles:
         episode_columns(episodes, "eval"),
         [event for line in _lines(folder / "events.jsonl") if (event := parse_event(line)) is not None],
         view.histograms(),
-        list(_damaged(folder)),
+        dict(_unusable(folder)),
     )
 
 
-def _damaged(folder: Path) -> Iterator[str]:
+def _unusable(folder: Path) -> Iterator[tuple[str, str]]:
     for name in ("summary.json", "meta.json", TIMING, "episodes.csv", "events.jsonl"):
         path = folder / name
         try:
@@ -187,15 +188,15 @@ def _damaged(folder: Path) -> Iterator[str]:
             elif name == "events.jsonl":
                 lines = read_file(path, MAX_TABLE_BYTES).split(b"\n")[:-1]  # the last one may be under way
                 if not all(map(parse_event, lines)):
-                    yield f"{name}: some of its lines are no events"
+                    yield name, "some of its lines are no events"
             else:
                 msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=dict[str, object])
         except FileNotFoundError:
             continue
         except OSError as error:
-            yield f"{name}: {error.strerror or error}"
+            yield name, error.strerror or str(error)
         except (ValueError, RecursionError) as error:
-            yield f"{name}: {str(error).removeprefix(f'{path}:')}"
+            yield name, str(error).removeprefix(f"{path}:")
 
 
 def read_episodes(folder: Path) -> list[EpisodeRow]:

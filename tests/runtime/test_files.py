@@ -228,6 +228,7 @@ _OPENED_OTHERWISE: Final = {
     "runtime/log/staged_file.py": "a file that it makes",
     "runtime/run_state/episodes.py": "a file that it appends to, in a folder that was checked",
     "runtime/run_state/events.py": "as above",
+    "runtime/run_state/policy_index.py": "as above",
     "runtime/run_state/running.py": "our own shared memory",
     "runtime/supervise/child.py": "a file that it appends to, in a folder that was checked",
     "runtime/supervise/run_folder.py": "as above; /sys",

@@ -74,7 +74,7 @@ def _begins(event: Event) -> bool:
 
 def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
     """Caveats on the figures."""
-    lines = [f"Damaged: {line}." for line in m.damaged]
+    lines = []
     s = m.summary
     if not s:
         lines.append("There is no summary: the run is still running, or was killed before it wrote one.")

@@ -216,11 +216,11 @@ def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_
 def test_a_damaged_file_is_named_and_not_taken_for_a_missing_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
 ) -> None:
-    config = write_run(tmp_path)
+    write_run(tmp_path)
     path = tmp_path / name
     path.unlink(missing_ok=True)
     path.mkdir() if damage == "a folder" else path.write_bytes(b"\n\n\n" if damage == "empty lines" else b"\xff\n" * 4)
-    assert main(["report", str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 6
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"onrig report: {path}")
-    assert f"Damaged: {name}" in Page(report_run(tmp_path, config)).text
+    assert line.startswith(f"onrig report: {tmp_path}: {name} ")
+    assert f"{name} " in Page(tmp_path / "report.html").text
