@@ -36,7 +36,8 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "hold in mm": ("magman", [PLAIN, f"limits.fallback.magnets={IN_MM}"], "at limits.fallback.magnets.current_1"),
     "reset in mm": ("magman", [f"task.reset.coils={IN_MM}"], "at task.reset.coils.current_4"),
     "reset elsewhere": ("magman", ["task.reset.coils.current_1=0.02"], "0.025 m in limits.predicted, at 0.02 m here"),
-    "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "at limits.predicted"),
+    "safe at 2.9 V": ("pendulum", ["rig.actuators[0].safe=2.9"], "at limits.predicted"),
+    "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "cannot brake both directions"),
     "coil on when safe": ("magman", ["rig.actuators[0].safe=0.3"], "off (0) when safe"),
     "velocity of the angle's sensor": (
         "pendulum",

@@ -138,4 +138,5 @@ def test_the_fault_is_found_again_from_the_records(tmp_path: Path) -> None:
     run._drain()
     run.log.close()
     run.events.close()
+    run.rows.close()
     assert_equal(verified(run), len(run.records))
