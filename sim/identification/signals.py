@@ -146,8 +146,8 @@ def _wrong_scale(place: str, velocity: str, rate: Interval) -> str:
 
 
 def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
-    """First quarter in which the pair certainly behaves differently, and its rate."""
-    usual = pair.whole or next((part for part in pair.parts if part is not None and _follows(part.rate)), None)
+    """First quarter in which the pair certainly behaves differently than before, and its rate."""
+    usual = next((part for part in pair.parts if part is not None and _follows(part.rate)), pair.whole)
     sign = 1.0 if usual is None or usual.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):
         if part is not None and part.rate.scaled(sign).beyond(*_RATES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,8 +43,17 @@ def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
     return [f"{', '.join(turned)} reversed with respect to the other channels; fix the connection and start again"]
 
 
-def unusable(config: RunConfig, result: Result) -> list[str]:
-    """Why a run of this configuration would refuse the result; empty if it would not."""
+class Conflicts(NamedTuple):
+    """Why a run of a configuration would refuse a result; both empty if it would not."""
+
+    unpredictable: list[str]
+    """What no other setting mends: the shield cannot predict this plant."""
+    settings: list[str]
+    """Settings to change before."""
+
+
+def conflicts_of(config: RunConfig, result: Result) -> Conflicts:
+    """Conflicts of a result with the configuration that it is for."""
     limits, device = config.limits, config.device
     if limits.predicted is not None:
         limits = msgspec.structs.replace(limits, predicted=_overridden(limits.predicted, result.predicted))
@@ -52,10 +61,12 @@ def unusable(config: RunConfig, result: Result) -> list[str]:
         device = msgspec.structs.replace(device, twin={**device.twin, **result.twin})
     used = msgspec.structs.replace(config, limits=limits, device=device)
     before = {message for _, message in chain(findings(config), rig_findings(config))}
-    after = dict.fromkeys(message for _, message in chain(findings(used), rig_findings(used)))
-    return [
-        f"a run of this configuration would refuse the result: {message}" for message in after if message not in before
-    ]
+    found = Conflicts([], [])
+    for path, message in chain(findings(used), rig_findings(used)):
+        if message not in before:
+            kind = found.unpredictable if path[:2] in (("limits", "predicted"), ("device", "twin")) else found.settings
+            kind.append(f"a run of this configuration would refuse the result: {message}")
+    return found
 
 
 def _overridden(box: Any, predicted: dict[str, Any]) -> Any:

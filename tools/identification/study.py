@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.identification.identify import Implausible, contradictions, identify
+from onrig.sim.identification.identify import contradictions, identify
 from onrig.sim.identification.model import ZERO
+from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
 from onrig.sim.identification.uncertainty import Identified
@@ -25,7 +26,7 @@ from onrig.sim.twin.options import TwinOptions, sensor_half_range
 from onrig.tools.bench.report import aligned
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import GENTLE, drive, ranges_of
-from onrig.tools.identification.refusal import unusable
+from onrig.tools.identification.refusal import conflicts_of
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
@@ -50,8 +51,8 @@ class Outcome(NamedTuple):
     """Half-width as a share of the truth; NaN for zeros."""
     signs_right: bool
     left_out: int
-    unusable: tuple[str, ...] = ()
-    """Why a run with the study's limits would refuse the result."""
+    conflicts: tuple[str, ...] = ()
+    """Settings of the study that a run with the result would have to change."""
 
 
 class Refused(NamedTuple):
@@ -98,10 +99,14 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
         found = identify(nominal, config.rig, [reversed_(s, signs) for s in recorded], twin.substeps)
     except Implausible as error:
         return Refused(error.problems)
-    result = result_of(found, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope)
+    conflicts = conflicts_of(
+        config, result_of(found, nominal, config.rig, config.limits.predicted, "a study", config.limits.envelope)
+    )
+    if conflicts.unpredictable:
+        return Refused(tuple(conflicts.unpredictable))
     right = found.connection.signs.sensors == (1,) * len(config.rig.sensors)
     told = outcome(found, twin, config, signs_right=right and found.connection.signs.actuators == signs)
-    return told._replace(unusable=tuple(unusable(config, result)))
+    return told._replace(conflicts=tuple(conflicts.settings))
 
 
 def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
@@ -153,9 +158,9 @@ def summary(studied: Sequence[Outcome | Refused]) -> str:
     """Table of coverage and median half-width of the intervals, and the refusals."""
     outcomes = [o for o in studied if isinstance(o, Outcome)]
     refused = [o.problems for o in studied if isinstance(o, Refused)]
-    limits = [o.unusable for o in outcomes if o.unusable]
+    limits = [o.conflicts for o in outcomes if o.conflicts]
     told = [f"refused: {len(refused)} of {len(studied)}", *(f"  {'; '.join(problems)}" for problems in refused)]
-    told += [f"outside these limits: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
+    told += [f"need other settings: {len(limits)}", *(f"  {'; '.join(problems)}" for problems in limits)]
     if not outcomes:
         return "\n".join(told)
     names = outcomes[0].names

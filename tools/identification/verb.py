@@ -266,13 +266,14 @@ def _early_problems(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> l
 
 
 def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> int:
-    from onrig.sim.identification.identify import Implausible, identify
+    from onrig.sim.identification.identify import identify
+    from onrig.sim.identification.outcome import Implausible
     from onrig.sim.identification.recording import stretches
     from onrig.sim.identification.result import result_of, write_result
     from onrig.sim.plants.integrate import SUBSTEPS
     from onrig.sim.twin.main import twin_options
     from onrig.tools.identification.page import sheets, write_page
-    from onrig.tools.identification.refusal import RESULT, refuse, reversed_channels, unusable
+    from onrig.tools.identification.refusal import RESULT, conflicts_of, refuse, reversed_channels
 
     try:
         substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
@@ -284,10 +285,11 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     result = result_of(found, plant, config.rig, config.limits.predicted, source, config.limits.envelope)
     if problems := reversed_channels(found.connection, config.rig):
         return refuse(source, problems, out)
-    refusals = unusable(config, result)
+    conflicts = conflicts_of(config, result)
+    before_use = [*conflicts.unpredictable, *conflicts.settings]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_result(result, out / RESULT, refusals)
+        write_result(result, out / RESULT, before_use)
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
         return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
@@ -296,9 +298,11 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     print("Not identifiable:")
     for line in result.not_known:
         print(f"  {line}")
-    usage = "" if refusals else f"; use it in a run: --set identified={out / RESULT}"
-    print(f"\nsee {out / 'identification.html'}{usage}")
-    return refuse(source, refusals) if refusals else ExitCode.OK
+    if conflicts.unpredictable:
+        return refuse(source, before_use)
+    usage = "; ".join(before_use) or f"use it in a run: --set identified={out / RESULT}"
+    print(f"\nsee {out / 'identification.html'}; {usage}")
+    return ExitCode.OK
 
 
 def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitation], seed: int | None) -> list[Step]:

@@ -1,0 +1,46 @@
+"""Outcome of an identification: estimates with their uncertainty, or the reasons why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.sim.identification.connections import Connection
+from onrig.sim.identification.fit import Fit
+from onrig.sim.identification.model import Unknown
+from onrig.sim.identification.recording import Windows
+from onrig.sim.identification.uncertainty import Joint, Noise, half_widths
+from onrig.sim.plants.integrate import Array
+
+
+class Implausible(ValueError):
+    """The signals contradict each other or the plant, or do not determine anything; ``problems`` has a line each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class Identified(NamedTuple):
+    """Result of an identification."""
+
+    unknowns: tuple[Unknown, ...]
+    connection: Connection
+    fit: Fit
+    windows: Windows
+    left_out: int
+    """Number of windows excluded as outliers, such as contact with a wall or a hand."""
+    noise: Noise
+    joint: Joint
+    free: NDArray[np.bool_]
+    """(p,): the identifiable parameters; the others keep their initial value."""
+    unexplained: NDArray[np.bool_]
+    """Of the windows clear of walls or impossibly far beyond them, in order: which ones the plant does not explain."""
+
+    @property
+    def half_widths(self) -> Array:
+        """Half-widths (p,) of the 95 % intervals, in the coordinates."""
+        return half_widths(self.joint)
