@@ -16,11 +16,10 @@ from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
 from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
-from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.plausibility import MODEL_ERROR, fit_problems
 from onrig.sim.identification.recording import Stretch, Windows, windows_of
 from onrig.sim.identification.signals import certain_problems, signal_problems
-from onrig.sim.identification.uncertainty import joint_of, noise_of
+from onrig.sim.identification.uncertainty import Identified, joint_of, noise_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
 
@@ -38,6 +37,14 @@ _TOLD: Final = 0.7
 """Posterior over prior standard deviation from which on a parameter counts as not identifiable."""
 _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
+
+
+class Implausible(ValueError):
+    """The signals contradict each other or the plant, or do not determine anything; ``problems`` has a line each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int = SUBSTEPS) -> Identified:

@@ -9,7 +9,7 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.model import ZERO
-from onrig.sim.identification.outcome import Identified
+from onrig.sim.identification.uncertainty import Identified
 from onrig.sim.plants import Plant
 from onrig.sim.twin.options import sensor_half_range
 

@@ -18,7 +18,6 @@ from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.safety.plant_box import PlantBox, apart_fields
 from onrig.runtime.safety.rules import Envelope
 from onrig.sim.identification.model import ZERO, Unknown
-from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.plausibility import CORRELATION, residuals_of
 from onrig.sim.identification.sensor_errors import sensor_errors
 from onrig.sim.identification.uncertainty import Identified, half_widths

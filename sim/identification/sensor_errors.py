@@ -12,7 +12,6 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox
 from onrig.runtime.safety.rules import Envelope
 from onrig.sim.identification.model import LAG, SCALE, ZERO
-from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.plausibility import drift_of
 from onrig.sim.identification.uncertainty import Identified
 from onrig.sim.plants import Plant

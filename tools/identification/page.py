@@ -10,7 +10,6 @@ import numpy as np
 
 from onrig.hw.rig import Rig
 from onrig.sim.identification.model import ZERO
-from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.result import Parameter, Result
 from onrig.sim.identification.uncertainty import Identified
 from onrig.tools.reports.page import Sheet, document, escape

@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
-from onrig.sim.identification.identify import contradictions, identify
+from onrig.sim.identification.identify import Implausible, contradictions, identify
 from onrig.sim.identification.model import ZERO
-from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.recording import Stretch, stretches
 from onrig.sim.identification.result import result_of
 from onrig.sim.identification.uncertainty import Identified

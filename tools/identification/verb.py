@@ -266,8 +266,7 @@ def _early_problems(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> l
 
 
 def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path, source: str) -> int:
-    from onrig.sim.identification.identify import identify
-    from onrig.sim.identification.outcome import Implausible
+    from onrig.sim.identification.identify import Implausible, identify
     from onrig.sim.identification.recording import stretches
     from onrig.sim.identification.result import result_of, write_result
     from onrig.sim.plants.integrate import SUBSTEPS

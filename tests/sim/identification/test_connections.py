@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.sim.identification.connections import liveliest
-from onrig.sim.identification.identify import connection_of, identify
-from onrig.sim.identification.outcome import Implausible
+from onrig.sim.identification.identify import Implausible, connection_of, identify
 from onrig.sim.identification.recording import Stretch, windows_of
 from onrig.sim.plants import Magman
 from onrig.sim.twin.options import TwinOptions

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.identify import identify
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.identify import Implausible, identify
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.identification.uncertainty import Identified
 from onrig.sim.plants import Pendulum, Plant

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from onrig.sim.identification.identify import identify
-from onrig.sim.identification.outcome import Identified, Implausible
+from onrig.sim.identification.identify import Implausible, identify
 from onrig.sim.identification.plausibility import drift_of, residuals_of
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.identification.uncertainty import Identified

@@ -16,7 +16,6 @@ from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.sim.identification.connections import Connection
 from onrig.sim.identification.fit import Fit
 from onrig.sim.identification.model import Signs, unknowns_of
-from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.recording import windows_of
 from onrig.sim.identification.result import Result, drawn_plants, read_result, result_of, write_result
 from onrig.sim.identification.uncertainty import Identified, Joint, Noise
