@@ -103,7 +103,8 @@ def _excite(
         what = f"latched fault {state.fault}" if state.fault else "disarmed by itself"
         raise DeviceFault(f"the device {what} after {_passed_s(state.t_us):.1f} s")
     if tick.contradiction is not None:
-        raise DeviceFault(f"its frames contradict each other: {tick.contradiction}")
+        told = tick.contradiction
+        raise DeviceFault(f"{told.fault.replace('_', ' ')}: {told.detail} (after {_passed_s(state.t_us):.1f} s)")
     return steps
 
 
