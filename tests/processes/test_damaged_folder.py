@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,7 +53,12 @@ def a_directory(path: Path) -> None:
     path.mkdir()
 
 
-DAMAGES: Final = (truncated, flipped, deleted, doubled, a_directory)
+def a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES: Final = (truncated, flipped, deleted, doubled, a_directory, a_fifo)
 UNCHECKED: Final = ("stderr.log", "learning_curve.png")
 """Nobody reads them, or they are drawn again."""
 
