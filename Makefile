@@ -8,10 +8,11 @@ STAMP := $(VENV)/.ready
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard hw/native/*.[ch]) hw/native/build.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onrig needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -c 'from onrig.hw.native import state; s = state(); print("C library:", s.variant, s.reason)'
 	touch $@
 
 run: setup
@@ -38,4 +39,4 @@ study: setup
 	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
 
 clean:
-	rm -rf $(VENV) .venv-core build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-core build hw/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

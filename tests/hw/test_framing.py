@@ -1,5 +1,6 @@
 """Behaviour of frames and of the reader that finds them in a byte stream."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,9 @@ from onrig.hw.framing import (
     FrameReader,
     FrameTooLongError,
     decode_frame,
+    decode_in_python,
     encode_frame,
+    encode_in_python,
 )
 
 bodies = st.binary(min_size=1, max_size=MAX_BODY_BYTES)
@@ -195,3 +198,24 @@ def test_a_reset_reader_forgets_the_frame_in_progress() -> None:
     reader.reset()
     assert reader.feed(wire[5:]) == []
     assert reader.feed(wire) == [b"\x11\x22\x33"]
+
+
+@given(bodies)
+def test_both_forms_encode_alike(body: bytes) -> None:
+    assert encode_frame(body) == encode_in_python(body)
+
+
+def verdict(decode: Callable[[bytes], bytes], chunk: bytes) -> bytes | type[FrameError]:
+    try:
+        return decode(chunk)
+    except FrameError as error:
+        return type(error)
+
+
+@settings(max_examples=500)
+@given(st.one_of(st.binary(max_size=MAX_CHUNK_BYTES + 3), bodies), st.integers(0), st.integers(0, 255), st.booleans())
+def test_both_forms_judge_damaged_frames_alike(data: bytes, where: int, bits: int, encoded: bool) -> None:
+    chunk = bytearray(encode_in_python(data)[1:-1] if encoded and 0 < len(data) <= MAX_BODY_BYTES else data)
+    if chunk:
+        chunk[where % len(chunk)] ^= bits
+    assert verdict(decode_frame, bytes(chunk)) == verdict(decode_in_python, bytes(chunk))

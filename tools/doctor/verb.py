@@ -17,7 +17,7 @@ from typing import Final
 from onrig.runtime.files import replace_file
 from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
-from onrig.tools.doctor.wheels import WheelFacts, examine_python, judge_all, read_all, wanted, works
+from onrig.tools.doctor.wheels import WheelFacts, examine_native, examine_python, judge_all, read_all, wanted, works
 from onrig.tools.machine import Machine
 from onrig.tools.terminal import VerbParser, complain, drawing_stream, unwritable
 
@@ -26,6 +26,7 @@ Subject = Callable[[Machine, Needs], Iterable[Check]]
 _BEFORE: Final[tuple[tuple[str, Subject], ...]] = (
     ("kernel", kernel.examine_kernel),
     ("python", examine_python),
+    ("c-library", examine_native),
 )
 _AFTER: Final[tuple[tuple[str, Subject], ...]] = (
     ("sched-fifo", kernel.examine_scheduling),

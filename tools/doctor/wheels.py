@@ -13,8 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final, NamedTuple
 
+from onrig.hw import native
 from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
@@ -164,3 +166,19 @@ def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     isolated = sys.prefix != sys.base_prefix
     yield from judge_python(sys.version_info[:2], platform.python_version(), gil=bool(gil), isolated=isolated)
+
+
+def judge_native(found: native.State, python: str) -> Check:
+    """Judge which variant of the C library was loaded."""
+    if found.library is not None:
+        return passed("c-library", found.variant)
+    cost = "Python and numpy do its work, slower"
+    if "ONRIG_NATIVE" in found.reason:
+        return warned("c-library", f"none: {found.reason}; {cost}", "unset ONRIG_NATIVE")
+    build = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"
+    return warned("c-library", f"none: {found.reason}; {cost}", build)
+
+
+def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """Look, and judge."""
+    yield judge_native(native.state(), sys.executable)

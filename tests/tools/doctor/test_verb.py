@@ -56,7 +56,8 @@ def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pyt
             assert lines[i + 1].lstrip().startswith("-> ")
     assert lines[-1].endswith(" fail")
     names = [line.split()[1] for line in lines if line.startswith(("PASS", "WARN", "FAIL"))]
-    expected = "kernel python wheel-numpy wheel-torch sched-fifo memory-lock cpu governor clocksource disk ports loop"
+    expected = "kernel python c-library wheel-numpy wheel-torch sched-fifo memory-lock cpu governor clocksource disk"
+    expected += " ports loop"
     assert [n for n in names if n in expected.split()] == expected.split()
 
 

@@ -1,0 +1,119 @@
+"""Build of the C library: ``python hw/native/build.py [--sanitize] [--out FOLDER]``.
+
+Standard library only, and importable by its path, because the installation runs it before Onrig is there.  The
+compiler is ``CC``, or else the first of cc, gcc and clang; what it compiles *for* decides which variants are built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final, NamedTuple
+
+HERE: Final = Path(__file__).resolve().parent
+
+
+class Source(NamedTuple):
+    """A C file and the macros that it is compiled with."""
+
+    file: str
+    defines: tuple[str, ...] = ()
+
+
+SOURCES: Final = (Source("framing.c"),)
+VARIANTS: Final = {
+    "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
+    "aarch64": {"aarch64": ("-march=armv8-a",)},
+}
+"""Flags of each variant, by the architecture that the compiler builds for."""
+FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+"""Contraction is on where the variant has a fused multiply-add: matrix products need it, and which expressions it takes
+is fixed by the build, so that a variant repeats its own bits.  Nothing may reorder sums or assume finite numbers: no
+-ffast-math, neither here nor in linking, where it would set flush-to-zero for the whole process."""
+SANITIZED: Final = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+class BuildError(Exception):
+    """Missing compiler, unknown architecture or failed compilation; one line."""
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler; raises BuildError."""
+    if stated := os.environ.get("CC"):
+        command = shlex.split(stated)
+        if command and shutil.which(command[0]):
+            return command
+        raise BuildError(f"no C compiler: CC is '{stated}', which is not on the path")
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise BuildError("no C compiler (cc, gcc or clang; or set CC)")
+
+
+def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
+    """Compile all variants into a folder and return the libraries; raises BuildError.
+
+    Each appears complete or not at all, also to a process that loads it meanwhile.
+    """
+    command = compiler()
+    target = _output([*command, "-dumpmachine"]).split("-")[0]
+    if target not in VARIANTS:
+        raise BuildError(f"no variant for '{target}' (known: {', '.join(VARIANTS)})")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = []
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
+        for variant, machine in VARIANTS[target].items():
+            flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *machine]
+            name = f"libonrig-{variant}.so"
+            objects = _objects(command, flags, Path(scratch))
+            _output([*command, *flags, "-shared", *objects, "-o", f"{scratch}/{name}", "-lm"])
+            made.append(Path(scratch, name).replace(folder / name))
+    return made
+
+
+def _objects(command: list[str], flags: list[str], scratch: Path) -> list[str]:
+    objects = []
+    for number, source in enumerate(SOURCES):
+        defines = [f"-D{define}" for define in source.defines]
+        objects.append(f"{scratch}/{number}.o")
+        _output([*command, *flags, *defines, "-c", str(HERE / source.file), "-o", objects[-1]])
+    return objects
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        first = next((line for line in lines if "error" in line), lines[0] if lines else f"code {done.returncode}")
+        raise BuildError(f"{command[0]} failed: {first}")
+    return done.stdout.strip()
+
+
+def main(arguments: list[str]) -> int:
+    """Build and name the libraries; 1 where none could be built."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UndefinedBehaviorSanitizer")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: beside the sources; build/sanitized")
+    args = parser.parse_args(arguments)
+    folder = args.out or (HERE.parents[1] / "build" / "sanitized" if args.sanitize else HERE)
+    try:
+        made = build(folder, sanitize=args.sanitize)
+    except BuildError as error:
+        print(f"C library not built: {error}; Python and numpy do its work, slower", file=sys.stderr)
+        return 1
+    print("\n".join(map(str, made)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

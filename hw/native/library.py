@@ -1,0 +1,91 @@
+"""The library's variant for this processor, loaded once per process.
+
+``ONRIG_NATIVE`` chooses: ``off``, a variant (``x86-64-v2``), or a folder of libraries built elsewhere (with a slash).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterable, Set
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ABI: Final = 1
+"""Functions and arguments that this code calls; ``native.h`` has the same number."""
+
+_V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
+_V3: Final = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
+_V4: Final = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
+LEVELS: Final = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}
+"""Flags that the kernel must report for each variant, best first (x86-64 psABI, *Micro-architecture levels*)."""
+
+
+class State(NamedTuple):
+    """What was loaded, or why nothing was."""
+
+    library: ctypes.CDLL | None
+    variant: str
+    """``x86-64-v4``, ``aarch64``, ...; ``none``."""
+    reason: str = ""
+    """Empty where a library was loaded."""
+
+
+def library() -> ctypes.CDLL | None:
+    """Return the library, whose calls release the interpreter's lock, or None."""
+    return state().library
+
+
+def variant() -> str:
+    """Return the name of the loaded variant, ``none`` without one."""
+    return state().variant
+
+
+@cache
+def state() -> State:
+    """Load the library on the first call."""
+    wish = os.environ.get("ONRIG_NATIVE", "")
+    if wish == "off":
+        return State(None, "none", "switched off by ONRIG_NATIVE=off")
+    folder = Path(wish) if "/" in wish else Path(__file__).parent
+    able = supported(platform.machine(), cpu_flags())
+    if wish and "/" not in wish:
+        if wish not in able:
+            return State(None, "none", f"ONRIG_NATIVE={wish}: this processor runs {', '.join(able) or 'no variant'}")
+        able = [wish]
+    reason = f"no variant for this processor ({platform.machine()})"
+    for name in able:
+        path = folder / f"libonrig-{name}.so"
+        if not path.is_file():
+            reason = f"not built: no {path.name} in {folder}"
+            continue
+        try:
+            loaded = ctypes.CDLL(str(path))
+            abi = loaded.onrig_abi()
+        except (OSError, AttributeError) as error:
+            reason = f"{path.name} cannot be loaded: {error}"
+            continue
+        if abi == ABI:
+            return State(loaded, name)
+        reason = f"{path.name} was built from other sources (ABI {abi}, not {ABI})"
+    return State(None, "none", reason)
+
+
+def supported(machine: str, flags: Set[str]) -> list[str]:
+    """Return the variants that a processor runs, best first; none where its features are unknown."""
+    if machine == "aarch64":
+        return ["aarch64"]
+    return [name for name, needed in LEVELS.items() if machine == "x86_64" and needed <= flags]
+
+
+def cpu_flags(lines: Iterable[str] | None = None) -> frozenset[str]:
+    """Return the processor's features as the kernel reports (and permits) them; empty where it reports none."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines() if lines is None else lines:
+            if line.startswith("flags"):
+                return frozenset(line.partition(":")[2].split())
+    except OSError:
+        pass
+    return frozenset()
