@@ -1,0 +1,1 @@
+#define EXPORT __attribute__((visibility("default")))

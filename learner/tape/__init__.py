@@ -1,0 +1,1 @@
+"""Updates as lists of operations: written once over arrays as a paper has them, traced, and run by an executor."""

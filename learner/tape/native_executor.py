@@ -1,0 +1,47 @@
+"""Programs run by the compiled kernels (``hw/native/tape.c``), without the interpreter's lock."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.tape.executor import Run
+from onrig.learner.tape.program import Program
+
+_ARGUMENTS: Final = [ctypes.c_void_p, *[ctypes.c_int64] * 3, *[ctypes.c_void_p, ctypes.c_int64] * 2, *[ctypes.c_void_p] * 3]
+
+
+class NativeExecutor:
+    """Programs bound to a scratch of their own."""
+
+    def __init__(self, library: ctypes.CDLL, variant: str, dtype: np.dtype[np.floating]) -> None:
+        self.name: Final = f"native {variant}"
+        self.dtype: Final = dtype
+        self._run = library["onrig_tape_run_float" if dtype == np.float32 else "onrig_tape_run_double"]
+        self._run.argtypes, self._run.restype = _ARGUMENTS, None
+
+    def bind(self, program: Program) -> Run:
+        """Prepare a program."""
+        operations, native, count = program.operations.copy(), self._run, len(program.operations)
+        scratch = np.zeros(program.scratch + 16, self.dtype)
+        spare = np.zeros(_spare(program) + 64, self.dtype)
+        at = [a.ctypes.data for a in (operations, scratch, spare)]
+        kept = (operations, scratch, spare)
+
+        def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
+            S, K, size = records.shape
+            masks = None if sections is None else sections.ctypes.data
+            assert kept is not None
+            native(at[0], count, S, K, state.ctypes.data, state.shape[1], records.ctypes.data, size, at[1], at[2], masks)
+
+        return run
+
+
+def _spare(program: Program) -> int:
+    """Elements of the largest matrix that a product turns."""
+    ops = program.operations
+    rows, cols, inner = (ops[key].astype(np.int64) for key in ("rows", "cols", "inner"))
+    return int(max((inner * cols).max(initial=0), (rows * np.minimum(cols, 64)).max(initial=0)))

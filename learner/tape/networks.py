@@ -1,0 +1,69 @@
+"""Networks on a tape: fully connected layers, and how their parameters are drawn."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.tape.array import Array, relu
+from onrig.learner.tape.spaces import Field, Group, Layout
+
+Units = Callable[[Array], Array]
+Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""``draw(stream, inputs, outputs, last)``: weights (inputs, outputs) and bias (outputs,) of a layer."""
+
+
+class Mlp:
+    """Fully connected layers with units between them, and linear outputs."""
+
+    def __init__(
+        self, state: Layout, name: str, sizes: Sequence[int], *, units: Units = relu, joins: Mapping[int, int] | None = None
+    ) -> None:
+        """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: columns that enter layer i as well."""
+        more = joins or {}
+        self.sizes: Final = [(i + more.get(at, 0), o) for at, (i, o) in enumerate(itertools.pairwise(sizes))]
+        shapes: dict[str, tuple[int, int]] = {}
+        for at, (inputs, outputs) in enumerate(self.sizes):
+            shapes[f"weight{at}"], shapes[f"bias{at}"] = (inputs, outputs), (1, outputs)
+        self.group: Final[Group] = state.group(name, shapes)
+        self._units = units
+
+    @property
+    def weights(self) -> Sequence[Field]:
+        """Weights of each layer."""
+        return self.group.fields[::2]
+
+    def __call__(self, x: Array, **joining: Array) -> Array:
+        """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
+        return self.layer(len(self.sizes) - 1, self.hidden(x, **joining), last=True)
+
+    def hidden(self, x: Array, **joining: Array) -> Array:
+        """Units of the last hidden layer."""
+        for at in range(len(self.sizes) - 1):
+            more = joining.get(f"join{at}")
+            x = self.layer(at, x if more is None else x.tape.concatenated(x, more))
+        return x
+
+    def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
+        """One layer, with its units behind it if it is not the last."""
+        weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
+        if last:
+            return x.tape.dense(x, weight, bias)
+        if self._units is relu:
+            return x.tape.dense(x, weight, bias, relu=True)
+        return self._units(x.tape.dense(x, weight, bias))
+
+    def drawn(self, stream: np.random.Generator, draw: Draw) -> NDArray[np.float64]:
+        """Draw one trial's parameters, (size,) in the order of the group."""
+        last = len(self.sizes) - 1
+        parts = [part for at, (i, o) in enumerate(self.sizes) for part in draw(stream, i, o, at == last)]
+        return np.concatenate([np.asarray(part).reshape(-1) for part in parts])
+
+    def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""
+        values = [row[f.slice].reshape(f.shape).copy() for f in self.group.fields]
+        return [(weight, bias[0]) for weight, bias in zip(values[::2], values[1::2], strict=True)]

@@ -1,0 +1,95 @@
+"""Adam on a tape, and targets that follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.operations import Space
+from onrig.learner.tape.spaces import Field, Group, Layout
+from onrig.learner.tape.trace import Tape
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015) for the parameters of a group; each trial counts its own steps.
+
+    ``decay`` shrinks the parameters ``decays`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
+    step (AdamW), or ``coupled``, as decay * weight added to the gradient.
+    """
+
+    def __init__(
+        self,
+        state: Layout,
+        group: Group,
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        decay: float = 0.0,
+        coupled: bool = False,
+        decays: Sequence[Field] = (),
+    ) -> None:
+        self.group: Final = group
+        self.moments: Final = state.add(f"adam/{group.flat.name}", 1, 2 * group.flat.size + 1)
+        """Means, squares, and the number of steps."""
+        self._lr, self._betas, self._eps = lr, betas, eps
+        self._decay, self._coupled, self._decays = decay, coupled, decays if decay else ()
+
+    def step(self, tape: Tape, gradient: Array, factor: Array | None = None) -> None:
+        """Take a step down ``gradient``, at the step size times ``factor`` (1, 1)."""
+        for f in self._decays:
+            weight = tape.read(f)
+            if self._coupled:
+                at = gradient.at + f.at - self.group.flat.at
+                into = Array(tape, gradient.space, at, f.shape)
+                tape.emit("add_scaled", f.shape, [weight], out=into, x=self._decay)
+            elif factor is None:
+                tape.emit("affine", f.shape, [weight], out=weight, x=1.0 - self._lr * self._decay)
+            else:
+                shrink = factor.affine(-self._lr * self._decay, 1.0)
+                tape.emit("multiply", f.shape, [weight, shrink], out=weight)
+        parameters = Array(tape, Space.STATE, self.group.flat.at, self.group.flat.shape)
+        factor = tape.filled((1, 1), 1.0) if factor is None else factor
+        inputs = [gradient, tape.read(self.moments), factor]
+        tape.emit("adam", parameters.shape, inputs, out=parameters, x=self._lr, y=self._eps, more=self._betas)
+        tape.moved(self.group)
+
+
+def descend(
+    tape: Tape,
+    loss: Array,
+    optimisers: Sequence[Adam],
+    *,
+    factor: Array | None = None,
+    max_norm: float | None = None,
+) -> None:
+    """Take one step of each optimiser down the gradient of ``loss``, cut to ``max_norm`` over all of them."""
+    gradients = tape.gradient(loss, [each.group for each in optimisers])
+    if max_norm is not None:
+        cut_norm(tape, gradients, max_norm)
+    for optimiser, gradient in zip(optimisers, gradients, strict=True):
+        optimiser.step(tape, gradient, factor)
+
+
+def cut_norm(tape: Tape, gradients: Sequence[Array], most: float) -> None:
+    """Scale gradients in place so that their common norm is at most this; NaN stays NaN."""
+    squares = [tape.emit("sum_of_squares", (1, 1), [g], of=g.shape) for g in gradients]
+    total = squares[0]
+    for more in squares[1:]:
+        total = total + more
+    norm = tape.emit("sqrt", (1, 1), [total])
+    factor = most / tape.emit("clamp", (1, 1), [norm], x=most, y=math.inf)
+    for g in gradients:
+        tape.emit("multiply", g.shape, [g, factor], out=g)
+
+
+def follow(tape: Tape, target: Group, online: Group, step: float) -> None:
+    """Move the target by this share of the way (1: copy)."""
+    to, source = (Array(tape, Space.STATE, g.flat.at, g.flat.shape) for g in (target, online))
+    if step == 1.0:
+        tape.emit("copy", to.shape, [source], out=to)
+    else:
+        tape.emit("follow", to.shape, [source], out=to, x=step)
+    tape.moved(target)

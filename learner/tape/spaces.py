@@ -1,0 +1,82 @@
+"""Named arrays of a space: where the parameters of a trial or the fields of a record lie, in elements of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGN: Final = 16
+"""Groups of fields begin at multiples of as many elements: 64 bytes of float32."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A matrix in the rows of a space."""
+
+    layout: Layout = field(repr=False, compare=False)
+    name: str
+    at: int
+    shape: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def slice(self) -> slice:
+        """Its elements in a row."""
+        return slice(self.at, self.at + self.size)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Fields that follow one another without a gap."""
+
+    flat: Field
+    """All of them as (1, size)."""
+    fields: tuple[Field, ...]
+
+
+class Layout:
+    """The fields of a space, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Field] = {}
+        self._end = 0
+
+    @property
+    def size(self) -> int:
+        """Elements of a row, a multiple of ``ALIGN``."""
+        return -(-self._end // ALIGN) * ALIGN
+
+    def add(self, name: str, rows: int, cols: int) -> Field:
+        """Add a field (rows, cols); raises ValueError for a name that exists."""
+        return self._put(name, self.size, (rows, cols))
+
+    def group(self, name: str, shapes: Mapping[str, tuple[int, int]]) -> Group:
+        """Add fields ``name/key`` that follow one another; raises ValueError for a name that exists."""
+        start, fields = self.size, []
+        for key, shape in shapes.items():
+            fields.append(self._put(f"{name}/{key}", fields[-1].slice.stop if fields else start, shape))
+        return Group(Field(self, name, start, (1, self._end - start)), tuple(fields))
+
+    def _put(self, name: str, at: int, shape: tuple[int, int]) -> Field:
+        if name in self.fields:
+            raise ValueError(f"a second field {name!r}")
+        self.fields[name] = added = Field(self, name, at, shape)
+        self._end = added.slice.stop
+        return added
+
+
+def rows_of(count: int, layout: Layout, dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
+    """Zeros (count, layout.size), each row on a boundary of 64 bytes where elements are float32."""
+    nbytes = count * layout.size * dtype.itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    rows: NDArray[np.floating] = raw[start : start + nbytes].view(dtype).reshape(count, layout.size)
+    return rows
