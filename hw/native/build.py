@@ -26,7 +26,11 @@ class Source(NamedTuple):
     defines: tuple[str, ...] = ()
 
 
-SOURCES: Final = (Source("framing.c"),)
+SOURCES: Final = (
+    Source("framing.c"),
+    Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
+    Source("tape.c", ("REAL=double", "INTEGER=int64_t")),
+)
 VARIANTS: Final = {
     "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
     "aarch64": {"aarch64": ("-march=armv8-a",)},

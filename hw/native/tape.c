@@ -1,23 +1,16 @@
 /* Runs lists of operations on small matrices: updates of learners, for K records of S trials, one trial after another.
  *
  * Operations, their operands and codes are those of onrig.learner.tape.operations, whose numpy executor is the reference;
- * lists have passed its checks, so nothing is checked here.  Compiled twice, for float and, with DOUBLE, for double.
+ * lists have passed its checks, so nothing is checked here.  Compiled twice, for float and for double (REAL, and INTEGER of the same width).
  *
  * A result depends on nothing but its operands: sums are taken in an order that the shapes fix. */
-#include "onrig.h"
+#include "native.h"
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#ifdef DOUBLE
-typedef double real;
-#define NAME(a) a##_double
-#define INTEGER int64_t
-#else
-typedef float real;
-#define NAME(a) a##_float
-#define INTEGER int32_t
-#endif
+typedef REAL real;
+typedef INTEGER integer;
 
 #if defined(__AVX512F__)
 #define BYTES 64
@@ -153,7 +146,7 @@ INLINE double sqrt_double(double x) { return sqrt(x); }
 
 /* Products: C (rows, n) = A B (+ bias), register-tiled; A is read by its strides, B row by row. */
 
-typedef INTEGER ivec __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
+typedef integer ivec __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 INLINE vec relu_of(vec x) { return (vec)((ivec)x & ~(x < 0)); } /* NaN stays */
 INLINE vec masked(vec x, vec m) { return (vec)((ivec)x & (m > 0)); }
 

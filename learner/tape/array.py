@@ -57,7 +57,9 @@ class Array:
         """View of columns [start, stop)."""
         if not 0 <= start < stop <= self.shape[1]:
             raise self.tape.error(f"columns {start} to {stop} of an array {self.shape}")
-        view = Array(self.tape, self.space, self.at + start * self.strides[1], (self.shape[0], stop - start), self.strides)
+        view = Array(
+            self.tape, self.space, self.at + start * self.strides[1], (self.shape[0], stop - start), self.strides
+        )
         view.part_of = (self, start)
         return view
 

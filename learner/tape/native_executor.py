@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.program import Program
 
-_ARGUMENTS: Final = [ctypes.c_void_p, *[ctypes.c_int64] * 3, *[ctypes.c_void_p, ctypes.c_int64] * 2, *[ctypes.c_void_p] * 3]
+_ARGUMENTS: Final = [
+    ctypes.c_void_p,
+    *[ctypes.c_int64] * 3,
+    *[ctypes.c_void_p, ctypes.c_int64] * 2,
+    *[ctypes.c_void_p] * 3,
+]
 
 
 class NativeExecutor:
@@ -35,7 +40,9 @@ class NativeExecutor:
             S, K, size = records.shape
             masks = None if sections is None else sections.ctypes.data
             assert kept is not None
-            native(at[0], count, S, K, state.ctypes.data, state.shape[1], records.ctypes.data, size, at[1], at[2], masks)
+            native(
+                at[0], count, S, K, state.ctypes.data, state.shape[1], records.ctypes.data, size, at[1], at[2], masks
+            )
 
         return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,11 +18,25 @@ Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64]
 """``draw(stream, inputs, outputs, last)``: weights (inputs, outputs) and bias (outputs,) of a layer."""
 
 
+def by_inputs(
+    stream: np.random.Generator, inputs: int, outputs: int, last: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw weights and biases uniformly within 1 / sqrt(inputs): the start of TD3 and SAC."""
+    bound = 1.0 / math.sqrt(inputs)
+    return stream.uniform(-bound, bound, (inputs, outputs)), stream.uniform(-bound, bound, outputs)
+
+
 class Mlp:
     """Fully connected layers with units between them, and linear outputs."""
 
     def __init__(
-        self, state: Layout, name: str, sizes: Sequence[int], *, units: Units = relu, joins: Mapping[int, int] | None = None
+        self,
+        state: Layout,
+        name: str,
+        sizes: Sequence[int],
+        *,
+        units: Units = relu,
+        joins: Mapping[int, int] | None = None,
     ) -> None:
         """``sizes``: inputs, units of each hidden layer, outputs; ``joins``: columns that enter layer i as well."""
         more = joins or {}
@@ -57,11 +72,16 @@ class Mlp:
             return x.tape.dense(x, weight, bias, relu=True)
         return self._units(x.tape.dense(x, weight, bias))
 
-    def drawn(self, stream: np.random.Generator, draw: Draw) -> NDArray[np.float64]:
-        """Draw one trial's parameters, (size,) in the order of the group."""
+    def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
+        """Draw one trial's parameters into its state."""
         last = len(self.sizes) - 1
-        parts = [part for at, (i, o) in enumerate(self.sizes) for part in draw(stream, i, o, at == last)]
-        return np.concatenate([np.asarray(part).reshape(-1) for part in parts])
+        for at, (inputs, outputs) in enumerate(self.sizes):
+            for f, values in zip(self.group.fields[2 * at :], draw(stream, inputs, outputs, at == last), strict=False):
+                row[f.slice] = np.broadcast_to(values, f.shape).reshape(-1)
+
+    def copy(self, row: NDArray[np.floating], other: Mlp) -> None:
+        """Copy one trial's parameters from a network of the same sizes."""
+        row[self.group.flat.slice] = row[other.group.flat.slice]
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""

@@ -116,7 +116,9 @@ def _flattened(e: Emitted) -> bool:
     """Whether an elementwise operation is one over a single row: all operands are contiguous, or of one element."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return False
-    return all(a.size == 1 or (a.shape == e.shape and a.is_contiguous and 0 not in a.strides) for a in (e.out, *e.inputs))
+    return all(
+        a.size == 1 or (a.shape == e.shape and a.is_contiguous and 0 not in a.strides) for a in (e.out, *e.inputs)
+    )
 
 
 def check(program: Program) -> None:

@@ -166,7 +166,13 @@ class Tape:
         return self.produced(out, [rule] if passes else [])
 
     def _repeated(self, g: Array, shape: tuple[int, int]) -> Array:
-        view = Array(self, g.space, g.at, shape, tuple(0 if n == 1 and m > 1 else s for n, m, s in zip(g.shape, shape, g.strides)))  # type: ignore[arg-type]
+        view = Array(
+            self,
+            g.space,
+            g.at,
+            shape,
+            tuple(0 if n == 1 and m > 1 else s for n, m, s in zip(g.shape, shape, g.strides)),
+        )  # type: ignore[arg-type]
         return view
 
     def dense(self, x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
@@ -213,16 +219,13 @@ class Tape:
         def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
             return lambda g: g if isinstance(g, float) else g.columns(start, stop).detached()
 
-        return self.produced(
-            out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
-        )
+        return self.produced(out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)])
 
     def output(self, field: Field, value: Array) -> None:
         """Report ``value`` in a field of the record."""
         if field.layout is not self.record:
             raise self.error(f"{field.name} is no field of the record")
         self.emit("copy", field.shape, [value], out=self.read(field))
-
 
     # Gradients
 

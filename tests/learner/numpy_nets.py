@@ -69,8 +69,29 @@ def follow(state: State, name: str, tau: float) -> None:
 
 
 def trial_state(state: Mapping[str, NDArray[np.generic]], trial: int) -> State:
-    """What of an algorithm's state belongs to one trial, in float64; counts as they are."""
-    return {key: np.asarray(v if v.ndim == 0 else v[trial], np.float64) for key, v in state.items() if key != "streams"}
+    """One trial's state in float64 as plain vectors: ``online_X``, ``target_X`` and Adam's ``adam_mean_X`` and so on,
+    (copies, P), where numbered networks (``critic1``, ``critic2``) are copies of one."""
+    found: dict[str, list[Vector]] = {}
+    vectors: dict[str, list[Vector]] = {}
+    for key, values in state.items():
+        if key in ("streams", "updates"):
+            continue
+        of_trial = np.asarray(values[trial], np.float64).reshape(-1)
+        group, _, field = key.rpartition("/")
+        if group == "adam":
+            size, name = len(of_trial) // 2, field.rstrip("12")
+            parts = {"mean": of_trial[:size], "square": of_trial[size:-1], "step": of_trial[-1:]}
+            for part, vector in parts.items():
+                found.setdefault(f"adam_{part}_{name}", []).append(vector)
+        else:
+            vectors.setdefault(group, []).append(of_trial)
+    for group, parts_of in vectors.items():
+        kind, name = ("target", group.removeprefix("target_")) if group.startswith("target") else ("online", group)
+        found.setdefault(f"{kind}_{name.rstrip('12')}", []).append(np.concatenate(parts_of))
+    stacked = {key: np.array(copies) for key, copies in found.items()}
+    return {key: copies[0, 0] if "_step_" in key else copies for key, copies in stacked.items()} | {
+        "updates": np.asarray(state["updates"], np.float64)
+    }
 
 
 class Data(NamedTuple):
@@ -145,9 +166,9 @@ class GaussianActor:
     """Hidden layers, relu, then mean and log standard deviation."""
 
     def __init__(self, vector: Vector, n: int, m: int, config: SacConfig) -> None:
-        size, self._bounds = (config.hidden[-1] + 1) * m, config.log_std
-        self._torso = Mlp(vector[: -2 * size], (n, *config.hidden))
-        self._mean, self._log_std = (part.reshape(-1, m) for part in (vector[-2 * size : -size], vector[-size:]))
+        size, self._bounds = (config.hidden[-1] + 1) * 2 * m, config.log_std
+        self._torso = Mlp(vector[:-size], (n, *config.hidden))
+        self._mean, self._log_std = np.split(vector[-size:].reshape(-1, 2 * m), 2, axis=1)
 
     def act(self, s: Vector, eps: Vector) -> Acted:
         done = self._torso.forward(s)
@@ -165,8 +186,8 @@ class GaussianActor:
         inside = (acted.log_std > self._bounds[0]) & (acted.log_std < self._bounds[1])
         d_log_std = (d_u * np.exp(acted.log_std) * eps - d_log_pi) * inside
         d_units = (d_u @ self._mean.T + d_log_std @ self._log_std.T)[:, :-1] * (acted.done.output > 0.0)
-        heads = [(acted.units.T @ d).reshape(-1) for d in (d_u, d_log_std)]
-        return np.concatenate((self._torso.backward(acted.done, d_units)[0], *heads))
+        heads = acted.units.T @ np.concatenate((d_u, d_log_std), axis=1)
+        return np.concatenate((self._torso.backward(acted.done, d_units)[0], heads.reshape(-1)))
 
 
 def sac_update(state: State, config: SacConfig, data: Data, normal: Vector) -> Vector:

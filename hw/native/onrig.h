@@ -1,1 +1,0 @@
-#define EXPORT __attribute__((visibility("default")))

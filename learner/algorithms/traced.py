@@ -1,0 +1,161 @@
+"""Algorithms whose policy and update are programs of a tape: what S trials of one have in common.
+
+The state of all trials is one array, a row for each: parameters, targets, moments.  A program runs for one trial after
+the other, so trial s of S has bit for bit the result that it has alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from onrig.learner.algorithms import Minibatches, State
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.executor import Run
+from onrig.learner.tape.executors import executor_for
+from onrig.learner.tape.program import program_of
+from onrig.learner.tape.spaces import Field, Layout, rows_of
+from onrig.learner.tape.trace import Tape
+from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
+
+Values = NDArray[Any]
+
+
+class Traced:
+    """State of S trials, and programs bound to it; a subclass lays out the state and traces."""
+
+    def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
+        """``state`` is complete; ``streams`` (one per trial) are taken over."""
+        self.layout: Final = state
+        self.executor: Final = executor_for(dtype)
+        self.rows: Final = rows_of(len(streams), state, self.executor.dtype)
+        """(S, P)"""
+        self.updates = 0
+        self._streams: Final = tuple(streams)
+
+    @property
+    def trials(self) -> int:
+        """S."""
+        return len(self._streams)
+
+    def bind(self, tape: Tape) -> Run:
+        """Finish a tape and prepare its program."""
+        return self.executor.bind(program_of(tape))
+
+    def forward(
+        self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
+    ) -> Forward:
+        """Prepare a program from inputs to outputs for any number of rows."""
+        return Forward(self, trace, inputs, outputs, noises)
+
+    def values(self, field: Field) -> Values:
+        """View of a field of the state, (S, rows, cols)."""
+        return self.rows[:, field.slice].reshape(-1, *field.shape)
+
+    def normals(self, *shape: int) -> Values:
+        """Draw N(0, 1) for updates, each trial's from its own stream: (S, *shape)."""
+        return np.stack([stream.standard_normal(shape) for stream in self._streams])
+
+    def state(self) -> State:
+        """Copy of everything needed to resume training: fields (S, rows, cols) by name, streams, number of updates."""
+        return {
+            "updates": np.array(self.updates, dtype=np.int64),
+            **{name: self.values(field).copy() for name, field in self.layout.fields.items()},
+            "streams": words_of_streams(self._streams),
+        }
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        not fit."""
+        for name, field in self.layout.fields.items():
+            if state[name].shape != (self.trials, *field.shape):
+                raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
+        updates = int(state["updates"])
+        restore_streams(self._streams, state["streams"])
+        for name, field in self.layout.fields.items():
+            self.values(field)[:] = state[name]
+        self.updates = updates
+
+
+class Forward:
+    """A program from inputs (S, E, n), and noise where it takes some, to outputs (S, E, m), for any E."""
+
+    def __init__(
+        self, owner: Traced, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
+    ) -> None:
+        self._owner, self._trace, self._sizes = owner, trace, (inputs, outputs, noises)
+        self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
+
+    def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
+        """Outputs, valid until the next call with as many rows."""
+        bound = self._bound.get(inputs.shape[1])
+        if bound is None:
+            bound = self._bound[inputs.shape[1]] = self._bind(inputs.shape[1])
+        run, records, x, drawn, outputs = bound
+        x[:] = inputs
+        if noise is not None:
+            drawn[:] = noise
+        run(self._owner.rows, records, None)
+        return outputs
+
+    def _bind(self, rows: int) -> tuple[Run, Values, Values, Values, Values]:
+        inputs, outputs, noises = self._sizes
+        record = Layout()
+        x, y = record.add("inputs", rows, inputs), record.add("outputs", rows, outputs)
+        drawn = record.add("noise", rows, noises) if noises else None
+        tape = Tape(self._owner.layout, record)
+        tape.output(y, self._trace(tape, tape.read(x), None if drawn is None else tape.read(drawn)))
+        records = rows_of(self._owner.trials, record, self._owner.executor.dtype)
+        views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, drawn or x, y)]
+        return self._owner.bind(tape), records[:, None], views[0], views[1], views[2]
+
+
+class Records:
+    """Records of updates on minibatches: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
+
+    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
+        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+        self.layout: Final = Layout()
+        self._shape = batch, n, m
+        columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
+        shapes = {name: (batch, cols) for name, cols in columns.items()} | more
+        self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
+        self._rows: Values = np.zeros((0, 0, 0))
+
+    def read(self, tape: Tape) -> dict[str, Array]:
+        """Arrays of all fields."""
+        return {name: tape.read(field) for name, field in self.fields.items()}
+
+    def pack(self, batches: Minibatches, gamma: float | Values, reward_scale: float, dtype: DTypeLike) -> Values:
+        """Write minibatches into records (S, K, size), with discount 0 where terminated; ``gamma`` may differ, (K, S, B).
+
+        Raises ValueError when they are of another shape.
+        """
+        (K, S), (B, n, m) = batches.reward.shape[:2], self._shape
+        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
+            got = f"{batches.observation.shape} and {batches.action.shape}"
+            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
+        if self._rows.shape[:2] != (S, K):
+            self._rows = rows_of(S * K, self.layout, np.dtype(dtype)).reshape(S, K, -1)
+        self.set("observation", batches.observation)
+        self.set("action", batches.action)
+        self.set("reward", batches.reward * reward_scale)
+        self.set("next_observation", batches.next_observation)
+        self.set("discount", np.where(batches.terminated, 0.0, gamma))
+        self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
+        return self._rows
+
+    def set(self, name: str, values: Values) -> None:
+        """Write a field: (K, S, ...)."""
+        K, S = values.shape[:2]
+        self._rows[:, :, self.fields[name].slice] = values.reshape(K, S, -1).swapaxes(0, 1)
+
+    def get(self, name: str) -> Values:
+        """Copy a field out: (K, S, rows) for one column, else (K, S, rows, cols)."""
+        field = self.fields[name]
+        S, K, _ = self._rows.shape
+        values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
+        return np.ascontiguousarray(values[..., 0] if field.shape[1] == 1 else values)

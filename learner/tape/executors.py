@@ -1,0 +1,17 @@
+"""The executor of this installation: compiled kernels where they are built, else numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from onrig.hw.native import library, variant
+from onrig.learner.tape.executor import Executor
+from onrig.learner.tape.native_executor import NativeExecutor
+from onrig.learner.tape.numpy_executor import NumpyExecutor
+
+
+def executor_for(dtype: DTypeLike) -> Executor:
+    """Return the fastest executor there is for float32 or float64."""
+    real, native = np.dtype(dtype), library()
+    return NumpyExecutor(real) if native is None else NativeExecutor(native, variant(), real)
