@@ -106,7 +106,7 @@ class Sac(Traced):
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         config, records = self.config, self._records
-        rows = records.pack(batches, config.gamma, config.reward_scale, self.rows.dtype)
+        rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
         next_noise, noise = self.normals(K, 2, config.batch, self._m).transpose(2, 1, 0, 3, 4)
         records.set("next_noise", next_noise)

@@ -59,6 +59,11 @@ class Traced:
         """Draw N(0, 1) for updates, each trial's from its own stream: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
+    def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
+        """Sections of the next updates: this one in every so many."""
+        numbers = self.updates + 1 + np.arange(updates)
+        return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
+
     def state(self) -> State:
         """Copy of everything needed to resume training: fields (S, rows, cols) by name, streams, number of updates."""
         return {
@@ -129,17 +134,18 @@ class Records:
         """Arrays of all fields."""
         return {name: tape.read(field) for name, field in self.fields.items()}
 
-    def pack(self, batches: Minibatches, gamma: float | Values, reward_scale: float, dtype: DTypeLike) -> Values:
-        """Write minibatches into records (S, K, size), with discount 0 where terminated; ``gamma`` may differ, (K, S, B).
+    def pack(self, owner: Traced, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
+        """Write minibatches into records (S, K, size) for the trials of ``owner``: discount 0 where terminated, ``gamma``
+        elsewhere, which may differ, (K, S, B).
 
         Raises ValueError when they are of another shape.
         """
-        (K, S), (B, n, m) = batches.reward.shape[:2], self._shape
+        K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
         if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
             got = f"{batches.observation.shape} and {batches.action.shape}"
             raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
         if self._rows.shape[:2] != (S, K):
-            self._rows = rows_of(S * K, self.layout, np.dtype(dtype)).reshape(S, K, -1)
+            self._rows = rows_of(S * K, self.layout, owner.executor.dtype).reshape(S, K, -1)
         self.set("observation", batches.observation)
         self.set("action", batches.action)
         self.set("reward", batches.reward * reward_scale)

@@ -25,3 +25,21 @@ class Executor(Protocol):
     def bind(self, program: Program) -> Run:
         """Prepare a program."""
         ...
+
+
+def check_arrays(
+    program: Program,
+    dtype: np.dtype[np.floating],
+    state: NDArray[np.floating],
+    records: NDArray[np.floating],
+    sections: NDArray[np.uint32] | None,
+) -> None:
+    """Check that a program can run on these arrays; raises ValueError."""
+    S, K = records.shape[:2]
+    if state.shape != (S, program.state.size) or records.shape != (S, K, program.record.size):
+        expected = f"{(S, program.state.size)} and {(S, K, program.record.size)}"
+        raise ValueError(f"states and records of shape {state.shape} and {records.shape}, expected {expected}")
+    if not all(a.dtype == dtype and a.flags.c_contiguous for a in (state, records)):
+        raise ValueError(f"states and records of {state.dtype} and {records.dtype}, expected contiguous {dtype}")
+    if sections is not None and (sections.shape != (K,) or sections.dtype != np.uint32):
+        raise ValueError(f"sections of shape {sections.shape} and {sections.dtype}, expected {(K,)} of uint32")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.executor import Run
+from onrig.learner.tape.executor import Run, check_arrays
 from onrig.learner.tape.program import Program
 
 _ARGUMENTS: Final = [
@@ -34,9 +34,10 @@ class NativeExecutor:
         scratch = np.zeros(program.scratch + 16, self.dtype)
         spare = np.zeros(_spare(program) + 64, self.dtype)
         at = [a.ctypes.data for a in (operations, scratch, spare)]
-        kept = (operations, scratch, spare)
+        kept, dtype = (operations, scratch, spare), self.dtype
 
         def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
+            check_arrays(program, dtype, state, records, sections)
             S, K, size = records.shape
             masks = None if sections is None else sections.ctypes.data
             assert kept is not None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onrig.learner.tape.array import Array, relu
 from onrig.learner.tape.spaces import Field, Group, Layout
 
+_OUTPUT_INIT: Final = 3e-3
 Units = Callable[[Array], Array]
 Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """``draw(stream, inputs, outputs, last)``: weights (inputs, outputs) and bias (outputs,) of a layer."""
@@ -24,6 +25,18 @@ def by_inputs(
     """Draw weights and biases uniformly within 1 / sqrt(inputs): the start of TD3 and SAC."""
     bound = 1.0 / math.sqrt(inputs)
     return stream.uniform(-bound, bound, (inputs, outputs)), stream.uniform(-bound, bound, outputs)
+
+
+def glorot(
+    stream: np.random.Generator, inputs: int, outputs: int, last: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw Glorot-uniform hidden weights, biases 0; of the output both U(±3e-3) (Lillicrap et al. 2016, supp. §7).
+
+    De Bruin et al. 2018 do not state theirs.
+    """
+    bound = _OUTPUT_INIT if last else math.sqrt(6.0 / (inputs + outputs))
+    weight = stream.uniform(-bound, bound, (inputs, outputs))
+    return weight, stream.uniform(-bound, bound, outputs) if last else np.zeros(outputs)
 
 
 class Mlp:
@@ -54,13 +67,14 @@ class Mlp:
 
     def __call__(self, x: Array, **joining: Array) -> Array:
         """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
-        return self.layer(len(self.sizes) - 1, self.hidden(x, **joining), last=True)
+        return self.behind(0, x, **joining)
 
-    def hidden(self, x: Array, **joining: Array) -> Array:
-        """Units of the last hidden layer."""
-        for at in range(len(self.sizes) - 1):
-            more = joining.get(f"join{at}")
-            x = self.layer(at, x if more is None else x.tape.concatenated(x, more))
+    def behind(self, at: int, x: Array, **joining: Array) -> Array:
+        """The same from the inputs of layer ``at`` on."""
+        last = len(self.sizes) - 1
+        for number in range(at, last + 1):
+            more = joining.get(f"join{number}")
+            x = self.layer(number, x if more is None else x.tape.concatenated(x, more), last=number == last)
         return x
 
     def layer(self, at: int, x: Array, *, last: bool = False) -> Array:

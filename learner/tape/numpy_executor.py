@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from onrig.learner.tape.executor import Run
+from onrig.learner.tape.executor import Run, check_arrays
 from onrig.learner.tape.operations import OPERATIONS, Space
 from onrig.learner.tape.program import Program, shapes_of
 
@@ -36,9 +36,10 @@ class NumpyExecutor:
             int(Space.SCRATCH): np.zeros(program.scratch, self.dtype),
         }
         kernels = [(1 << int(op["section"]), _bound(op, spaces)) for op in program.operations]
-        own_state, own_record = spaces[int(Space.STATE)], spaces[int(Space.RECORD)]
+        dtype, (own_state, own_record) = self.dtype, (spaces[int(Space.STATE)], spaces[int(Space.RECORD)])
 
         def run(state: Values, records: Values, sections: NDArray[np.uint32] | None) -> None:
+            check_arrays(program, dtype, state, records, sections)
             masks = [1] * records.shape[1] if sections is None else (sections | 1).tolist()
             with np.errstate(all="ignore"):  # of a diverged trial
                 for of_trial, of_updates in zip(state, records, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithm_settings import DdpgConfig
-from onrig.learner.algorithms import Minibatches
+from onrig.learner.algorithms import Minibatches, State
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
+from onrig.learner.algorithms.traced import Traced
 from onrig.learner.networks import NETWORK_SIZES, Layout, critic_layout, mlp_layout
 
 Vector = NDArray[np.floating]
@@ -66,6 +67,38 @@ def minibatch_of(batches: Minibatches, k: int) -> Minibatches:
     return _part(batches, (slice(k, k + 1),))
 
 
+def vectors(state: Mapping[str, NDArray[np.generic]], group: str) -> Vector:
+    """Parameters of a network of a state as plain vectors, (S, P)."""
+    parts = [np.asarray(v, np.float64) for name, v in state.items() if name.rpartition("/")[0] == group]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def with_vectors(state: State, group: str, vector: Vector) -> State:
+    """The same state with other parameters (S, P) of a network."""
+    changed, start = dict(state), 0
+    for name, values in state.items():
+        if name.rpartition("/")[0] == group:
+            stop = start + values[0].size
+            changed[name] = vector[:, start:stop].reshape(values.shape)
+            start = stop
+    return changed
+
+
+def gradients(algorithm: Traced, batches: Minibatches) -> dict[str, Vector]:
+    """Gradients (S, P) by network that one minibatch (K = 1) gives, from what they move Adam's means by."""
+    before = algorithm.state()
+    algorithm.update(batches)
+    after = algorithm.state()
+    algorithm.restore(before)
+    found = {}
+    for name in (name for name in before if name.startswith("adam/")):
+        size = before[name].shape[-1] // 2
+        means = (np.asarray(state[name][:, 0, :size], np.float64) for state in (before, after))
+        first, second = means
+        found[name.removeprefix("adam/")] = (second - 0.9 * first) / (1.0 - 0.9)
+    return found
+
+
 def _network(layout: Layout, vector: torch.Tensor, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
     start = 0
     for i, layer in enumerate(layout.layers):
@@ -85,11 +118,10 @@ def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Mi
     """TD errors and gradients of one trial on one minibatch (K = 1) by autograd in float64."""
     actor, critic = layouts(config, n, m)
     state = {
-        k: torch.tensor(np.asarray(v, dtype=np.float64)[trial])
-        for k, v in ddpg.state().items()
-        if k.startswith(("online", "target"))
+        name: torch.tensor(vectors(ddpg.state(), name)[trial])
+        for name in ("actor", "critic", "target_actor", "target_critic")
     }
-    policy, value = state["online_actor"].requires_grad_(), state["online_critic"].requires_grad_()
+    policy, value = state["actor"].requires_grad_(), state["critic"].requires_grad_()
     s, a, r, s2 = (
         torch.tensor(np.asarray(x[0, trial], dtype=np.float64))
         for x in (batches.observation, batches.action, batches.reward, batches.next_observation)
@@ -111,7 +143,7 @@ def reference_dqn_update(dqn: Dqn, n: int, batches: Minibatches, trial: int) -> 
     """TD errors and gradient of one trial on one minibatch (K = 1) by autograd in float64."""
     config = dqn.config
     layout = mlp_layout(n, config.levels, NETWORK_SIZES[config.network].critic)
-    online, target = (torch.tensor(np.asarray(dqn.state()[k], dtype=np.float64)[trial]) for k in ("online", "target"))
+    online, target = (torch.tensor(vectors(dqn.state(), k)[trial]) for k in ("network", "target_network"))
     online.requires_grad_()
     s, a, r, s2 = (
         torch.tensor(np.asarray(x[0, trial], dtype=np.float64))

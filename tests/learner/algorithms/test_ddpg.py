@@ -6,15 +6,23 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-import torch
 
 from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms.ddpg import Ddpg
-from tests.learner.reference import layouts, minibatch_of, minibatches, numpy_policy, reference_update, trial_of
+from tests.learner.reference import (
+    gradients,
+    layouts,
+    minibatch_of,
+    minibatches,
+    numpy_policy,
+    reference_update,
+    trial_of,
+    vectors,
+)
 
 
 def _ddpg(
-    config: DdpgConfig, n: int, m: int, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+    config: DdpgConfig, n: int, m: int, seeds: tuple[int, ...] = (0,), dtype: type[np.floating] = np.float32
 ) -> Ddpg:
     return Ddpg(config, n, m, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
@@ -31,12 +39,13 @@ def _ddpg(
 )
 def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, batch: int, weighted: bool) -> None:
     config = msgspec.convert({"network": network, "batch": batch, "reward_scale": 0.1}, DdpgConfig)
-    ddpg = _ddpg(config, n, m, (3, 4), torch.float64)
+    ddpg = _ddpg(config, n, m, (3, 4), np.float64)
     rng = np.random.default_rng(5)
     # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
     ddpg.update(minibatches(rng, (40, 2, batch), n, m))
     data = minibatches(rng, (1, 2, batch), n, m, weighted=weighted)
-    actor, critic = ddpg.gradients(data)
+    found = gradients(ddpg, data)
+    actor, critic = found["actor"], found["critic"]
     wanted = [reference_update(ddpg, config, n, m, data, trial) for trial in range(2)]
     np.testing.assert_allclose(actor, [w.actor_gradient for w in wanted], rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(critic, [w.critic_gradient for w in wanted], rtol=1e-9, atol=1e-12)
@@ -71,16 +80,15 @@ def test_updates_at_once_equal_updates_one_by_one() -> None:
         one = minibatch_of(data, k)
         assert np.array_equal(one_by_one.update(one).td[0], td[k])
     assert at_once.updates == one_by_one.updates == 20
-    assert np.array_equal(at_once.state()["online_actor"], one_by_one.state()["online_actor"])
+    assert np.array_equal(at_once.rows, one_by_one.rows)
 
 
 def test_importance_weights_change_the_critic_gradient_only() -> None:
     ddpg = _ddpg(DdpgConfig(), 2, 1)
     data = minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1, weighted=False)
-    actor, critic = ddpg.gradients(data)
-    doubled_actor, doubled_critic = ddpg.gradients(replace(data, weights=np.full((1, 1, 16), 2.0)))
-    assert np.array_equal(actor, doubled_actor)
-    assert np.array_equal(2.0 * critic, doubled_critic)
+    once, doubled = gradients(ddpg, data), gradients(ddpg, replace(data, weights=np.full((1, 1, 16), 2.0)))
+    assert np.array_equal(once["actor"], doubled["actor"])
+    assert np.array_equal(2.0 * once["critic"], doubled["critic"])
 
 
 def test_termination_takes_the_bootstrap_away() -> None:
@@ -98,16 +106,14 @@ def test_termination_takes_the_bootstrap_away() -> None:
 
 
 def test_targets_follow_by_tau() -> None:
-    ddpg = _ddpg(DdpgConfig(tau=0.25), 2, 1, dtype=torch.float64)
+    ddpg = _ddpg(DdpgConfig(tau=0.25), 2, 1, dtype=np.float64)
     before = ddpg.state()
     ddpg.update(minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1))
     after = ddpg.state()
     for net in ("actor", "critic"):
-        blend = 0.75 * np.asarray(before[f"target_{net}"], np.float64) + 0.25 * np.asarray(
-            after[f"online_{net}"], np.float64
-        )
-        np.testing.assert_allclose(np.asarray(after[f"target_{net}"], np.float64), blend, rtol=1e-12)
-        assert not np.array_equal(before[f"online_{net}"], after[f"online_{net}"])
+        blend = 0.75 * vectors(before, f"target_{net}") + 0.25 * vectors(after, net)
+        np.testing.assert_allclose(vectors(after, f"target_{net}"), blend, rtol=1e-12)
+        assert not np.array_equal(vectors(before, net), vectors(after, net))
 
 
 def test_a_restored_learner_goes_on_bit_for_bit() -> None:
@@ -126,7 +132,7 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
 
 
 def test_a_state_of_other_networks_is_refused() -> None:
-    with pytest.raises(ValueError, match="parameter vectors of shape"):
+    with pytest.raises(ValueError, match="of shape"):
         _ddpg(DdpgConfig(), 2, 1).restore(_ddpg(DdpgConfig(), 2, 4).state())
     with pytest.raises(KeyError):
         _ddpg(DdpgConfig(), 2, 1).restore({})
@@ -151,10 +157,11 @@ def test_the_policy_is_the_exported_actor() -> None:
 def test_actors_and_critics_draw_from_the_stream_of_their_trial_alone() -> None:
     state = _ddpg(DdpgConfig(), 2, 1, (5, 6)).state()
     actor, critic = layouts(DdpgConfig(), 2, 1)
-    assert state["online_actor"].shape == (2, actor.n_parameters)
-    assert state["online_critic"].shape == (2, critic.n_parameters)
-    assert np.array_equal(_ddpg(DdpgConfig(), 2, 1, (6,)).state()["online_critic"][0], state["online_critic"][1])
-    assert np.array_equal(state["online_actor"], state["target_actor"])
+    assert vectors(state, "actor").shape == (2, actor.n_parameters)
+    assert vectors(state, "critic").shape == (2, critic.n_parameters)
+    alone = _ddpg(DdpgConfig(), 2, 1, (6,)).state()
+    assert np.array_equal(vectors(alone, "critic")[0], vectors(state, "critic")[1])
+    assert np.array_equal(vectors(state, "actor"), vectors(state, "target_actor"))
 
 
 def test_the_policy_climbs_to_the_best_action_of_a_bandit() -> None:

@@ -6,17 +6,24 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.learner.algorithm_settings import DqnConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.dqn import Dqn, nearest_level
-from tests.learner.reference import minibatch_of, minibatches, reference_dqn_update, trial_of
+from tests.learner.reference import (
+    gradients,
+    minibatch_of,
+    minibatches,
+    reference_dqn_update,
+    trial_of,
+    vectors,
+    with_vectors,
+)
 
 
-def _dqn(config: DqnConfig, n: int = 2, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32) -> Dqn:
+def _dqn(config: DqnConfig, n: int = 2, seeds: tuple[int, ...] = (0,), dtype: type[np.floating] = np.float32) -> Dqn:
     return Dqn(config, n, 1, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
 
@@ -36,11 +43,11 @@ def _minibatches(seed: int, shape: tuple[int, int, int], n: int = 2, *, weighted
 )
 def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: int, batch: int, weighted: bool) -> None:
     settings = {"network": network, "levels": levels, "batch": batch, "reward_scale": 0.1, "target_every": 25}
-    dqn = _dqn(msgspec.convert(settings, DqnConfig), n, (3, 4), torch.float64)
+    dqn = _dqn(msgspec.convert(settings, DqnConfig), n, (3, 4), np.float64)
     # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
     dqn.update(_minibatches(5, (40, 2, batch), n))
     data = _minibatches(6, (1, 2, batch), n, weighted=weighted)
-    gradient = dqn.gradients(data)
+    gradient = gradients(dqn, data)["network"]
     wanted = [reference_dqn_update(dqn, n, data, trial) for trial in range(2)]
     np.testing.assert_allclose(gradient, [g for _, g in wanted], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(dqn.update(data).td[0], [td for td, _ in wanted], rtol=1e-9, atol=1e-12)
@@ -74,14 +81,14 @@ def test_updates_at_once_equal_updates_one_by_one() -> None:
     for k in range(20):
         assert np.array_equal(one_by_one.update(minibatch_of(data, k)).td[0], td[k])
     assert at_once.updates == one_by_one.updates == 20
-    assert np.array_equal(at_once.state()["online"], one_by_one.state()["online"])
+    assert np.array_equal(at_once.rows, one_by_one.rows)
 
 
 def test_importance_weights_scale_the_gradient() -> None:
     dqn = _dqn(DqnConfig())
     data = _minibatches(0, (1, 1, 16), weighted=False)
-    doubled = dqn.gradients(replace(data, weights=np.full((1, 1, 16), 2.0)))
-    assert np.array_equal(2.0 * dqn.gradients(data), doubled)
+    doubled = gradients(dqn, replace(data, weights=np.full((1, 1, 16), 2.0)))
+    assert np.array_equal(2.0 * gradients(dqn, data)["network"], doubled["network"])
 
 
 def test_termination_takes_the_bootstrap_away() -> None:
@@ -96,26 +103,26 @@ def test_termination_takes_the_bootstrap_away() -> None:
 
 def test_targets_stand_still_until_they_are_copied() -> None:
     dqn = _dqn(DqnConfig(target_every=20))
-    first = dqn.state()["online"]
+    first = vectors(dqn.state(), "network")
     dqn.update(_minibatches(0, (19, 1, 16)))
-    assert np.array_equal(dqn.state()["target"], first)
-    assert not np.array_equal(dqn.state()["online"], first)
+    assert np.array_equal(vectors(dqn.state(), "target_network"), first)
+    assert not np.array_equal(vectors(dqn.state(), "network"), first)
     dqn.update(_minibatches(1, (1, 1, 16)))
-    copied = dqn.state()["target"]
-    assert np.array_equal(copied, dqn.state()["online"])
+    copied = vectors(dqn.state(), "target_network")
+    assert np.array_equal(copied, vectors(dqn.state(), "network"))
     dqn.update(_minibatches(2, (19, 1, 16)))
-    assert np.array_equal(dqn.state()["target"], copied)
+    assert np.array_equal(vectors(dqn.state(), "target_network"), copied)
 
 
 def test_decoupled_decay_shrinks_weights_that_get_no_gradient() -> None:
     # Rewards of 0 on a network of zeros but for one weight that leads nowhere: decay is all that moves it.
-    dqn = _dqn(DqnConfig(weight_decay=0.5, lr=0.1), dtype=torch.float64)
+    dqn = _dqn(DqnConfig(weight_decay=0.5, lr=0.1), dtype=np.float64)
     state = dqn.state()
-    vector = np.zeros_like(state["online"])
+    vector = np.zeros_like(vectors(state, "network"))
     vector[0, 0] = 1.0
-    dqn.restore({**state, "online": vector, "target": vector})
+    dqn.restore(with_vectors(with_vectors(state, "network", vector), "target_network", vector))
     dqn.update(replace(_minibatches(0, (3, 1, 16)), reward=np.zeros((3, 1, 16))))
-    after = dqn.state()["online"]
+    after = vectors(dqn.state(), "network")
     assert float(after[0, 0]) == pytest.approx(0.95**3)
     assert np.count_nonzero(after) == 1
 
@@ -137,7 +144,7 @@ def test_a_restored_learner_goes_on_bit_for_bit() -> None:
 
 
 def test_a_state_of_other_networks_is_refused() -> None:
-    with pytest.raises(ValueError, match="parameter vectors of shape"):
+    with pytest.raises(ValueError, match="of shape"):
         _dqn(DqnConfig()).restore(_dqn(DqnConfig(levels=7)).state())
     with pytest.raises(KeyError):
         _dqn(DqnConfig()).restore({})
@@ -152,29 +159,29 @@ def test_minibatches_of_another_shape_are_refused() -> None:
 
 
 def test_the_policy_takes_the_best_level_and_of_equals_the_lowest() -> None:
-    dqn = _dqn(DqnConfig(levels=5), dtype=torch.float64)
+    dqn = _dqn(DqnConfig(levels=5), dtype=np.float64)
     state = dqn.state()
     for best, action in (((), -1.0), ((3,), 0.5), ((2, 4), 0.0), ((0, 1, 2, 3, 4), -1.0)):
-        vector = np.zeros_like(state["online"])
+        vector = np.zeros_like(vectors(state, "network"))
         for level in best:
             vector[0, -5 + level] = 1.0  # the output layer's biases end the vector
-        dqn.restore({**state, "online": vector})
+        dqn.restore(with_vectors(state, "network", vector))
         assert np.array_equal(dqn.policy(np.ones((1, 3, 2))), np.full((1, 3, 1), action))
 
 
 def test_a_diverged_network_has_no_best_level() -> None:
-    dqn = _dqn(DqnConfig(levels=5), dtype=torch.float64)
+    dqn = _dqn(DqnConfig(levels=5), dtype=np.float64)
     state = dqn.state()
-    dqn.restore({**state, "online": np.full_like(state["online"], np.nan)})
+    dqn.restore(with_vectors(state, "network", np.full_like(vectors(state, "network"), np.nan)))
     assert np.isnan(dqn.policy(np.ones((1, 3, 2)))).all()
 
 
-def test_padding_of_the_output_is_no_level_even_when_every_value_is_negative() -> None:
-    dqn = _dqn(DqnConfig(levels=5, reward_scale=1.0, gamma=0.5), dtype=torch.float64)
+def test_negative_values_of_all_levels_are_compared_as_they_are() -> None:
+    dqn = _dqn(DqnConfig(levels=5, reward_scale=1.0, gamma=0.5), dtype=np.float64)
     state = dqn.state()
-    vector = np.zeros_like(state["online"])
+    vector = np.zeros_like(vectors(state, "network"))
     vector[0, -5:] = (-4.0, -3.0, -2.0, -3.0, -4.0)
-    dqn.restore({**state, "online": vector, "target": vector})
+    dqn.restore(with_vectors(with_vectors(state, "network", vector), "target_network", vector))
     assert np.array_equal(dqn.policy(np.ones((1, 1, 2))), [[[0.0]]])
     zeros = np.zeros((1, 1, 16))
     data = replace(_minibatches(0, (1, 1, 16)), reward=zeros, action=zeros[..., None], terminated=zeros > 0)
@@ -196,9 +203,10 @@ def test_an_action_half_way_counts_as_the_lower_level() -> None:
 
 def test_a_trial_draws_from_its_own_stream_alone() -> None:
     state = _dqn(DqnConfig(), seeds=(5, 6)).state()
-    assert state["online"].shape == (2, 4035)
-    assert np.array_equal(_dqn(DqnConfig(), seeds=(6,)).state()["online"][0], state["online"][1])
-    assert np.array_equal(state["online"], state["target"])
+    assert vectors(state, "network").shape == (2, 4035)
+    alone = _dqn(DqnConfig(), seeds=(6,)).state()
+    assert np.array_equal(vectors(alone, "network")[0], vectors(state, "network")[1])
+    assert np.array_equal(vectors(state, "network"), vectors(state, "target_network"))
 
 
 def test_the_policy_finds_the_best_action_of_a_bandit() -> None:

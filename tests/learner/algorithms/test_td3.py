@@ -6,19 +6,18 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-import torch
 
 from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms.td3 import Td3
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.numpy_nets import data_of, td3_update, trial_state
-from tests.learner.reference import minibatch_of, minibatches, numpy_policy, trial_of
+from tests.learner.reference import minibatch_of, minibatches, numpy_policy, trial_of, vectors, with_vectors
 
 SMALL = Td3Config(hidden=(24, 17), batch=6, reward_scale=0.1, tau=0.05)
 
 
 def _td3(
-    config: Td3Config, n: int = 3, m: int = 2, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+    config: Td3Config, n: int = 3, m: int = 2, seeds: tuple[int, ...] = (0,), dtype: type[np.floating] = np.float32
 ) -> Td3:
     return Td3(config, n, m, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
@@ -28,7 +27,7 @@ def _td3(
 )
 def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
     config = msgspec.structs.replace(SMALL, **changes)
-    td3 = _td3(config, seeds=(3, 4), dtype=torch.float64)
+    td3 = _td3(config, seeds=(3, 4), dtype=np.float64)
     # Some steps first, so that targets differ from the online networks.
     td3.update(minibatches(np.random.default_rng(5), (21, 2, 6), 3, 2))
     before = td3.state()
@@ -49,21 +48,21 @@ def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[s
 
 def test_the_actor_moves_up_the_first_critic_by_finite_differences() -> None:
     config = msgspec.structs.replace(SMALL, delay=1, hidden=(7,), batch=4, lr=1e-9)
-    td3 = _td3(config, dtype=torch.float64)
+    td3 = _td3(config, dtype=np.float64)
     data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
     state = td3.state()
     td3.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
-    gradient = 10.0 * np.asarray(td3.state()["adam_mean_actor"], np.float64)[0, 0]
-    critic = td3.state()["online_critic"][0, 0]
+    gradient = 10.0 * trial_state(td3.state(), 0)["adam_mean_actor"][0]
+    critic = vectors(td3.state(), "critic1")[0]
 
     def loss(actor: np.ndarray) -> float:
-        td3.restore({**state, "online_actor": actor[None, None]})
+        td3.restore(with_vectors(state, "actor", actor[None]))
         a = td3.policy(data.observation[0])
         x = np.concatenate((data.observation[0, 0], a[0]), axis=1)
         weight, bias = critic[: 6 * 7].reshape(6, 7)[:5], critic[5 * 7 : 6 * 7]
         return -float((np.maximum(x @ weight + bias, 0.0) @ critic[42:49] + critic[49]).mean())
 
-    at = np.asarray(state["online_actor"], np.float64)[0, 0]
+    at = vectors(state, "actor")[0]
     step = 1e-6
     for i in range(0, len(at), 3):
         moved = [loss(at + sign * step * (np.arange(len(at)) == i)) for sign in (1, -1)]
@@ -113,7 +112,7 @@ def test_a_restored_learner_goes_on_bit_for_bit_noise_included() -> None:
 
 def test_a_state_of_other_networks_or_trials_is_refused() -> None:
     for other in (_td3(SMALL, m=4), _td3(SMALL, seeds=(0, 1))):
-        with pytest.raises(ValueError, match="parameter vectors of shape"):
+        with pytest.raises(ValueError, match="of shape"):
             _td3(SMALL).restore(other.state())
     with pytest.raises(KeyError):
         _td3(SMALL).restore({})
@@ -137,7 +136,7 @@ def test_a_diverged_trial_disturbs_no_other() -> None:
     data = minibatches(np.random.default_rng(0), (5, 3, 6), 3, 2)
     sound, poisoned = (_td3(SMALL, seeds=(1, 2, 3)) for _ in range(2))
     state = poisoned.state()
-    state["online_actor"][1] = np.nan
+    state["actor/weight0"][1] = np.nan
     poisoned.restore(state)
     expected, got = sound.update(data).td, poisoned.update(data).td
     assert np.array_equal(expected[:, [0, 2]], got[:, [0, 2]])
