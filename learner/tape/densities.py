@@ -1,0 +1,44 @@
+"""Densities of diagonal Gaussian policies on a tape: ln pi(a|s), importance ratios, KL divergence.
+
+Actions are those drawn, before any clipping: (B, m).  Means and standard deviations are (B, m), or (1, m) where they
+are the same in all states; results are (B, 1).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from onrig.learner.tape.array import Array, clip, exp, log, square
+
+_HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
+_LOG_RATIO: Final = 7.0
+"""Bound of |ln rho|, against overflow."""
+_LOG_LIKELIHOOD_RATIO: Final = 20.0
+"""The same of ratios with an ordinary gradient: float32 overflows at 88, and 0 times infinity is no number."""
+
+
+def log_density(action: Array, mean: Array, std: Array) -> Array:
+    """ln pi(a|s) of N(mean, std^2)."""
+    return (square((action - mean) / std) * -0.5 - (log(std) + _HALF_LOG_2PI)).row_sums()
+
+
+def importance_ratio(log_pi: Array, log_mu: Array, greatest: float = math.inf) -> Array:
+    """rho = pi(a|s) / mu(a|s), within e^-7 and e^7, at most ``greatest``.
+
+    Its gradient is rho grad ln pi of the bounded rho: a bound limits the step and does not mask the experience.
+    """
+    constant = log_pi.detached()
+    rho = clip(exp(clip(constant - log_mu, -_LOG_RATIO, _LOG_RATIO)), 0.0, greatest)
+    return rho * (log_pi - constant + 1.0)
+
+
+def likelihood_ratio(log_pi: Array, log_mu: Array) -> Array:
+    """pi(a|s) / mu(a|s), at most e^20, where its gradient ends."""
+    return exp(clip(log_pi - log_mu, -math.inf, _LOG_LIKELIHOOD_RATIO))
+
+
+def kl_divergence(mean_p: Array, std_p: Array, mean_q: Array, std_q: Array) -> Array:
+    """KL(p || q) of N(mean_p, std_p^2) from N(mean_q, std_q^2)."""
+    apart = square(std_p) + square(mean_p - mean_q)
+    return (log(std_q / std_p) + apart / (square(std_q) * 2.0) - 0.5).row_sums()

@@ -1,0 +1,36 @@
+"""Functions of arrays, evaluated with their gradients by the executor of this installation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.executors import executor_for
+from onrig.learner.tape.program import program_of
+from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.trace import Tape
+
+Values = NDArray[np.float64]
+
+
+def evaluated(function: Callable[..., Array], *inputs: Values) -> tuple[Values, list[Values]]:
+    """Value in float64, and gradients of the sum of its elements by each input."""
+    state, record = Layout(), Layout()
+    groups = [state.group(f"input{i}", {"value": values.shape}) for i, values in enumerate(inputs)]
+    by_input = [record.add(f"gradient{i}", *values.shape) for i, values in enumerate(inputs)]
+    tape = Tape(state, record)
+    found = function(*(tape.read(g.fields[0]) for g in groups))
+    value = record.add("value", *found.shape)
+    tape.output(value, found)
+    for field, gradient in zip(by_input, tape.gradient(found.sum(), groups), strict=True):
+        tape.output(field, gradient.reshaped(*field.shape))
+    executor = executor_for(np.float64)
+    rows, records = rows_of(1, state, executor.dtype), rows_of(1, record, executor.dtype)
+    for group, values in zip(groups, inputs, strict=True):
+        rows[0, group.flat.slice] = values.reshape(-1)
+    executor.bind(program_of(tape))(rows, records[:, None], None)
+    got, *gradients = (records[0, f.slice].reshape(f.shape) for f in (value, *by_input))
+    return got, gradients
