@@ -45,7 +45,7 @@ enum {
     COPY, FILL, ADD, SUBTRACT, MULTIPLY, DIVIDE, MINIMUM, AFFINE, CLAMP, EXP, LOG, SQRT, TANH, SIGMOID, SOFTPLUS, SOFTSIGN,
     INSIDE, WHERE_POSITIVE, WHERE_LESS, WHERE_MORE, TANH_SLOPE, SIGMOID_SLOPE, SOFTSIGN_SLOPE, EQUAL,
     SUM, SUM_OF_SQUARES, ROW_SUM, ROW_MAX, ROW_ARGMAX, COLUMN_SUM,
-    PROJECT, ADD_SCALED, FOLLOW, ADAM,
+    PROJECT, FOLD, TILE, ADD_SCALED, FOLLOW, ADAM,
 };
 enum { LINEAR, RELU, MASK };
 
@@ -390,6 +390,24 @@ static void project(const Op *o, real *const p[]) {
     }
 }
 
+static void fold(const Op *o, real *const p[]) {
+    const int width = o->inner;
+    for (int i = 0; i < o->rows; i++) {
+        real *restrict out = p[0] + (long)i * o->by_row[0];
+        const real *restrict a = p[1] + (long)i * o->by_row[1];
+        for (int j = 0; j < width; j++) out[j] = a[j];
+        for (int start = width; start < o->cols; start += width)
+            for (int j = 0; j < width; j++) out[j] += a[start + j];
+    }
+}
+
+static void tile_columns(const Op *o, real *const p[]) {
+    const int width = o->inner;
+    for (int i = 0; i < o->rows; i++)
+        for (int start = 0; start < o->cols; start += width)
+            memcpy(p[0] + (long)i * o->by_row[0] + start, p[1] + (long)i * o->by_row[1], width * sizeof(real));
+}
+
 static void adam(const Op *o, real *const p[]) {
     const int n = o->cols;
     real *restrict out = p[0], *restrict mean = p[2], *restrict square = p[2] + n;
@@ -438,6 +456,8 @@ static void run(const Op *o, real *const base[3], real *spare) {
     case EQUAL: BINARY((real)(a == b));
     case SUM: case SUM_OF_SQUARES: case ROW_SUM: case ROW_MAX: case ROW_ARGMAX: case COLUMN_SUM: reduce(o, p); break;
     case PROJECT: project(o, p); break;
+    case FOLD: fold(o, p); break;
+    case TILE: tile_columns(o, p); break;
     case ADD_SCALED: ROWS(OPERAND(1, A); const int ca = o->by_col[1];
         if (ca) COLS(O[j] += x * As[j];) else COLS(O[j] += x * As[0];));
     case FOLLOW: ROWS(OPERAND(1, A); COLS(O[j] += x * (As[j] - O[j]);));

@@ -3,46 +3,41 @@
 Distributions of the return on fixed atoms, dueling streams, double selection, n-step returns, and exploration by noisy
 layers; prioritised replay is the memory's (``PropPER`` on the loss).  The hidden layers but the last are common and
 without noise; the last one and the outputs are two noisy streams, of the value and of the advantages.
-
-By autograd, for S trials at once (``onrig.learner.autograd``): trial s of S gives bit for bit what it gives alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import RainbowConfig
-from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, State, level_values
-from onrig.learner.algorithms.buffers import Record
+from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.dqn import nearest_level
-from onrig.learner.autograd import Blocks, Nets, drawn_vectors, states, torso
-from onrig.learner.networks import Layer, Layout, padded, split_layers
-from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.tape.array import Array, clip, equal, exp, log_softmax, project, relu, softmax
+from onrig.learner.tape.networks import by_inputs
+from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.spaces import Group, Layout
+from onrig.learner.tape.trace import Tape
+
+_COPY: Final = 1
+"""Section of the tape that copies the network to its target, behind every ``target_every``-th update."""
 
 
-def project(p: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor, atoms: torch.Tensor) -> torch.Tensor:
-    """Project distributions ``p`` (S, B, atoms) of reward + discount z onto the atoms z (Bellemare et al. 2017).
+class Size(NamedTuple):
+    """Inputs and outputs of a layer."""
 
-    ``reward`` and ``discount`` are (S, B, 1); mass beyond the atoms goes to the outermost ones.
-    """
-    low, high = atoms[0], atoms[-1]
-    place = ((reward + discount * atoms).clamp(low, high) - low) / ((high - low) / (len(atoms) - 1))
-    # NaN in a diverged trial, whose parameters are NaN anyway.
-    below = place.floor().nan_to_num(0.0).clamp_(0, len(atoms) - 2)
-    share = place - below
-    index = below.to(torch.int64)
-    projected = torch.zeros_like(p).scatter_add_(-1, index, p * (1.0 - share))
-    return projected.scatter_add_(-1, index + 1, p * share)
+    inputs: int
+    outputs: int
 
 
-class Rainbow:
-    """Networks of S trials, their targets and optimiser, and the update that trains them."""
+class Rainbow(Traced):
+    """Networks of S trials, and the update that trains them."""
 
     def __init__(
         self,
@@ -51,131 +46,160 @@ class Rainbow:
         n_actions: int,
         streams: Sequence[np.random.Generator],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams`` (network, then noise of updates); one action dimension."""
-        self.config = config
-        self.updates = 0
-        self._dtype, self._streams = dtype, tuple(streams)
-        self._atoms = torch.linspace(*config.returns, config.atoms, dtype=dtype)
-        self.discrete: Final = DiscreteActions(config.levels, ((1.0, 0.0),), self._atoms.numpy())
+        state, n, B, levels, atoms = Layout(), n_observations, config.batch, config.levels, config.atoms
         *common, hidden = config.hidden
-        sizes = [n_observations, *common]
-        self._common = [Layer(inputs, outputs) for inputs, outputs in zip(sizes, common, strict=False)]
-        self._noisy = [
-            Layer(inputs, outputs, last=last)
-            for logits in (config.atoms, config.levels * config.atoms)
-            for inputs, outputs, last in ((sizes[-1], hidden, False), (hidden, logits, True))
-        ]
-        """Hidden layer and outputs of the value, then of the advantages; each is followed by its noise's scale."""
-        scaled = [part for layer in self._noisy for part in (layer, layer._replace(last=True))]
-        self._layout = Layout((*self._common, *scaled))
+        self._common = [Size(*pair) for pair in itertools.pairwise((n, *common))]
+        last = (n, *common)[-1]
+        self._noisy = [Size(*pair) for out in (atoms, levels * atoms) for pair in ((last, hidden), (hidden, out))]
+        """Hidden layer and outputs of the value, then of the advantages."""
+        self._network, self._target = (state.group(name, self._shapes()) for name in ("network", "target_network"))
+        self._z, self._numbers = state.add("atoms", 1, atoms), state.add("levels", 1, levels)
+        self._adam = Adam(state, self._network, lr=config.lr, eps=config.adam_eps)
+        super().__init__(state, streams, dtype)
+        self.config = config
+        z = np.linspace(*config.returns, atoms, dtype=self.rows.dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            self._draw(row, stream)
+            row[self._target.flat.slice] = row[self._network.flat.slice]
+            row[self._z.slice], row[self._numbers.slice] = z, np.arange(levels)
+
+        self.discrete: Final = DiscreteActions(levels, ((1.0, 0.0),), z)
         self.noises: Final = sum(layer.inputs + layer.outputs for layer in self._noisy)
-        vectors = drawn_vectors(self._layout, streams)
-        for trial in vectors[:, 0]:
-            layers = split_layers(self._layout, trial)[len(self._common) :]
-            for weight, bias in layers[1::2]:
-                weight[:] = bias[:] = config.sigma / np.sqrt(len(weight))
-        self._nets = Nets(self._layout, vectors, lr=config.lr, dtype=dtype, eps=config.adam_eps)
-        self._record = Record(len(streams), config.batch, n_observations, 1, dtype)
+        self._values = self.forward(lambda tape, s, _: self._means(self._logits(self._network, s, None)), n, levels)
+        self._noisy_values = self.forward(
+            lambda tape, s, f: self._means(self._logits(self._network, s, f)), n, levels, self.noises
+        )
+        outputs = {"loss": (B, 1), "td": (B, 1), "target": (B, 1)}
+        factors = {"factors": (1, self.noises), "target_factors": (1, self.noises)}
+        self._records = Records(B, n, 1, chosen=(B, levels), **factors, **outputs)
+        tape = Tape(state, self._records.layout)
+        self._update(tape, **self._records.read(tape))
+        self._run = self.bind(tape)
 
-    def _logits(self, blocks: Blocks, x: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
-        """Logits (S, B, levels, atoms) at padded states, under N(0, 1) ``noise`` (S, 1 or B, noises), if any."""
-        S, B, _ = x.shape
-        units = torso(blocks[: len(self._common)], x)
-        streams = []
-        at, used = len(self._common), 0
-        for first in (0, 2):
-            y = units
-            for layer in self._noisy[first : first + 2]:
-                mean, scale = blocks[at : at + 2]
-                product = torch.bmm(y, mean)
-                if noise is not None:
-                    cut = noise[..., used : used + layer.inputs + layer.outputs]
-                    product = product + _noise_term(layer, y, scale, cut, product.shape[-1])
-                y = product if layer.last else product.relu()
-                at, used = at + 2, used + layer.inputs + layer.outputs
-            streams.append(y)
-        atoms, levels = self.config.atoms, self.config.levels
-        value = streams[0][..., :atoms].reshape(S, B, 1, atoms)
-        advantages = streams[1][..., : levels * atoms].reshape(S, B, levels, atoms)
-        return value + advantages - advantages.mean(dim=2, keepdim=True)
+    def _shapes(self) -> dict[str, tuple[int, int]]:
+        """Fields of a network: common layers, then the noisy ones with the scales of their noise."""
+        shapes = {}
+        for at, layer in enumerate(self._common):
+            shapes |= {f"weight{at}": layer, f"bias{at}": (1, layer.outputs)}
+        for at, layer in enumerate(self._noisy):
+            for kind in ("", "_scale"):
+                shapes |= {f"noisy_weight{at}{kind}": layer, f"noisy_bias{at}{kind}": (1, layer.outputs)}
+        return shapes
 
-    def _greedy(self, logits: torch.Tensor) -> NDArray[np.floating]:
-        """Best levels' values (S, B, 1); NaN where the network has diverged, of equal ones the lowest."""
-        values = (logits.softmax(dim=-1) * self._atoms).sum(dim=-1).numpy()
-        levels = level_values(self.config.levels)
-        best = np.where(np.isnan(values).any(axis=2), np.nan, levels[values.argmax(axis=2)])
-        greedy: NDArray[np.floating] = best.astype(self._atoms.numpy().dtype)[:, :, None]
-        return greedy
+    def _draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
+        fields = iter(self._network.fields)
+        for layer in (*self._common, *(layer for layer in self._noisy for _ in range(2))):
+            for drawn in by_inputs(stream, *layer, False):
+                field = next(fields)
+                scale = self.config.sigma / np.sqrt(layer.inputs)
+                row[field.slice] = scale if field.name.endswith("_scale") else drawn.reshape(-1)
+
+    def _logits(self, network: Group, x: Array, factors: Array | None) -> Array:
+        """Logits (B, levels * atoms), level by level, under noise of these ``factors`` (1 or B, noises), if any."""
+        value, advantages = self._dueling(network, x, factors)
+        centred = value - self._mean_of_levels(advantages)
+        return advantages + centred.tiled(self.config.levels)
+
+    def _mean_of_levels(self, advantages: Array) -> Array:
+        return advantages.folded(self.config.atoms) * (1.0 / self.config.levels)
+
+    def _dueling(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
+        tape, fields = x.tape, iter(network.fields)
+        for _ in self._common:
+            x = tape.dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
+        outputs, used = [], 0
+        for at, layer in enumerate(self._noisy):
+            weight, bias, weight_scale, bias_scale = (tape.read(next(fields)) for _ in range(4))
+            y = x if at % 2 == 0 else relu(outputs.pop())
+            out = tape.dense(y, weight, bias)
+            if factors is not None:
+                # Factorised noise (Fortunato et al. 2018, §3): the weights' is the product of an input's and an output's.
+                of_inputs = factors.columns(used, used + layer.inputs)
+                of_outputs = factors.columns(used + layer.inputs, used + layer.inputs + layer.outputs)
+                out = out + tape.dense(y * of_inputs, weight_scale, bias_scale) * of_outputs
+            used += layer.inputs + layer.outputs
+            outputs.append(out)
+        return outputs[0], outputs[1]
+
+    def _chances(self, logits: Array) -> Array:
+        """Distributions of all levels, (B * levels, atoms)."""
+        return softmax(logits.reshaped(logits.shape[0] * self.config.levels, self.config.atoms))
+
+    def _means(self, logits: Array) -> Array:
+        """Values of the levels, (B, levels)."""
+        z = logits.tape.read(self._z)
+        return (self._chances(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
+
+    def _picked(self, of_levels: Array, chosen: Array) -> Array:
+        """Of (B, levels * atoms), those of one level each, which ``chosen`` (B, levels) marks by 1: (B, atoms)."""
+        (B, _), levels, atoms = of_levels.shape, self.config.levels, self.config.atoms
+        masked = of_levels.reshaped(B * levels, atoms) * chosen.reshaped(B * levels, 1)
+        return masked.reshaped(B, levels * atoms).folded(atoms)
+
+    def _update(self, tape: Tape, **given: Array) -> None:
+        config, fields = self.config, self._records.fields
+        s, s_next, r, discount = (given[name] for name in ("observation", "next_observation", "reward", "discount"))
+        z, (low, high), B = tape.read(self._z), config.returns, config.batch
+        best = self._means(self._logits(self._network, s_next, given["factors"])).row_argmaxima()
+        chances = self._chances(self._logits(self._target, s_next, given["target_factors"]))
+        p = self._picked(chances.reshaped(B, config.levels * config.atoms), equal(tape.read(self._numbers), best))
+        wanted = project(p, r, discount, low, high)
+        target = (p * clip(r + discount * z, low, high)).row_sums()
+
+        value, advantages = self._dueling(self._network, s, given["factors"])
+        picked = value + self._picked(advantages, given["chosen"]) - self._mean_of_levels(advantages)
+        log_p = log_softmax(picked)
+        loss = -(wanted * log_p).row_sums()
+        tape.output(fields["loss"], loss)
+        tape.output(fields["td"], target - (exp(log_p) * z).row_sums())
+        tape.output(fields["target"], target)
+        descend(tape, (given["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
+        with tape.section(_COPY):
+            follow(tape, self._target, self._network, 1.0)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean weights: normalised observations (S, E, n) to the values of the best levels (S, E, 1)."""
-        return self._act(observation, None)
+        return self._greedy(self._values(observation))
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with weights that N(0, 1) ``noise`` (S, E, noises) perturbs, each state with its own: (S, E, 1)."""
-        rows = torch.zeros((*states(observation, self._dtype).shape[:2], self.noises), dtype=self._dtype)
-        rows[:, : noise.shape[1]] = torch.from_numpy(noise)
-        return self._act(observation, rows)
+        return self._greedy(self._noisy_values(observation, factors_of(noise)))
 
-    def _act(self, observation: NDArray[np.floating], noise: torch.Tensor | None) -> NDArray[np.floating]:
-        with torch.no_grad():
-            logits = self._logits(self._nets.frozen, states(observation, self._dtype), noise)
-            return self._greedy(logits)[:, : observation.shape[1]]
+    def _greedy(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Best levels' values (S, E, 1); NaN where the network has diverged, of equal ones the lowest."""
+        levels = level_values(self.config.levels)
+        best = np.where(np.isnan(values).any(axis=2), np.nan, levels[values.argmax(axis=2)])
+        greedy: NDArray[np.floating] = best.astype(values.dtype)[:, :, None]
+        return greedy
 
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn; raises ValueError when they are of another shape.
 
         Experiences rank by the loss, the cross entropy; Rainbow's priority is its root (an exponent of 0.5).
         """
-        records, indices = self._packed(batches)
-        shape = (len(records), 2, 1, self.noises)
-        drawn = np.stack([stream.standard_normal(shape) for stream in self._streams], axis=2)
-        noise = torch.from_numpy(drawn).to(self._dtype)
-        told = []
-        for record, index, online_and_target in zip(records, indices, noise, strict=True):
-            self._record.memory.copy_(record)
-            told.append(self._update(index, *online_and_target))
-            self.updates += 1
-            if self.updates % self.config.target_every == 0:
-                self._nets.follow(1.0)
-        loss, td, target = torch.stack(told).numpy()[..., : self.config.batch].swapaxes(0, 1)
-        return Signals(td, loss, target)
-
-    def _packed(self, batches: Minibatches) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        config = self.config
+        config, records = self.config, self._records
         reward, lengths = batches.reward, np.ones(batches.reward.shape, np.int64)
         if batches.rewards is not None and batches.lengths is not None:
             reward, lengths = batches.rewards @ (config.gamma ** np.arange(config.n_steps)), batches.lengths
-        records = self._record.pack(replace(batches, reward=reward), config.gamma**lengths, config.reward_scale)
-        indices = np.zeros((*reward.shape[:2], padded(config.batch)), np.int64)
-        indices[..., : config.batch] = nearest_level(batches.action[..., 0], config.levels)
-        return records, torch.from_numpy(indices)
-
-    def _update(self, index: torch.Tensor, online_noise: torch.Tensor, target_noise: torch.Tensor) -> torch.Tensor:
-        """Train on the minibatch in the record; returns losses, TD errors and targets, (3, S, rows)."""
-        nets, atoms = self._nets, self._atoms
-        s, s_next = self._record.x.chunk(2)
-        with torch.no_grad():
-            p = self._logits(nets.frozen, s_next, online_noise).softmax(dim=-1)
-            best = (p * atoms).sum(dim=-1).argmax(dim=-1)
-            p = _picked(self._logits(nets.target, s_next, target_noise).softmax(dim=-1), best)
-            wanted = project(p, self._record.reward, self._record.discount, atoms)
-            target = (p * (self._record.reward + self._record.discount * atoms).clamp(atoms[0], atoms[-1])).sum(dim=-1)
-        log_p = _picked(self._logits(nets.online, s, online_noise).log_softmax(dim=-1), index)
-        loss = -(wanted * log_p).sum(dim=-1)
-        # A record's weight is -2 w / B.
-        nets.descend(-0.5 * (self._record.weight[..., 0] * loss).sum(), self.config.max_norm)
-        return torch.stack((loss, target - (log_p.exp() * atoms).sum(dim=-1), target)).detach()
+        rows = records.pack(self, replace(batches, reward=reward), config.gamma**lengths, config.reward_scale)
+        records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
+        K = rows.shape[1]
+        factors, target_factors = factors_of(self.normals(K, 2, 1, self.noises)).transpose(2, 1, 0, 3, 4)
+        records.set("factors", factors)
+        records.set("target_factors", target_factors)
+        self._run(self.rows, rows, self.due(K, _COPY, config.target_every))
+        self.updates += K
+        return Signals(records.get("td"), records.get("loss"), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's mean weights out as one plain network to the logits, level by level."""
-        layers = split_layers(self._layout, self._nets.vectors()[trial, 0])
-        common, ((v1, v1_bias), (v2, v2_bias), (a1, a1_bias), (a2, a2_bias)) = (
-            layers[: len(self._common)],
-            layers[len(self._common) :: 2],
-        )
+        row = self.rows[trial]
+        parts = [row[f.slice].reshape(f.shape).copy() for f in self._network.fields if not f.name.endswith("_scale")]
+        pairs = [(weight, bias[0]) for weight, bias in zip(parts[::2], parts[1::2], strict=True)]
+        *common, (v1, v1_bias), (v2, v2_bias), (a1, a1_bias), (a2, a2_bias) = pairs
         levels = self.config.levels
 
         def centred(x: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -187,33 +211,8 @@ class Rainbow:
         logits = np.concatenate((np.tile(v2, levels), centred(a2)))
         return [*common, hidden, (logits, np.tile(v2_bias, levels) + centred(a2_bias[None])[0])]
 
-    def state(self) -> State:
-        """Copy of everything needed to resume training: plain vectors (S, 1, P), Adam's moments, streams."""
-        return {
-            "updates": np.array(self.updates, dtype=np.int64),
-            **self._nets.state("network"),
-            "streams": words_of_streams(self._streams),
-        }
 
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
-        self._nets.restore(state, "network")
-        restore_streams(self._streams, state["streams"])
-        self.updates = int(state["updates"])
-
-
-def _noise_term(layer: Layer, x: torch.Tensor, scale: torch.Tensor, noise: torch.Tensor, cols: int) -> torch.Tensor:
-    """What factorised noise (S, 1 or B, inputs + outputs) adds to the layer's products (Fortunato et al. 2018, §3)."""
-    factors = noise.sign() * noise.abs().sqrt()
-    of_inputs = torch.ones((*noise.shape[:-1], layer.rows), dtype=x.dtype)  # 1 for the bias
-    of_inputs[..., : layer.inputs] = factors[..., : layer.inputs]
-    of_outputs = torch.zeros((*noise.shape[:-1], scale.shape[-1]), dtype=x.dtype)
-    of_outputs[..., : layer.outputs] = factors[..., layer.inputs :]
-    term = torch.bmm(x * of_inputs, scale) * of_outputs
-    return torch.nn.functional.pad(term, (0, cols - term.shape[-1]))
-
-
-def _picked(of_levels: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    """Of (S, B, levels, atoms), those of one level each (S, B): (S, B, atoms)."""
-    at = level[..., None, None].expand(*level.shape, 1, of_levels.shape[-1])
-    return of_levels.gather(2, at).squeeze(2)
+def factors_of(noise: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Factors of N(0, 1) noise: sign(x) sqrt|x| (Fortunato et al. 2018, eq. 11)."""
+    factors: NDArray[np.floating] = np.sign(noise) * np.sqrt(np.abs(noise))
+    return factors

@@ -133,6 +133,22 @@ class Array:
         """Column of the largest element of each row, the first of equals, (rows, 1); a constant for gradients."""
         return self.tape.reduced("row_argmax", self, (self.shape[0], 1), passes=False)
 
+    def folded(self, width: int) -> Array:
+        """Sum of blocks of so many columns, (rows, width)."""
+        (rows, cols), tape = self.shape, self.tape
+        if cols % width or not self.is_contiguous:
+            raise tape.error(f"an array {self.shape} in blocks of {width} columns")
+        out = tape.emit("fold", (rows, width), [self], of=self.shape, inner=width)
+        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.whole(g).tiled(cols // width))
+        return tape.produced(out, [rule])
+
+    def tiled(self, times: int) -> Array:
+        """So many copies side by side, (rows, times * cols)."""
+        (rows, cols), tape = self.shape, self.tape
+        out = tape.emit("tile", (rows, times * cols), [tape.whole(self)], inner=cols)
+        rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.whole(g).folded(cols))
+        return tape.produced(out, [rule])
+
     def detached(self) -> Array:
         """The same array, a constant for gradients."""
         return Array(self.tape, self.space, self.at, self.shape, self.strides)

@@ -255,6 +255,22 @@ def _follow(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) 
     return kernel
 
 
+def _fold(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
+    a, block = inputs[0], out.shape[1]
+
+    def kernel() -> None:
+        np.add.reduce(a.reshape(len(a), -1, block), axis=1, out=out)
+
+    return kernel
+
+
+def _tile(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
+    a = inputs[0]
+    blocks = out.reshape(len(out), -1, a.shape[1])
+    assert np.shares_memory(blocks, out)
+    return partial(np.copyto, blocks, a[:, None])
+
+
 def _project(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
     p, reward, discount = inputs
     rows, atoms = out.shape
@@ -312,6 +328,8 @@ _MAKERS: Final[dict[str, Callable[..., Kernel]]] = {
     "inside": _inside,
     "add_scaled": _add_scaled,
     "follow": _follow,
+    "fold": _fold,
+    "tile": _tile,
     "project": _project,
     "adam": _adam,
 }

@@ -94,6 +94,9 @@ OPERATIONS: Final = (
     Operation("column_sum", Kind.COLUMNS, 1),
     # Of distributions over atoms: p (rows, cols) of reward (rows, 1) + discount (rows, 1) z, on z itself, x to y.
     Operation("project", Kind.OWN, 3),
+    # Blocks of ``inner`` columns: their sum (rows, inner) of (rows, cols), and copies of (rows, inner) as (rows, cols).
+    Operation("fold", Kind.OWN, 1),
+    Operation("tile", Kind.OWN, 1),
     # In place.
     Operation("add_scaled", _E, 1, in_place=True),  # += x a
     Operation("follow", _E, 1, in_place=True),  # += x (a - out)

@@ -151,6 +151,8 @@ def problem_of(op: np.void, sizes: dict[int, int]) -> str | None:
     name = operation.name
     if not (rows >= 1 and cols >= 1 and rows * cols <= MOST and 0 <= inner <= MOST and 0 <= section < 32):
         return f"{name} of {rows} rows, {cols} columns, inner {inner}, section {section}"
+    if name in ("fold", "tile") and (inner < 1 or cols % inner):
+        return f"{name} of {cols} columns in blocks of {inner}"
     post = int(op["post"])
     if post not in {"product": (0, 1), "product_nt": (0, 2)}.get(name, (0,)):
         return f"{name} followed by {post}"
@@ -195,6 +197,10 @@ def _shapes(name: str, kind: Kind, rows: int, cols: int, inner: int, post: int) 
             return whole, (inner, rows), (inner, cols)
         case "adam":
             return (1, cols), (1, cols), (1, 2 * cols + 1), (1, 1)
+        case "fold":
+            return (rows, inner), whole
+        case "tile":
+            return whole, (rows, inner)
         case "project":
             return whole, whole, (rows, 1), (rows, 1)
     out = {Kind.ROWS: (rows, 1), Kind.COLUMNS: (1, cols), Kind.ALL: (1, 1)}.get(kind, whole)

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from functools import cache
 
 import msgspec
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import Minibatches
-from onrig.learner.algorithms.rainbow import Rainbow, project
-from onrig.learner.networks import Layout, split_layers
+from onrig.learner.algorithms.rainbow import Rainbow
+from onrig.learner.tape.array import project
+from onrig.learner.tape.executors import executor_for
+from onrig.learner.tape.program import program_of
+from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
-from tests.learner.reference import minibatches, trial_of
+from tests.learner.reference import minibatches, trial_of, vectors, with_vectors
 
 Doubles = NDArray[np.float64]
 SMALL = RainbowConfig(
@@ -25,7 +28,7 @@ SMALL = RainbowConfig(
 
 
 def _rainbow(
-    config: RainbowConfig = SMALL, seeds: tuple[int, ...] = (0,), dtype: torch.dtype = torch.float32
+    config: RainbowConfig = SMALL, seeds: tuple[int, ...] = (0,), dtype: type[np.floating] = np.float32
 ) -> Rainbow:
     return Rainbow(config, 2, 1, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
@@ -39,6 +42,19 @@ def _data(seed: int, shape: tuple[int, int, int], config: RainbowConfig = SMALL)
     return replace(plain, reward=rewards[..., 0], rewards=rewards, lengths=lengths)
 
 
+def _projected(p: Doubles, reward: Doubles, discount: Doubles, ends: tuple[float, float]) -> Doubles:
+    """Run the projection of distributions (B, atoms) alone."""
+    record = Layout()
+    fields = [record.add(name, *a.shape) for name, a in (("p", p), ("r", reward), ("d", discount), ("out", p))]
+    tape = Tape(Layout(), record)
+    tape.output(fields[3], project(*(tape.read(field) for field in fields[:3]), *ends))
+    rows = rows_of(1, record, np.dtype(np.float64))
+    for field, values in zip(fields, (p, reward, discount), strict=False):
+        rows[0, field.slice] = values.reshape(-1)
+    executor_for(np.float64).bind(program_of(tape))(rows_of(1, tape.state, np.dtype(np.float64)), rows[:, None], None)
+    return rows[0, fields[3].slice].reshape(p.shape)
+
+
 # -- the projection ----------------------------------------------------------------------------------------------------
 
 
@@ -47,13 +63,13 @@ def _data(seed: int, shape: tuple[int, int, int], config: RainbowConfig = SMALL)
 def test_a_projection_conserves_mass_and_where_nothing_is_cut_off_the_mean(seed: int, atoms: int, inside: bool) -> None:
     rng = np.random.default_rng(seed)
     z = np.linspace(-10.0, 10.0, atoms)
-    p = torch.from_numpy(rng.dirichlet(np.ones(atoms), (2, 4)))
-    discount = rng.random((2, 4, 1)) * (0.5 if inside else 2.0)
-    reward = rng.uniform(-5.0, 5.0, (2, 4, 1)) * (1.0 if inside else 4.0)
-    made = project(p, torch.from_numpy(reward), torch.from_numpy(discount), torch.from_numpy(z)).numpy()
+    p = rng.dirichlet(np.ones(atoms), 8)
+    discount = rng.random((8, 1)) * (0.5 if inside else 2.0)
+    reward = rng.uniform(-5.0, 5.0, (8, 1)) * (1.0 if inside else 4.0)
+    made = _projected(p, reward, discount, (-10.0, 10.0))
     assert made.min() >= 0.0
     np.testing.assert_allclose(made.sum(axis=-1), 1.0, atol=1e-12)
-    means = (p.numpy() * np.clip(reward + discount * z, -10.0, 10.0)).sum(axis=-1)
+    means = (p * np.clip(reward + discount * z, -10.0, 10.0)).sum(axis=-1)
     np.testing.assert_allclose((made * z).sum(axis=-1), means, atol=1e-9)
 
 
@@ -62,22 +78,28 @@ def test_a_projection_conserves_mass_and_where_nothing_is_cut_off_the_mean(seed:
     [(0.0, [0, 0, 1, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]), (2.0, [0, 0, 0, 0, 1]), (-7.0, [1, 0, 0, 0, 0])],
 )
 def test_a_transition_that_terminates_puts_all_mass_at_its_reward(reward: float, wanted: list[float]) -> None:
-    p, z = torch.full((1, 1, 5), 0.2, dtype=torch.float64), torch.linspace(-2, 2, 5, dtype=torch.float64)
-    column = torch.full((1, 1, 1), reward, dtype=torch.float64)
-    assert project(p, column, torch.zeros_like(column), z)[0, 0].tolist() == pytest.approx(wanted, abs=1e-15)
+    p, column = np.full((1, 5), 0.2), np.full((1, 1), reward)
+    assert _projected(p, column, np.zeros((1, 1)), (-2.0, 2.0))[0].tolist() == pytest.approx(wanted, abs=1e-15)
 
 
 # -- the update --------------------------------------------------------------------------------------------------------
 
 
-@cache
-def _layout(config: RainbowConfig) -> Layout:
-    return _rainbow(config)._layout
+def _sizes(config: RainbowConfig) -> list[tuple[int, int]]:
+    """Common layers, then each noisy one twice: means, and scales of the noise."""
+    *common, hidden = config.hidden
+    widths, outputs = (2, *common), (config.atoms, config.levels * config.atoms)
+    noisy = [pair for out in outputs for pair in ((widths[-1], hidden), (hidden, out)) for _ in range(2)]
+    return [*itertools.pairwise(widths), *noisy]
 
 
 def _numpy_logits(config: RainbowConfig, vector: Doubles, x: Doubles, noise: Doubles | None) -> Doubles:
     """Logits (B, levels, atoms), by the papers' formulas."""
-    layers = [(w.copy(), b.copy()) for w, b in split_layers(_layout(config), vector)]
+    layers, start = [], 0
+    for inputs, outputs in _sizes(config):
+        block = vector[start : start + (inputs + 1) * outputs].reshape(inputs + 1, outputs)
+        layers.append((block[:-1], block[-1]))
+        start += block.size
     common, noisy = layers[: len(config.hidden) - 1], layers[len(config.hidden) - 1 :]
     for weight, bias in common:
         x = np.maximum(x @ weight + bias, 0.0)
@@ -135,21 +157,23 @@ def _numpy_losses(
 @pytest.mark.parametrize("changes", [{}, {"hidden": (8,), "max_norm": 1e-3}])
 def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object]) -> None:
     config = msgspec.structs.replace(SMALL, **changes)
-    rainbow = _rainbow(config, dtype=torch.float64)
+    rainbow = _rainbow(config, dtype=np.float64)
     rainbow.update(_data(1, (9, 1, 5), config))  # target and online differ
     before = rainbow.state()
-    rainbow.restore({**before, "adam_mean_network": 0.0 * before["adam_mean_network"]})  # type: ignore[operator]
+    moments = np.array(before["adam/network"])
+    moments[..., : moments.shape[-1] // 2] = 0.0
+    rainbow.restore({**before, "adam/network": moments})
     data = replace(_data(2, (1, 1, 5), config), terminated=np.array([[[True, False, False, True, False]]]))
     signals = rainbow.update(data)
     stream = np.random.default_rng()
     restore_stream(stream, before["streams"][0])
     noise = stream.standard_normal((1, 2, 1, rainbow.noises))[0, :, 0]
-    online, target = (np.asarray(before[f"{k}_network"], np.float64)[0, 0] for k in ("online", "target"))
+    online, target = (vectors(before, name)[0] for name in ("network", "target_network"))
     losses = _numpy_losses(config, online, target, data, noise)
     np.testing.assert_allclose(signals.priority[0, 0], losses, rtol=1e-9)
     assert data.weights is not None
     weights = data.weights[0, 0] / config.batch
-    gradient = 10.0 * np.asarray(rainbow.state()["adam_mean_network"], np.float64)[0, 0]
+    gradient = 10.0 * rainbow.state()["adam/network"][0, 0, : len(online)]  # type: ignore[operator]
     wanted, at = [], range(0, len(online), 11)
     for i in at:
         step = 1e-6 * (np.arange(len(online)) == i)
@@ -164,14 +188,14 @@ def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object
 
 def test_targets_are_the_networks_of_every_seventh_update_and_stay_until_the_next() -> None:
     rainbow = _rainbow()
-    copied = rainbow.state()["online_network"]
+    copied = vectors(rainbow.state(), "network")
     for k in range(1, 16):
         rainbow.update(_data(k, (1, 1, 5)))
         state = rainbow.state()
-        assert not np.array_equal(state["online_network"], copied)
+        assert not np.array_equal(vectors(state, "network"), copied)
         if k % SMALL.target_every == 0:
-            copied = state["online_network"]
-        assert np.array_equal(state["target_network"], copied)
+            copied = vectors(state, "network")
+        assert np.array_equal(vectors(state, "target_network"), copied)
 
 
 def test_one_step_returns_are_those_of_plain_transitions() -> None:
@@ -195,7 +219,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone() -> None:
         assert alone.update(trial_of(data, trial)).td.tobytes() == signals.td[:, [trial]].tobytes()
         assert alone.sample(observation[[trial]], noise[[trial]]).tobytes() == acted[[trial]].tobytes()
         assert alone.policy(observation[[trial]]).tobytes() == greedy[[trial]].tobytes()
-        assert alone.state()["online_network"].tobytes() == np.asarray(state["online_network"])[[trial]].tobytes()
+        assert np.array_equal(vectors(alone.state(), "network")[0], vectors(state, "network")[trial])
 
 
 def test_it_resumes_bit_for_bit() -> None:
@@ -212,5 +236,5 @@ def test_actions_are_levels_that_noise_changes_and_a_diverged_network_has_none()
     assert set(np.unique(rainbow.sample(states, noise))) == {-1.0, 0.0, 1.0}
     assert (rainbow.sample(states, 0.0 * noise) == rainbow.policy(states)).all()
     state = rainbow.state()
-    rainbow.restore({**state, "online_network": state["online_network"] * np.nan})  # type: ignore[operator]
+    rainbow.restore(with_vectors(state, "network", np.nan * vectors(state, "network")))
     assert np.isnan(rainbow.policy(states)).all()
