@@ -114,12 +114,17 @@ class Rainbow(Traced):
         for at, layer in enumerate(self._noisy):
             weight, bias, weight_scale, bias_scale = (tape.read(next(fields)) for _ in range(4))
             y = x if at % 2 == 0 else relu(outputs.pop())
-            out = tape.dense(y, weight, bias)
-            if factors is not None:
-                # Factorised noise (Fortunato et al. 2018, §3): the weights' is the product of an input's and an output's.
+            if factors is None:
+                out = tape.dense(y, weight, bias)
+            else:
+                # Factorised noise (Fortunato et al. 2018, §3): a weight's is the product of an input's and an output's.
                 of_inputs = factors.columns(used, used + layer.inputs)
                 of_outputs = factors.columns(used + layer.inputs, used + layer.inputs + layer.outputs)
-                out = out + tape.dense(y * of_inputs, weight_scale, bias_scale) * of_outputs
+                if factors.shape[0] == 1:
+                    noise = weight_scale * of_inputs.reshaped(layer.inputs, 1) * of_outputs
+                    out = tape.dense(y, weight + noise, bias + bias_scale * of_outputs)
+                else:
+                    out = tape.dense(y, weight, bias) + tape.dense(y * of_inputs, weight_scale, bias_scale) * of_outputs
             used += layer.inputs + layer.outputs
             outputs.append(out)
         return outputs[0], outputs[1]
