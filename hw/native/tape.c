@@ -119,7 +119,7 @@ INLINE float tanh_float(float x) {
     p = p * z + 1.33314422036e-1f;
     p = p * z - 3.33332819422e-1f;
     const float near = p * z * x + x;
-    const float e = exp_float(SELECT(a > 9.0f, 18.0f, 2.0f * a));
+    const float e = exp_float(SELECT(a > 10.0f, 20.0f, 2.0f * a));
     const float far = copysignf(1.0f - 2.0f / (e + 1.0f), x);
     const float y = SELECT(a < 0.625f, near, far);
     return SELECT(x != x, x, y);

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,6 +53,7 @@ class Tape:
         self.emitted: list[Emitted] = []
         self.scratch: list[tuple[int, int]] = []
         """(start, size) of each array of the scratch, before packing."""
+        self._starts: list[int] = []
         self._scratch_size = 0
         self._section = 0
         self._produced: list[Array] = []
@@ -73,6 +76,7 @@ class Tape:
         size = -(-shape[0] * shape[1] // ALIGN) * ALIGN
         start, self._scratch_size = self._scratch_size, self._scratch_size + size
         self.scratch.append((start, size))
+        self._starts.append(start)
         return Array(self, Space.SCRATCH, start, shape)
 
     def filled(self, shape: tuple[int, int], value: float) -> Array:
@@ -253,12 +257,14 @@ class Tape:
                     if part != 0.0:
                         found.setdefault(root, []).append(Part(part, start, start + d.towards.shape[1]))
         flats = [self.scratch_array(g.flat.shape) for g in groups]
+        places = [self._allocation(p.g) for leaf in leaves for p in found.get(leaf, ()) if isinstance(p.g, Array)]
+        shared = {place for place, count in Counter(places).items() if count > 1}
         for flat, group in zip(flats, groups, strict=True):
             for f in group.fields:
                 parts = found.get(self.read(f))
                 if not parts:
                     raise self.error(f"the loss does not depend on {f.name}")
-                self._written(Array(self, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts)
+                self._written(Array(self, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
         return flats
 
     def _assembled(self, y: Array, parts: Sequence[Part]) -> Gradient:
@@ -295,28 +301,37 @@ class Tape:
                 self.emit("add_scaled", into.shape, [g], out=into, x=1.0)
         return out
 
-    def _written(self, into: Array, parts: Sequence[Part]) -> None:
-        """Write the sum of gradients by a parameter, the first by the operation that computed it."""
+    def _written(self, into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
+        """Write the sum of gradients by a parameter; the first by the operation that computed it, unless it is
+        ``shared`` with another."""
         first, *rest = (p.g for p in parts)
         if any(p.stop - p.start != into.shape[1] for p in parts):
             first, rest = self._joined(into.shape, parts), []
         if isinstance(first, float):
             self.emit("fill", into.shape, [], out=into, x=first)
-        elif not self._redirected(first, into):
+        elif not self._redirected(first, into, shared):
             self.emit("copy", into.shape, [first], out=into)
         for g in rest:
             self.emit("add_scaled", into.shape, [self.full(g, into.shape)], out=into, x=1.0)
 
-    def _redirected(self, g: Array, into: Array) -> bool:
-        """Let the only operation that writes ``g``, which nothing else reads, write ``into`` instead."""
+    def _redirected(self, g: Array, into: Array, kept: Collection[int]) -> bool:
+        """Let the only operation that writes ``g``, which nothing else reads, write ``into`` instead.
+
+        ``kept``: allocations that must stay as they are.
+        """
         if g.space is not Space.SCRATCH or g.shape != into.shape or not g.is_contiguous:
             return False
-        at = [i for i, e in enumerate(self.emitted) if e.out.space is Space.SCRATCH and e.out.at == g.at]
-        reads = any(a.space is Space.SCRATCH and a.at == g.at for e in self.emitted for a in e.inputs)
-        if len(at) != 1 or reads or self.emitted[at[0]].out is not g:
+        place = self._allocation(g)
+        writes = [i for i, e in enumerate(self.emitted) if self._allocation(e.out) == place]
+        reads = any(self._allocation(a) == place for e in self.emitted for a in e.inputs)
+        if place in kept or reads or len(writes) != 1 or self.emitted[writes[0]].out is not g:
             return False
-        self.emitted[at[0]] = self.emitted[at[0]]._replace(out=into)
+        self.emitted[writes[0]] = self.emitted[writes[0]]._replace(out=into)
         return True
+
+    def _allocation(self, a: Array) -> int:
+        """Number of the scratch array that holds ``a``; -1 outside of the scratch."""
+        return bisect_right(self._starts, a.at) - 1 if a.space is Space.SCRATCH else -1
 
     def moved(self, group: Group) -> None:
         """Note that parameters have changed: gradients no longer pass what was computed with them."""

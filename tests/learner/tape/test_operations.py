@@ -1,0 +1,318 @@
+"""Every operation: its derivative by finite differences, and both executors beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onrig.hw.native import library, variant
+from onrig.learner.tape.array import (
+    Array,
+    clip,
+    equal,
+    exp,
+    log,
+    log_softmax,
+    maximum,
+    minimum,
+    project,
+    relu,
+    sigmoid,
+    softmax,
+    softplus,
+    softsign,
+    sqrt,
+    square,
+    tanh,
+)
+from onrig.learner.tape.executor import Executor
+from onrig.learner.tape.native_executor import NativeExecutor
+from onrig.learner.tape.numpy_executor import NumpyExecutor
+from onrig.learner.tape.operations import OPERATIONS
+from onrig.learner.tape.optimiser import Adam, cut_norm, descend, follow
+from onrig.learner.tape.program import Program, program_of
+from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
+from onrig.learner.tape.trace import Tape
+
+Doubles = NDArray[np.float64]
+Shape = tuple[int, int]
+Function = Callable[..., Array]
+
+
+class Case(NamedTuple):
+    """A function of arrays of these shapes, drawn from [low, high]."""
+
+    function: Function
+    shapes: Sequence[Shape]
+    low: float = -2.0
+    high: float = 2.0
+
+
+CASES = {
+    "add": Case(lambda a, b: a + b, [(5, 3), (5, 3)]),
+    "add a row": Case(lambda a, b: a + b, [(5, 3), (1, 3)]),
+    "add a column": Case(lambda a, b: b + a, [(5, 3), (5, 1)]),
+    "subtract a scalar": Case(lambda a, b: a - b, [(5, 3), (1, 1)]),
+    "from a number": Case(lambda a: 2.0 - a, [(4, 17)]),
+    "multiply": Case(lambda a, b: a * b, [(7, 9), (7, 9)]),
+    "multiply columns by a row": Case(lambda a, b: a * b, [(6, 1), (1, 5)]),
+    "divide": Case(lambda a, b: a / b, [(5, 4), (5, 4)], 0.5),
+    "divide by a column": Case(lambda a, b: a / b, [(5, 4), (5, 1)], 0.5),
+    "one over": Case(lambda a: 1.0 / a, [(5, 4)], 0.5),
+    "minimum": Case(minimum, [(5, 3), (5, 3)]),
+    "maximum with a column": Case(maximum, [(5, 3), (5, 1)]),
+    "clip": Case(lambda a: clip(a, -0.7, 0.4), [(9, 5)]),
+    "relu": Case(relu, [(9, 5)]),
+    "exp": Case(exp, [(9, 5)]),
+    "log": Case(log, [(9, 5)], 0.2),
+    "sqrt": Case(sqrt, [(9, 5)], 0.2),
+    "square": Case(square, [(9, 5)]),
+    "tanh": Case(tanh, [(9, 5)]),
+    "sigmoid": Case(sigmoid, [(9, 5)], -4.0, 4.0),
+    "softplus": Case(softplus, [(9, 5)], -4.0, 4.0),
+    "softsign": Case(softsign, [(9, 5)]),
+    "softmax": Case(softmax, [(6, 7)]),
+    "log softmax": Case(log_softmax, [(6, 7)]),
+    "sums": Case(lambda a: a.sum() * a.row_sums() + a.column_sums(), [(5, 5)]),
+    "mean": Case(lambda a: a.mean() * a, [(5, 3)]),
+    "columns": Case(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
+    "columns that leave none out": Case(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
+    "concatenated": Case(lambda a, b: square(a.tape.concatenated(a, b, a)), [(5, 2), (5, 3)]),
+    "reshaped": Case(lambda a: softmax(a.reshaped(10, 3)).reshaped(5, 6) * a, [(5, 6)]),
+    "folded": Case(lambda a: square(a.folded(3)), [(4, 12)]),
+    "tiled": Case(lambda a: square(a.tiled(3) + a.tiled(3).folded(2).row_sums()), [(4, 2)]),
+    "dense": Case(lambda x, w, b: x.tape.dense(x, w, b), [(9, 5), (5, 4), (1, 4)]),
+    "dense, wide": Case(lambda x, w, b: tanh(x.tape.dense(x, w, b)), [(11, 21), (21, 37), (1, 37)], -0.5, 0.5),
+    "dense, one row": Case(lambda x, w, b: x.tape.dense(x, w, b), [(1, 3), (3, 1), (1, 1)]),
+    "layers": Case(
+        lambda x, w, b, v, c: x.tape.dense(x.tape.dense(x, w, b, relu=True), v, c),
+        [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
+    ),
+    "units that go two ways": Case(
+        lambda x, w, b, v, c: (lambda h: x.tape.dense(h, v, c) + h.columns(0, 2) * h.row_sums())(
+            x.tape.dense(x, w, b, relu=True)
+        ),
+        [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
+    ),
+    "a layer of columns": Case(lambda x, w, b: x.tape.dense(x.columns(1, 4), w, b), [(7, 5), (3, 18), (1, 18)]),
+    "layer normalisation": Case(
+        lambda a: (lambda d: d / sqrt(square(d).row_sums() * 0.2 + 1e-5))(a - a.row_sums() * 0.2), [(6, 5)]
+    ),
+    "batch normalisation": Case(
+        lambda a: (lambda d: d / sqrt(square(d).column_sums() * (1 / 6) + 1e-5))(a - a.column_sums() * (1 / 6)),
+        [(6, 5)],
+    ),
+}
+
+
+class Built(NamedTuple):
+    """A program that reports the value of a function and its gradients by parameters of the state."""
+
+    program: Program
+    state: Layout
+    record: Layout
+    group: Group
+    value: Field
+    gradient: Field
+
+
+def _built(case: Case) -> Built:
+    state, record = Layout(), Layout()
+    group = state.group("x", {str(i): shape for i, shape in enumerate(case.shapes)})
+    tape = Tape(state, record)
+    out = case.function(*(tape.read(f) for f in group.fields))
+    value, gradient = record.add("value", *out.shape), record.add("gradient", 1, group.flat.size)
+    weight = Layout()  # each output counts differently
+    assert weight.size == 0
+    tape.output(value, out)
+    factors = record.add("factors", *out.shape)
+    (found,) = tape.gradient((out * tape.read(factors)).sum(), [group])
+    tape.output(gradient, found)
+    return Built(program_of(tape), state, record, group, value, gradient)
+
+
+def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tuple[Doubles, Doubles]:
+    rows = rows_of(1, built.state, executor.dtype)
+    records = rows_of(1, built.record, executor.dtype)[:, None]
+    rows[0, built.group.flat.slice] = x
+    records[0, 0, built.record.fields["factors"].slice] = factors.reshape(-1)
+    executor.bind(built.program)(rows, records, None)
+    return tuple(records[0, 0, f.slice].astype(np.float64) for f in (built.value, built.gradient))  # type: ignore[return-value]
+
+
+def _executors(dtype: type[np.floating]) -> list[Executor]:
+    native = library()
+    found: list[Executor] = [NumpyExecutor(np.dtype(dtype))]
+    return found if native is None else [*found, NativeExecutor(native, variant(), np.dtype(dtype))]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) -> None:
+    case = CASES[name]
+    built, rng = _built(case), np.random.default_rng(3)
+    x = rng.uniform(case.low, case.high, built.group.flat.size)
+    factors = rng.uniform(0.5, 1.5, built.value.size)
+    wanted = []
+    for i in range(len(x)):
+        step = 1e-6 * (np.arange(len(x)) == i)
+        up, down = (_run(built, _executors(np.float64)[0], x + sign * step, factors)[0] @ factors for sign in (1, -1))
+        wanted.append((up - down) / 2e-6)
+    results = [_run(built, executor, x, factors) for executor in _executors(np.float64)]
+    for value, gradient in results:
+        np.testing.assert_allclose(gradient, wanted, rtol=2e-6, atol=1e-7)
+        np.testing.assert_allclose(value, results[0][0], rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient, results[0][1], rtol=1e-12, atol=1e-12)
+    for value, gradient in (_run(built, executor, x, factors) for executor in _executors(np.float32)):
+        np.testing.assert_allclose(value, results[0][0], rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(gradient, results[0][1], rtol=2e-4, atol=2e-4)
+
+
+def test_all_operations_are_in_these_tests() -> None:
+    used = {OPERATIONS[code].name for case in CASES.values() for code in _built(case).program.operations["code"]}
+    own = {"row_argmax", "equal", "project", "adam", "follow", "sum_of_squares"}  # those below
+    assert used | own == {operation.name for operation in OPERATIONS}
+
+
+def _constant(trace: Callable[[Array], Array], x: Doubles, executor: Executor) -> Doubles:
+    """Output of a function of a record's field."""
+    record = Layout()
+    field = record.add("x", *x.shape)
+    tape = Tape(Layout(), record)
+    out = trace(tape.read(field))
+    result = record.add("out", *out.shape)
+    tape.output(result, out)
+    rows = rows_of(1, record, executor.dtype)[:, None]
+    rows[0, 0, field.slice] = x.reshape(-1)
+    executor.bind(program_of(tape))(rows_of(1, tape.state, executor.dtype), rows, None)
+    return rows[0, 0, result.slice].reshape(result.shape).astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_first_of_the_largest_is_found_and_nan_is_the_largest(dtype: type[np.floating]) -> None:
+    x = np.array([[1.0, 3.0, 3.0, 2.0], [-1.0, -1.0, -2.0, -5.0], [0.0, np.nan, 7.0, np.nan]])
+    for executor in _executors(dtype):
+        assert _constant(lambda a: a.row_argmaxima(), x, executor)[:, 0].tolist() == [1, 0, 1]
+        largest = _constant(lambda a: a.row_maxima(), x, executor)[:, 0]
+        assert largest[:2].tolist() == [3.0, -1.0]
+        assert np.isnan(largest[2])
+        assert _constant(lambda a: equal(a, a.row_maxima()), x, executor)[0].tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_stays_nan_and_infinities_have_their_limits(dtype: type[np.floating]) -> None:
+    x = np.array([[np.nan, -np.inf, np.inf]])
+    limits = {
+        "exp": (exp, 0.0, np.inf),
+        "tanh": (tanh, -1.0, 1.0),
+        "sigmoid": (sigmoid, 0.0, 1.0),
+        "softplus": (softplus, 0.0, np.inf),
+        "relu": (relu, 0.0, np.inf),
+        "clip": (lambda a: clip(a, -3.0, 4.0), -3.0, 4.0),
+        "log": (log, np.nan, np.inf),
+        "minimum": (lambda a: minimum(a, a * 0.0 + 1.0), np.nan, np.nan),
+    }
+    for executor in _executors(dtype):
+        for name, (function, low, high) in limits.items():
+            found = _constant(function, x, executor)[0]
+            np.testing.assert_array_equal(found, [np.nan, low, high], err_msg=f"{name}, {executor.name}")
+
+
+def test_elementary_functions_are_exact_to_a_few_units_in_the_last_place() -> None:
+    native = library()
+    if native is None:
+        pytest.skip("the C library is not built")
+    executor = NativeExecutor(native, variant(), np.dtype(np.float32))
+    rng = np.random.default_rng(0)
+    wide = np.concatenate((rng.uniform(-87.0, 88.0, 20_000), rng.normal(size=20_000), rng.normal(size=20_000) * 1e-3))
+    checks: list[tuple[Callable[[Array], Array], Callable[[Doubles], Doubles], Doubles, float]] = [
+        (exp, np.exp, wide, 2.0),
+        (log, np.log, np.exp(rng.uniform(-86.0, 88.0, 60_000)), 2.0),
+        (tanh, np.tanh, wide, 3.0),
+        (sigmoid, lambda x: 1.0 / (1.0 + np.exp(-x)), wide, 4.0),
+        (softplus, lambda x: np.logaddexp(0.0, x), wide, 4.0),
+    ]
+    for function, exact, x, units in checks:
+        seen = x.astype(np.float32).astype(np.float64)
+        wanted = exact(seen)
+        found = _constant(function, seen[:, None], executor)[:, 0]
+        error = np.abs(found - wanted) / np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
+        assert error.max() <= units, (function, error.max(), seen[error.argmax()])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("coupled", [True, False])
+def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.floating], coupled: bool) -> None:
+    state, record = Layout(), Layout()
+    group = state.group("net", {"weight": (3, 5), "bias": (1, 5)})
+    adam = Adam(state, group, lr=0.1, betas=(0.8, 0.99), eps=1e-3, decay=0.3, coupled=coupled, decays=group.fields[:1])
+    target = state.group("target", {"weight": (3, 5), "bias": (1, 5)})
+    tape = Tape(state, record)
+    x, factor = record.add("x", 4, 3), record.add("factor", 1, 1)
+    loss = square(tape.dense(tape.read(x), *(tape.read(f) for f in group.fields))).mean()
+    (gradient,) = tape.gradient(loss, [group])
+    cut_norm(tape, [gradient], 0.5)
+    adam.step(tape, gradient, tape.read(factor))
+    follow(tape, target, group, 0.25)
+    program, rng = program_of(tape), np.random.default_rng(0)
+    start, inputs = rng.normal(size=20), rng.normal(size=(6, 4, 3))
+    p, mean, square_, behind = start.copy(), np.zeros(20), np.zeros(20), np.zeros(20)
+    for k, seen in enumerate(inputs):
+        out = seen @ p[:15].reshape(3, 5) + p[15:]
+        g = np.concatenate(((seen.T @ out).reshape(-1), out.sum(axis=0))) * 2.0 / out.size
+        g *= 0.5 / max(float(np.linalg.norm(g)), 0.5)
+        lr = 0.1 * (1.0 - 0.1 * k)
+        if coupled:
+            g[:15] += 0.3 * p[:15]
+        else:
+            p[:15] *= 1.0 - lr * 0.3
+        mean, square_ = 0.8 * mean + 0.2 * g, 0.99 * square_ + 0.01 * g * g
+        p = p - lr * (mean / (1 - 0.8 ** (k + 1))) / (np.sqrt(square_ / (1 - 0.99 ** (k + 1))) + 1e-3)
+        behind += 0.25 * (p - behind)
+    for executor in _executors(dtype):
+        rows, records = rows_of(1, state, executor.dtype), rows_of(6, record, executor.dtype)[None]
+        rows[0, group.flat.slice] = start
+        records[0, :, x.slice] = inputs.reshape(6, -1)
+        records[0, :, factor.slice] = (1.0 - 0.1 * np.arange(6))[:, None]
+        executor.bind(program)(rows, records, None)
+        tolerance = 1e-12 if dtype is np.float64 else 2e-5
+        np.testing.assert_allclose(rows[0, group.flat.slice], p, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(rows[0, target.flat.slice], behind, rtol=tolerance, atol=tolerance)
+        assert rows[0, adam.moments.slice][-1] == 6.0
+
+
+def test_projections_of_executors_are_equal() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate((rng.dirichlet(np.ones(7), 9), rng.normal(size=(9, 1)), rng.random((9, 1))), axis=1)
+
+    def trace(a: Array) -> Array:
+        return project(a.columns(0, 7), a.columns(7, 8), a.columns(8, 9), -2.0, 3.0)
+
+    found = [_constant(trace, x, executor) for executor in _executors(np.float64)]
+    for each in found:
+        np.testing.assert_allclose(each.sum(axis=1), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(each, found[0], atol=1e-14)
+
+
+def test_descend_uses_its_optimisers_alone() -> None:
+    state, record = Layout(), Layout()
+    one, other = (state.group(name, {"p": (1, 2)}) for name in ("one", "other"))
+    adam = Adam(state, one, lr=0.1)
+    tape = Tape(state, record)
+    descend(tape, (tape.read(one.fields[0]) * tape.read(other.fields[0])).sum(), [adam])
+    for executor in _executors(np.float64):
+        rows = rows_of(1, state, executor.dtype)
+        rows[0, one.flat.slice], rows[0, other.flat.slice] = 1.0, 2.0
+        executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
+        assert rows[0, one.flat.slice] == pytest.approx([0.9, 0.9])
+        assert rows[0, other.flat.slice].tolist() == [2.0, 2.0]
+
+
+def test_the_constants_of_the_softplus_meet() -> None:
+    for executor in _executors(np.float64):
+        x = np.array([[19.999999, 20.0, 20.000001]])
+        assert _constant(softplus, x, executor)[0].tolist() == pytest.approx([math.log1p(math.exp(v)) for v in x[0]])
