@@ -69,7 +69,7 @@ class Ddpg(Traced):
         self._records = Records(B, n, m, td=(B, 1), target=(B, 1))
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     @property
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:

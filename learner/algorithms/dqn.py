@@ -75,7 +75,7 @@ class Dqn(Traced):
         self._records = Records(B, n_observations, 1, chosen=(B, config.levels), td=(B, 1), target=(B, 1))
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     def _update(self, tape: Tape, **given: Array) -> None:
         best = self._target(given["next_observation"]).row_maxima()

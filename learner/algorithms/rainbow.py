@@ -77,7 +77,7 @@ class Rainbow(Traced):
         self._records = Records(B, n, 1, chosen=(B, levels), **factors, **outputs)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     def _shapes(self) -> dict[str, tuple[int, int]]:
         """Fields of a network: common layers, then the noisy ones with the scales of their noise."""

@@ -61,7 +61,7 @@ class Sac(Traced):
         self._records = Records(B, n, m, noise=(B, m), next_noise=(B, m), **outputs)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     def _act(self, s: Array, noise: Array) -> tuple[Array, Array]:
         """Squashed Gaussian action (B, m), and ln pi of it (B, 1): Haarnoja et al. 2018b, App. C."""

@@ -57,7 +57,7 @@ class Td3(Traced):
         self._records = Records(B, n, m, noise=(B, m), td1=(B, 1), td2=(B, 1), target=(B, 1))
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     @property
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:

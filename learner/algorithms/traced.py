@@ -16,7 +16,7 @@ from onrig.learner.algorithms import Minibatches, State
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.executors import executor_for
-from onrig.learner.tape.program import program_of
+from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Layout, rows_of
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
@@ -34,6 +34,8 @@ class Traced:
         self.rows: Final = rows_of(len(streams), state, self.executor.dtype)
         """(S, P)"""
         self.updates = 0
+        self.program: Program
+        """That of the update."""
         self._streams: Final = tuple(streams)
 
     @property
@@ -41,9 +43,10 @@ class Traced:
         """S."""
         return len(self._streams)
 
-    def bind(self, tape: Tape) -> Run:
-        """Finish a tape and prepare its program."""
-        return self.executor.bind(program_of(tape))
+    def bind_update(self, tape: Tape) -> Run:
+        """Finish the tape of the update and prepare its program."""
+        self.program = program_of(tape)
+        return self.executor.bind(self.program)
 
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
@@ -115,7 +118,7 @@ class Forward:
         tape.output(y, self._trace(tape, tape.read(x), None if drawn is None else tape.read(drawn)))
         records = rows_of(self._owner.trials, record, self._owner.executor.dtype)
         views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, drawn or x, y)]
-        return self._owner.bind(tape), records[:, None], views[0], views[1], views[2]
+        return self._owner.executor.bind(program_of(tape)), records[:, None], views[0], views[1], views[2]
 
 
 class Records:

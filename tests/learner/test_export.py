@@ -19,7 +19,7 @@ from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
-from tests.learner.reference import numpy_policy
+from tests.learner.reference import numpy_policy, vectors, with_vectors
 
 Layers = list[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
@@ -50,7 +50,7 @@ def _ddpg(rig: Rig) -> Ddpg:
     vector = initial_vector(layout, np.random.default_rng(1))
     output_weight, _ = split_layers(layout, vector)[-1]
     output_weight *= 1000.0
-    ddpg.restore({**ddpg.state(), "online_actor": vector[None]})
+    ddpg.restore(with_vectors(ddpg.state(), "actor", vector[None]))
     return ddpg
 
 
@@ -155,7 +155,7 @@ def _dqn(levels: int = 15) -> Dqn:
     layout = mlp_layout(2, levels, NETWORK_SIZES["small"].critic)
     vector = initial_vector(layout, np.random.default_rng(1))
     split_layers(layout, vector)[-1][0][:] *= 1000.0
-    dqn.restore({**dqn.state(), "online": vector[None]})
+    dqn.restore(with_vectors(dqn.state(), "network", vector[None]))
     return dqn
 
 
@@ -176,8 +176,7 @@ def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
 @pytest.mark.parametrize("scale", [3.0, 30.0])
 def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes(scale: float) -> None:
     rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
-    vectors = rainbow.state()["online_network"]
-    rainbow.restore({**rainbow.state(), "online_network": vectors * scale})  # type: ignore[operator]
+    rainbow.restore(with_vectors(rainbow.state(), "network", vectors(rainbow.state(), "network") * scale))
     model = export_discrete_policy(
         rainbow.actor_layers(0), level_values(5), _contract(PENDULUM), rainbow.discrete.atoms
     )

@@ -192,7 +192,7 @@ def _poison(trials: Trials, trial: int) -> None:
     """Make the networks of one trial what a divergence leaves of them."""
     state = trials._algorithm.state()
     for name, values in state.items():
-        if name.startswith("online"):
+        if "/" in name and not name.startswith(("adam/", "target_")):
             values[trial] = np.nan
     trials._algorithm.restore(state)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import enum
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
-from onrig.learner.networks import NETWORK_SIZES, Layer, critic_layout, mlp_layout, padded
+from onrig.learner.algorithms import algorithm_for
+from onrig.learner.algorithms.traced import Traced
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.tape.operations import OPERATIONS, Kind
+from onrig.tools.bench.processes import Unavailable
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.report import Check, Row, at_least, percentiles
 
@@ -37,7 +41,7 @@ class Work(enum.Enum):
     SAMPLED = "sample and update"
     """Including drawing and gathering the minibatches."""
     PRODUCTS = "products alone"
-    """The matrix products of the updates, padded, one after the other, and nothing else."""
+    """The matrix products of the updates, one after the other, and nothing else."""
     LARGE = "large product"
 
 
@@ -147,65 +151,19 @@ class Product(NamedTuple):
         return 2 * self.rows * self.inner * self.columns
 
 
-class _Sizes(NamedTuple):
-    """One layer as products see it."""
-
-    inputs: int
-    """What the layer below hands on: the width of the gradient that goes back to it."""
-    rows: int
-    """Inputs, actions and bias."""
-    columns: int
-    actions: int
-    """Rows of the actions that enter here."""
+@cache
+def products(case: LearnerCase) -> tuple[Product, ...]:
+    """Return the matrix products of one update of one trial, as its program lists them."""
+    algorithm = algorithm_for(case.settings, case.shape.n_obs, case.shape.n_act, [np.random.default_rng(0)])
+    if not isinstance(algorithm, Traced):
+        raise Unavailable(f"{case.algorithm} is no program of a tape")
+    listed = [op for op in algorithm.program.operations if OPERATIONS[op["code"]].kind is Kind.PRODUCT]
+    return tuple(Product(int(op["rows"]), int(op["inner"]), int(op["cols"])) for op in listed)
 
 
-def products(case: LearnerCase, *, padding: bool) -> list[Product]:
-    """List the products of one update of one trial, as ``learner.algorithms.ddpg`` does them.
-
-    Both policies and the three passes through the critics (that of the policy's actions only where it differs from the
-    other), then the gradients.  Without ``padding`` the sizes are those of the networks, with it those of the blocks.
-    """
-    n, m = case.shape.n_obs, case.shape.n_act
-    size = NETWORK_SIZES[case.network]
-    actor = [_sizes(layer, padding) for layer in mlp_layout(n, m, size.actor).layers]
-    critic = [_sizes(layer, padding) for layer in critic_layout(n, m, size.critic).layers]
-    batch = padded(case.settings.batch) if padding else case.settings.batch
-    return [*_actor(actor, batch), *_critic(critic, batch)]
-
-
-def _sizes(layer: Layer, padding: bool) -> _Sizes:
-    if padding:
-        return _Sizes(layer.rows, layer.rows, layer.cols, padded(layer.action_rows))
-    return _Sizes(layer.inputs, layer.inputs + layer.action_rows + 1, layer.outputs, layer.action_rows)
-
-
-def _actor(layers: list[_Sizes], batch: int) -> Iterator[Product]:
-    for i, layer in enumerate(layers):
-        yield from 2 * [Product(batch, layer.rows, layer.columns)]
-        yield Product(layer.rows, batch, layer.columns)
-        if i > 0:
-            yield Product(batch, layer.columns, layer.inputs)
-
-
-def _critic(layers: list[_Sizes], batch: int) -> Iterator[Product]:
-    last = len(layers) - 1
-    for i, layer in enumerate(layers):
-        # On (s, a) and (s', pi-(s')); the gradient of the parameters.
-        yield from 2 * [Product(batch, layer.rows, layer.columns)]
-        yield Product(layer.rows, batch, layer.columns)
-        if i == 1:  # where the actions enter: forwards to (s, pi(s)), back from it to the action
-            yield Product(batch, layer.actions, layer.columns)
-            yield Product(batch, layer.columns, layer.actions)
-        if 1 < i < last:  # on (s, pi(s)), forwards and back
-            yield Product(batch, layer.rows, layer.columns)
-            yield Product(batch, layer.columns, layer.inputs)
-        if 0 < i < last:
-            yield Product(batch, layer.columns, layer.inputs)
-
-
-def mega_flop(case: LearnerCase, *, padding: bool) -> float:
-    """Return the millions of floating-point operations of one trial-update."""
-    return sum(product.flop for product in products(case, padding=padding)) / 1e6
+def mega_flop(case: LearnerCase) -> float:
+    """Return the millions of floating-point operations in the products of one trial-update."""
+    return sum(product.flop for product in products(case)) / 1e6
 
 
 class Throughput(NamedTuple):
@@ -248,7 +206,7 @@ def work_of_call(case: LearnerCase, updates: int) -> float:
         case Work.LARGE:
             return 2 * LARGE**3 / 1e9
         case Work.PRODUCTS:
-            return mega_flop(case, padding=True) * updates * case.trials / 1e3
+            return mega_flop(case) * updates * case.trials / 1e3
     return float(updates * case.trials)
 
 
@@ -269,11 +227,8 @@ class Share(NamedTuple):
     """Floating-point rate of an update relative to the machine's limits."""
 
     mega_flop: float
-    """Of one trial-update, by the sizes of the networks."""
-    padded_mega_flop: float
-    """As it is done."""
+    """Of one trial-update."""
     gflop_per_s: float
-    """As it is done."""
     of_large: float
     """Of the rate of one large product."""
     of_products: float
@@ -288,9 +243,8 @@ def share(rates: Rates, case: LearnerCase) -> Share | None:
     small = rates.get((LearnerCase(Work.PRODUCTS, *where, case.trials), LIMIT))
     if ours is None or large is None or small is None:
         return None
-    padded = mega_flop(case, padding=True)
-    rate = ours.p50 * padded / 1e3
-    return Share(mega_flop(case, padding=False), padded, rate, rate / large.p50, rate / small.p50)
+    rate = ours.p50 * mega_flop(case) / 1e3
+    return Share(mega_flop(case), rate, rate / large.p50, rate / small.p50)
 
 
 def share_rows(rates: Rates) -> list[Row]:
@@ -298,7 +252,7 @@ def share_rows(rates: Rates) -> list[Row]:
     rows = []
     for case, subject in rates:
         if subject == ONRIG and case.work is Work.UPDATE:
-            giga_flop = mega_flop(case, padding=True) / 1e3
+            giga_flop = mega_flop(case) / 1e3
             done = np.array(rates[case, ONRIG].all) * giga_flop
             rows.append(percentiles(f"{case.title}, its products", ONRIG, "gflop_per_s", done))
     return rows

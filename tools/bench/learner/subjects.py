@@ -92,7 +92,7 @@ def limit(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
     if case.work is Work.LARGE:
         left, right = (torch.rand((LARGE, LARGE), generator=generator) for _ in range(2))
         return partial(torch.mm, left, right, out=torch.empty_like(left))
-    kernels = [kernel(product) for product in products(case, padding=True)]
+    kernels = [kernel(product) for product in products(case)]
 
     def run() -> None:
         for _ in range(updates):

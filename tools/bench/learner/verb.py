@@ -151,11 +151,11 @@ def rates_table(rates: Rates) -> str:
 
 def limit_table(rates: Rates) -> str:
     """Table of an update's floating-point operations and rate, next to bare products."""
-    rows = [["matrix products", "Mflop", "padded", "Gflop/s", "of those alone", "", f"of {LARGE} x {LARGE}", ""]]
+    rows = [["matrix products", "Mflop", "Gflop/s", "of those alone", "", f"of {LARGE} x {LARGE}", ""]]
     for case, near in _shares(rates):
         bare = rates[LearnerCase(Work.PRODUCTS, case.network, case.shape, case.trials), LIMIT].p50
         large = rates[LearnerCase(Work.LARGE, case.network, case.shape, 1), LIMIT].p50
-        own = [number(x) for x in (near.mega_flop, near.padded_mega_flop, near.gflop_per_s)]
+        own = [number(x) for x in (near.mega_flop, near.gflop_per_s)]
         rows.append([case.title, *own, number(bare), f"{near.of_products:.0%}", number(large), f"{near.of_large:.0%}"])
     return aligned(rows)
 
@@ -166,10 +166,9 @@ def limit_sentence(rates: Rates) -> str | None:
     if not shares:
         return None
     case, near = max(shares, key=lambda found: found[0].trials)
-    bare_size = near.of_large * near.mega_flop / near.padded_mega_flop
     return (
         f"{case.title}: the matrix products run at {near.gflop_per_s:.1f} Gflop/s, {near.of_large:.0%} of what one of "
-        f"{LARGE} x {LARGE} reaches on this core ({bare_size:.0%} when padding does not count) and "
+        f"{LARGE} x {LARGE} reaches on this core and "
         f"{near.of_products:.0%} of what the same small products alone reach"
     )
 
