@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
+from onrig.learner import onnx_writer
 from onrig.learner.algorithms import InputFilter, Spread
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import (
@@ -27,11 +26,6 @@ from onrig.runtime.policy.contract import (
     encode_contract,
     ports_for,
 )
-
-OPSET: Final = 17
-IR_VERSION: Final = 8
-"""Old enough for onnxruntime 1.20, the oldest the rig may run."""
-
 
 Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
@@ -127,24 +121,31 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
     return graph.model(contract, hidden=2 * sum(units))
 
 
+class _Node(NamedTuple):
+    """Arguments of ``onnx_writer.node``."""
+
+    op: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    name: str = ""
+    axis: int | None = None
+
+
 class _Graph:
     """Nodes and constants of a model in the making."""
 
     def __init__(self) -> None:
-        self._nodes: list[onnx.NodeProto] = []
-        self._constants: list[onnx.TensorProto] = []
+        self._nodes: list[_Node] = []
+        self._constants: list[bytes] = []
 
     def constant(self, name: str, array: NDArray[np.floating]) -> str:
         """Add a float32 constant; returns its name."""
-        self._constants.append(numpy_helper.from_array(np.array(array, dtype=np.float32, order="C"), name))
+        self._constants.append(onnx_writer.tensor(name, np.asarray(array, np.float32)))
         return name
 
     def add(self, op: str, inputs: list[str], output: str, *, named: bool = True, axis: int | None = None) -> str:
         """Add a node with one output; returns the output's name."""
-        node = helper.make_node(op, inputs, [output], name=output if named else None)
-        if axis is not None:
-            node.attribute.append(helper.make_attribute("axis", axis))
-        self._nodes.append(node)
+        self._nodes.append(_Node(op, inputs, [output], output if named else "", axis))
         return output
 
     def gaussian(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
@@ -209,7 +210,7 @@ class _Graph:
                 value = self.add(units, [value], f"unit{i - 1}")
             names = [value, self.constant(f"weight{i}", weight), self.constant(f"bias{i}", bias)]
             value = name if i == len(layers) - 1 else f"sum{i}"
-            self._nodes.append(helper.make_node("Gemm", names, [value], name=f"gemm{i}"))
+            self._nodes.append(_Node("Gemm", names, [value], f"gemm{i}"))
         return value
 
     def linear(self, name: str, weight: NDArray[np.floating], bias: NDArray[np.floating]) -> list[str]:
@@ -218,9 +219,9 @@ class _Graph:
 
     def split(self, value: str, parts: Sequence[str], widths: Sequence[int]) -> Sequence[str]:
         """Cut (1, width) into parts; returns their names."""
-        self._constants.append(numpy_helper.from_array(np.array(widths, np.int64), f"{value}_widths"))
+        self._constants.append(onnx_writer.tensor(f"{value}_widths", np.array(widths, np.int64)))
         names = [value, f"{value}_widths"]
-        self._nodes.append(helper.make_node("Split", names, list(parts), name=f"split_{value}", axis=1))
+        self._nodes.append(_Node("Split", names, parts, f"split_{value}", axis=1))
         return parts
 
     def cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
@@ -253,7 +254,7 @@ class _Graph:
         return self._reshaped(mean, "means", (1, levels))
 
     def _reshaped(self, value: str, output: str, shape: tuple[int, int]) -> str:
-        self._constants.append(numpy_helper.from_array(np.array(shape, np.int64), f"{output}_shape"))
+        self._constants.append(onnx_writer.tensor(f"{output}_shape", np.array(shape, np.int64)))
         return self.add("Reshape", [value, f"{output}_shape"], output)
 
     def draw(self, mean: str, units: str, spread: Spread) -> str:
@@ -268,16 +269,8 @@ class _Graph:
 
     def model(self, contract: PolicyContract, hidden: int = 0) -> bytes:
         """Serialise; the last node's output becomes the action.  ``hidden``: width of the state."""
-        self._nodes[-1].output[0] = OUTPUT_NAME
+        self._nodes[-1] = self._nodes[-1]._replace(outputs=[OUTPUT_NAME])
         n, m = len(contract.observations), len(contract.actions)
-        inputs, outputs = (
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width]) for name, width in widths.items()]
-            for widths in ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)
-        )
-        graph = helper.make_graph(self._nodes, "policy", inputs, outputs, self._constants)
-        model = helper.make_model(
-            graph, producer_name="onrig", ir_version=IR_VERSION, opset_imports=[helper.make_opsetid("", OPSET)]
-        )
-        helper.set_model_props(model, {METADATA_KEY: encode_contract(contract)})
-        onnx.checker.check_model(model, full_check=True)
-        return bytes(model.SerializeToString(deterministic=True))
+        inputs, outputs = ports_for(n, m, stochastic=contract.stochastic, hidden=hidden)
+        nodes = (onnx_writer.node(*each) for each in self._nodes)
+        return onnx_writer.model(nodes, self._constants, inputs, outputs, {METADATA_KEY: encode_contract(contract)})

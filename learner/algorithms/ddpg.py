@@ -39,9 +39,7 @@ class Ddpg(Traced):
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor first, then critic)."""
         state, n, m, B, size = Layout(), n_observations, n_actions, config.batch, NETWORK_SIZES[config.network]
-        self._actor, self._target_actor = (
-            Mlp(state, name, (n, *size.actor, m)) for name in ("actor", "target_actor")
-        )
+        self._actor, self._target_actor = (Mlp(state, name, (n, *size.actor, m)) for name in ("actor", "target_actor"))
         # The action enters the second layer, as the parameter counts of Table 8 imply.
         self._critic, self._target_critic = (
             Mlp(state, name, (n, *size.critic, 1), joins={1: m}) for name in ("critic", "target_critic")

@@ -1,8 +1,8 @@
 """DQN (Mnih et al. 2015) as de Bruin et al. 2018 compare it with DDPG (§6.3, App. B).
 
 One action dimension is cut into levels uniform on [-1, 1]; the memory holds their values, as for DDPG, and an applied
-action counts as its nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it, de Bruin et al. do not
-mention that.
+action counts as its nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it, de Bruin et al. do
+not mention that.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Rainbow(Traced):
 
     def _shapes(self) -> dict[str, tuple[int, int]]:
         """Fields of a network: common layers, then the noisy ones with the scales of their noise."""
-        shapes = {}
+        shapes: dict[str, tuple[int, int]] = {}
         for at, layer in enumerate(self._common):
             shapes |= {f"weight{at}": layer, f"bias{at}": (1, layer.outputs)}
         for at, layer in enumerate(self._noisy):
@@ -110,7 +110,7 @@ class Rainbow(Traced):
         tape, fields = x.tape, iter(network.fields)
         for _ in self._common:
             x = tape.dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
-        outputs, used = [], 0
+        outputs, used = list[Array](), 0
         for at, layer in enumerate(self._noisy):
             weight, bias, weight_scale, bias_scale = (tape.read(next(fields)) for _ in range(4))
             y = x if at % 2 == 0 else relu(outputs.pop())

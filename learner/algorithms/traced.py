@@ -138,10 +138,11 @@ class Records:
         return {name: tape.read(field) for name, field in self.fields.items()}
 
     def pack(self, owner: Traced, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
-        """Write minibatches into records (S, K, size) for the trials of ``owner``: discount 0 where terminated, ``gamma``
-        elsewhere, which may differ, (K, S, B).
+        """Write minibatches into records (S, K, size) for the trials of ``owner``.
 
-        Raises ValueError when they are of another shape.
+               The discount is 0 where terminated, else ``gamma``, which may differ, (K, S, B).
+        Raises ValueError when they are of another
+               shape.
         """
         K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
         if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):

@@ -1,7 +1,7 @@
 """Arrays of a tape, and the elementary operations on them with their derivatives.
 
-All arrays are matrices.  Operands of an elementwise operation are (rows, cols), or (1, cols), (rows, 1) and (1, 1), which
-repeat.  ``Tape`` (``onrig.learner.tape.trace``) makes arrays and derives gradients.
+All arrays are matrices.  Operands of an elementwise operation are (rows, cols), or (1, cols), (rows, 1) and (1, 1),
+which repeat.  ``Tape`` (``onrig.learner.tape.trace``) makes arrays and derives gradients.
 """
 
 from __future__ import annotations

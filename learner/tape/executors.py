@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import DTypeLike
 
@@ -13,5 +15,6 @@ from onrig.learner.tape.numpy_executor import NumpyExecutor
 
 def executor_for(dtype: DTypeLike) -> Executor:
     """Return the fastest executor there is for float32 or float64."""
-    real, native = np.dtype(dtype), library()
+    real: np.dtype[Any] = np.dtype(dtype)
+    native = library()
     return NumpyExecutor(real) if native is None else NativeExecutor(native, variant(), real)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.learner.tape.executor import Run, check_arrays
 from onrig.learner.tape.program import Program
 
-_ARGUMENTS: Final = [
+_ARGUMENTS: Final[list[Any]] = [
     ctypes.c_void_p,
     *[ctypes.c_int64] * 3,
     *[ctypes.c_void_p, ctypes.c_int64] * 2,
@@ -23,8 +23,8 @@ class NativeExecutor:
     """Programs bound to a scratch of their own."""
 
     def __init__(self, library: ctypes.CDLL, variant: str, dtype: np.dtype[np.floating]) -> None:
-        self.name: Final = f"native {variant}"
-        self.dtype: Final = dtype
+        self.name = f"native {variant}"
+        self.dtype = dtype
         self._run = library["onrig_tape_run_float" if dtype == np.float32 else "onrig_tape_run_double"]
         self._run.argtypes, self._run.restype = _ARGUMENTS, None
 

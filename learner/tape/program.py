@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space
 from onrig.learner.tape.spaces import Layout
-from onrig.learner.tape.trace import ALIGN, Emitted, Tape, TapeError
+from onrig.learner.tape.trace import Emitted, Tape, TapeError
 
 MOST: Final = 1 << 30
 """Elements of a space, at most: places are 32-bit numbers."""

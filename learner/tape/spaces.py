@@ -60,7 +60,7 @@ class Layout:
 
     def group(self, name: str, shapes: Mapping[str, tuple[int, int]]) -> Group:
         """Add fields ``name/key`` that follow one another; raises ValueError for a name that exists."""
-        start, fields = self.size, []
+        start, fields = self.size, list[Field]()
         for key, shape in shapes.items():
             fields.append(self._put(f"{name}/{key}", fields[-1].slice.stop if fields else start, shape))
         return Group(Field(self, name, start, (1, self._end - start)), tuple(fields))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.learner.tape.array import Array, Derivative, Gradient
-from onrig.learner.tape.operations import OPERATIONS, CODES, Kind, Space
+from onrig.learner.tape.operations import Space
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 ALIGN: Final = 16
@@ -170,14 +170,9 @@ class Tape:
         return self.produced(out, [rule] if passes else [])
 
     def _repeated(self, g: Array, shape: tuple[int, int]) -> Array:
-        view = Array(
-            self,
-            g.space,
-            g.at,
-            shape,
-            tuple(0 if n == 1 and m > 1 else s for n, m, s in zip(g.shape, shape, g.strides)),
-        )  # type: ignore[arg-type]
-        return view
+        (rows, cols), (by_row, by_col) = g.shape, g.strides
+        strides = (0 if rows < shape[0] else by_row, 0 if cols < shape[1] else by_col)
+        return Array(self, g.space, g.at, shape, strides)
 
     def dense(self, x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
         """x weight + bias, with relu units behind it where wanted: (rows, in) (in, out) + (1, out)."""

@@ -13,7 +13,6 @@ from onrig.learner.algorithm_settings import DdpgConfig
 from onrig.learner.algorithms import Minibatches, State
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
-from onrig.learner.algorithms.traced import Traced
 from onrig.learner.networks import NETWORK_SIZES, Layout, critic_layout, mlp_layout
 
 Vector = NDArray[np.floating]
@@ -84,13 +83,13 @@ def with_vectors(state: State, group: str, vector: Vector) -> State:
     return changed
 
 
-def gradients(algorithm: Traced, batches: Minibatches) -> dict[str, Vector]:
+def gradients(algorithm: Ddpg | Dqn, batches: Minibatches) -> dict[str, Vector]:
     """Gradients (S, P) by network that one minibatch (K = 1) gives, from what they move Adam's means by."""
     before = algorithm.state()
     algorithm.update(batches)
     after = algorithm.state()
     algorithm.restore(before)
-    found = {}
+    found: dict[str, Vector] = {}
     for name in (name for name in before if name.startswith("adam/")):
         size = before[name].shape[-1] // 2
         means = (np.asarray(state[name][:, 0, :size], np.float64) for state in (before, after))

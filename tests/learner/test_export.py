@@ -13,8 +13,9 @@ from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
-from onrig.learner.export import IR_VERSION, OPSET, export_discrete_policy, export_policy
+from onrig.learner.export import export_discrete_policy, export_policy
 from onrig.learner.networks import NETWORK_SIZES, initial_vector, mlp_layout, split_layers
+from onrig.learner.onnx_writer import IR_VERSION, OPSET
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
 from onrig.runtime.policy.probing import probe_states

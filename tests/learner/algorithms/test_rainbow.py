@@ -47,12 +47,14 @@ def _projected(p: Doubles, reward: Doubles, discount: Doubles, ends: tuple[float
     record = Layout()
     fields = [record.add(name, *a.shape) for name, a in (("p", p), ("r", reward), ("d", discount), ("out", p))]
     tape = Tape(Layout(), record)
-    tape.output(fields[3], project(*(tape.read(field) for field in fields[:3]), *ends))
+    chances, reward_, discount_ = (tape.read(field) for field in fields[:3])
+    tape.output(fields[3], project(chances, reward_, discount_, *ends))
     rows = rows_of(1, record, np.dtype(np.float64))
     for field, values in zip(fields, (p, reward, discount), strict=False):
         rows[0, field.slice] = values.reshape(-1)
     executor_for(np.float64).bind(program_of(tape))(rows_of(1, tape.state, np.dtype(np.float64)), rows[:, None], None)
-    return rows[0, fields[3].slice].reshape(p.shape)
+    projected: Doubles = rows[0, fields[3].slice].reshape(p.shape).astype(np.float64)
+    return projected
 
 
 # -- the projection ----------------------------------------------------------------------------------------------------
