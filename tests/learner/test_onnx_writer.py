@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -26,8 +27,7 @@ Export = Callable[[PolicyContract], bytes]
 
 
 def _layers(*widths: int) -> Layers:
-    pairs = zip(widths, widths[1:], strict=False)
-    return [(RNG.normal(size=(i, o)), RNG.normal(size=o)) for i, o in pairs]
+    return [(RNG.normal(size=(i, o)), RNG.normal(size=o)) for i, o in itertools.pairwise(widths)]
 
 
 def _contract(behaviour: str) -> PolicyContract:
@@ -68,7 +68,7 @@ def test_the_onnx_library_finds_a_valid_model_and_writes_the_same_bytes(name: st
     onnx.checker.check_model(model, full_check=True)
     assert model.SerializeToString(deterministic=True) == data
     read = read_model(data)
-    assert [node.op for node in read.nodes] == [node.op_type for node in model.graph.node]
+    assert [node.op_type for node in read.nodes] == [node.op_type for node in model.graph.node]
     assert [p.key for p in model.metadata_props] == list(read.metadata)
 
 

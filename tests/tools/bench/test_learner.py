@@ -82,12 +82,11 @@ def test_the_report_has_the_shape_of_the_interface_and_says_that_the_peer_is_mis
 
 
 def test_the_operations_counted_follow_from_the_layer_sizes() -> None:
-    # Written out for 2/1, batch 16: forward passes, parameters' gradients, inputs' gradients; the biases are no products.
+    # Written out for 2/1, batch 16: forward passes, parameters' and inputs' gradients; the biases are no products.
     actor = 3 * (2 * 50 + 50 * 50 + 50 * 1) + 50 * 50 + 50 * 1
     # On (s, a), (s, pi(s)) and (s', pi-(s')), of which the first two have the first layer in common.
-    critic = (
-        2 * 2 * 50 + 3 * (51 * 50 + 50 * 20 + 20) + (2 * 50 + 51 * 50 + 50 * 20 + 20) + 2 * (51 * 50 + 50 * 20 + 20)
-    )
+    behind = 51 * 50 + 50 * 20 + 20
+    critic = 2 * 2 * 50 + 3 * behind + (2 * 50 + behind) + 2 * behind
     assert mega_flop(case(Work.UPDATE)) == pytest.approx(2 * 16 * (actor + critic) / 1e6)
 
 
