@@ -28,6 +28,9 @@ class Source(NamedTuple):
 
 SOURCES: Final = (
     Source("framing.c"),
+    Source("order.c"),
+    Source("sum_tree.c"),
+    Source("minibatch.c"),
     Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
     Source("tape.c", ("REAL=double", "INTEGER=int64_t")),
 )

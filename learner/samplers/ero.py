@@ -20,7 +20,7 @@ from onrig.learner.networks import mlp_layout, padded
 from onrig.learner.samplers import Draw, Setting, State, within
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.joint import Joint
-from onrig.learner.samplers.sum_tree import SumTree
+from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
@@ -50,7 +50,7 @@ class Ero(Joint):
         self._draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]
         self._samples: Final = [Uniform(stream) for _, stream, _, _ in spawned]
         self._coins: Final = [stream for _, _, stream, _ in spawned]
-        self._members: Final = [SumTree(setting.capacity) for _ in streams]
+        self._members: Final = [sum_tree(setting.capacity) for _ in streams]
         """Of each trial 1 for an experience that is in, 0 for others."""
         self._new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
         """(S, capacity): written since the last draw."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -45,6 +46,14 @@ def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
     total = float(tail[1 : expected + 1].sum())
     weights: NDArray[np.float64] = (tail * (n * p / total)) ** beta
     return weights
+
+
+@lru_cache(maxsize=16)
+def _table(n: int, p: float, beta: float) -> NDArray[np.float32]:
+    """``fis_weights`` as float32, computed once for trials in step."""
+    table = fis_weights(n, p, beta).astype(np.float32)
+    table.flags.writeable = False
+    return table
 
 
 class Fis:
@@ -112,7 +121,7 @@ class Fis:
         key = (lifetime, batch / self._stored, self._beta.at(self._episode))
         if key != self._key:
             self._key = key
-            self._table = fis_weights(*key).astype(np.float32)
+            self._table = _table(*key)
         return self._table
 
     def state(self) -> State:

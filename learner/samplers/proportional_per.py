@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
-from onrig.learner.samplers.sum_tree import SumTree
+from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays
 
@@ -45,7 +45,7 @@ class ProportionalPer(Sampler):
         ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates that an episode falls short of
         count as done.  ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
         """
-        self._tree: Final = SumTree(capacity)
+        self._tree: Final = sum_tree(capacity)
         self._uniforms: Final = UniformArrays(stream)
         self._alpha: Final = alpha
         self._epsilon: Final = epsilon
@@ -113,11 +113,7 @@ class ProportionalPer(Sampler):
     def prioritise(self, slots: NDArray[np.int64], magnitudes: NDArray[np.floating]) -> None:
         """Set priorities from magnitudes (errors or scores); a non-finite one leaves its slot unchanged."""
         priorities = (magnitudes.astype(np.float64) + self._epsilon) ** self._alpha
-        finite = np.isfinite(priorities)
-        if not finite.all():
-            slots, priorities = slots[finite], priorities[finite]
-        self._tree.put(slots, priorities)
-        self._largest = max(self._largest, float(priorities.max(initial=0.0)))
+        self._largest = max(self._largest, self._tree.put(slots, priorities))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches; weights (updates, batch) with importance sampling.
@@ -126,12 +122,11 @@ class ProportionalPer(Sampler):
         """
         if self._stored < batch:
             raise ValueError(f"cannot draw {batch} experiences from the {self._stored} stored")
-        shares = (self._uniforms.take(updates * batch).reshape(updates, batch) + np.arange(batch)) / batch
-        slots = self._tree.find((shares * self._tree.total).reshape(-1)).reshape(updates, batch)
+        slots, priorities = self._tree.draw(self._uniforms.take(updates * batch), updates)
         if self._beta is None:
             return Draw(slots, None)
         per_share = self._stored / self._tree.total
-        times_uniform = self._tree.values.take(slots) * per_share
+        times_uniform = priorities * per_share
         least = 0.0
         if self._scale is Scale.GLOBAL_MAX:
             least = float(self._tree.values[: self._stored].min()) * per_share

@@ -5,7 +5,7 @@ Source: de Bruin et al. 2018, §3.3.1, eq. 7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,8 +15,8 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.ranked import INFINITE, RankedSlots, float_bits
-from onrig.runtime.replay.memory.order.uniforms import UniformArrays
+from onrig.runtime.replay.memory.order.compiled import ranked_orders
+from onrig.runtime.replay.memory.order.uniforms import UniformRows
 
 
 def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) -> NDArray[np.int64]:
@@ -32,15 +32,82 @@ def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) ->
     return np.minimum(np.maximum.accumulate(ends - k) + k, stored - segments + 1 + k)
 
 
-class RankPer(Sampler):
+class RankDraws:
     """One uniform draw from each segment; rank 1 is the largest |TD error|, an experience never replayed counts as inf.
 
     Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), which is what the importance weights use (in the paper, eq. 7 is "only approximate").
 
-    For a single trial: at a capacity of 10 000 (a million) it takes 0.44 (0.65) times as long as
-    ``onrig.learner.trials.sampling`` with one trial, which draws the same.
+    For S memories that draw minibatches of equal size in step; each draws what it would draw alone.
     """
+
+    def __init__(
+        self, capacity: int, streams: Sequence[np.random.Generator], *, alpha: float, beta: Linear | None
+    ) -> None:
+        """Draws from memories of ``capacity``, one per stream (PCG64); with ``beta``, with importance weights."""
+        self.orders: Final = ranked_orders(capacity, len(streams))
+        self.uniforms: Final = UniformRows(streams)
+        self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
+        self._beta: Final = beta
+        self.episode = 1
+        self._current = False
+        self._cut: tuple[list[int], int, int] = ([], 0, 0)
+        """Experiences stored, batch and episode that the segments are of."""
+        self._starts: NDArray[np.int64] = np.zeros((0, 0), np.int64)
+        self._lengths: NDArray[np.int64] = np.zeros((0, 0), np.int64)
+        self._weights: NDArray[np.float32] | None = None
+
+    def begin_episode(self, episode: int) -> None:
+        """Set the training episode."""
+        self.episode = episode
+        self._current = False
+
+    def written(self, memory: int, slots: NDArray[np.int64]) -> None:
+        """Rank a memory's new experiences first until they are replayed."""
+        self.orders.each[memory].renew(slots, 0)
+        self._current = False
+
+    def updated(self, slots: NDArray[np.int64], td: NDArray[np.floating]) -> None:
+        """Rank slots (updates, S, n) by |TD error|; NaN leaves a slot where it is."""
+        self.orders.rank(slots, td)
+
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        """Draw ``updates`` minibatches of each memory, distinct slots in each, (updates, S, batch); weights alike.
+
+        Raises ValueError while a memory holds fewer than ``batch`` experiences.
+        """
+        if not self._current or batch != self._cut[1]:
+            self._cut_segments(batch)
+        slots = self.orders.draw(self.uniforms.take(updates * batch), self._starts, self._lengths, updates)
+        weights = self._weights
+        return Draw(slots, weights if weights is None or updates == 1 else np.repeat(weights, updates, axis=0))
+
+    def _cut_segments(self, batch: int) -> None:
+        stored = [len(order) for order in self.orders.each]
+        cut = (stored, batch, self.episode)
+        if cut != self._cut:
+            if min(stored) < batch:
+                raise ValueError(f"cannot draw {batch} distinct experiences from the {min(stored)} stored")
+            self._starts = np.zeros((len(stored), batch), np.int64)
+            self._lengths = np.zeros((len(stored), batch), np.int64)
+            weights = np.zeros((1, len(stored), batch), np.float32)
+            for n in set(stored):
+                who = [one == n for one in stored]
+                ends = segment_ends(self._cumulative, n, batch)
+                starts = np.concatenate(([0], ends[:-1]))
+                self._starts[who], self._lengths[who] = starts, ends - starts
+                if self._beta is not None:
+                    times_uniform = n / (batch * (ends - starts)[None].astype(np.float64))
+                    least = float(times_uniform.min())
+                    weights[:, who] = importance_weights(times_uniform, self._beta.at(self.episode), Scale.NONE, least)
+            weights.flags.writeable = False
+            self._weights = None if self._beta is None else weights
+            self._cut = cut
+        self._current = True
+
+
+class RankPer(Sampler):
+    """``RankDraws`` from the memory of one trial."""
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
 
@@ -53,15 +120,8 @@ class RankPer(Sampler):
         beta: Linear | None = None,
     ) -> None:
         """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64."""
-        self._order: Final = RankedSlots(capacity)
-        self._cumulative: Final = np.cumsum(np.arange(1, capacity + 1, dtype=np.float64) ** -alpha)
-        self._uniforms: Final = UniformArrays(stream)
-        self._beta: Final = beta
-        self._episode = 1
-        self._cut: tuple[int, int] = (0, 0)
-        self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._lengths: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._weights: NDArray[np.float32] | None = None
+        self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
+        (self._order,) = self._draws.orders.each
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:
@@ -70,67 +130,34 @@ class RankPer(Sampler):
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode."""
-        self._episode = episode
-        self._cut = (0, 0)
+        self._draws.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
         """Rank new experiences first until they are replayed."""
-        self._order.renew(slots, 0)
+        self._draws.written(0, slots)
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Rank slots by |TD error|; NaN leaves a slot where it is."""
-        td = signals.priority.astype(np.float32, copy=False)
-        try:
-            bits = float_bits(td)
-        except ValueError:
-            numbers = ~np.isnan(td)
-            slots, bits = slots[numbers], float_bits(td[numbers])
-        if len(set(slots.tolist())) < len(slots):
-            slots, last = np.unique(slots[::-1], return_index=True)
-            bits = bits[::-1][last]
-        # The order is ascending, and the largest error must come first.
-        self._order.move(slots, np.uint32(INFINITE) - bits)
+        self._order.rank(slots, signals.priority, largest_first=True, nan_stays=True)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw ``updates`` minibatches, distinct slots in each; weights (updates, batch) with importance sampling.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
-        if (len(self._order), batch) != self._cut:
-            self._cut_segments(batch)
-        uniforms = self._uniforms.take(updates * batch)
-        if updates > 1:
-            uniforms = uniforms.reshape(updates, batch)
-        ranks = (uniforms * self._lengths).astype(np.int64)
-        ranks += self._starts
-        slots = self._order.at(ranks.reshape(-1)).reshape(updates, batch)
-        weights = self._weights
-        return Draw(slots, weights if weights is None or updates == 1 else np.repeat(weights, updates, axis=0))
-
-    def _cut_segments(self, batch: int) -> None:
-        stored = len(self._order)
-        if stored < batch:
-            raise ValueError(f"cannot draw {batch} distinct experiences from the {stored} stored")
-        ends = segment_ends(self._cumulative, stored, batch)
-        self._starts = np.concatenate(([0], ends[:-1]))
-        self._lengths = ends - self._starts
-        if self._beta is not None:
-            times_uniform = stored / (batch * self._lengths[None].astype(np.float64))
-            least = float(times_uniform.min())
-            self._weights = importance_weights(times_uniform, self._beta.at(self._episode), Scale.NONE, least)
-            self._weights.flags.writeable = False
-        self._cut = (stored, batch)
+        slots, weights = self._draws.draw(batch, updates)
+        return Draw(slots[:, 0], None if weights is None else weights[:, 0])
 
     def state(self) -> State:
         """Copy of the order, the position in the random stream, and the episode."""
         return {
             "keys": self._order.keys.copy(),
-            "uniforms": self._uniforms.state(),
-            "episode": np.array(self._episode, np.int64),
+            "uniforms": self._draws.uniforms.state(),
+            "episode": np.array(self._draws.episode, np.int64),
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: the next draws are the same."""
         self._order.load(state["keys"].astype(np.uint64))
-        self._uniforms.restore(state["uniforms"].astype(np.uint64))
+        self._draws.uniforms.restore(state["uniforms"].astype(np.uint64))
         self.begin_episode(int(state["episode"]))

@@ -1,11 +1,18 @@
-"""Sum tree: values by slot, their total, and search by cumulative sum; free of drift, any capacity."""
+"""Sum tree: values by slot, their total, and search by cumulative sum; free of drift, any capacity.
+
+Two forms with the same bits in the same arrays: numpy, which is the reference, and C (``hw/native/sum_tree.c``).
+"""
 
 from __future__ import annotations
 
+import ctypes
+from functools import cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from onrig.hw.native import library
 
 FAN: Final = 32
 """Children per node: wide and flat suits array operations."""
@@ -39,7 +46,7 @@ class SumTree:
         self._levels: Final = levels
         self._root: Final[NDArray[np.float64]] = np.zeros(len(levels[-1].values))
         self._above: Final = [*(level.flat for level in levels[1:]), self._root]
-        self._running_root: NDArray[np.float64] = self._root.cumsum()
+        self._running_root: Final[NDArray[np.float64]] = self._root.cumsum()
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -51,8 +58,15 @@ class SumTree:
         """The sum of all values."""
         return float(self._running_root[-1])
 
-    def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> None:
-        """Set the values of ``slots``, each below the capacity; of a slot named twice the last one counts."""
+    def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
+        """Set the values of ``slots``, each below the capacity; of a slot named twice the last one counts.
+
+        Values that are not finite are left out.  Returns the largest value, at least 0.
+        """
+        finite = np.isfinite(values)
+        if not finite.all():
+            slots, values = slots[finite], values[finite]
+        largest = float(values.max(initial=0.0))
         if len(set(slots.tolist())) < len(slots):
             slots, last = np.unique(slots[::-1], return_index=True)
             values = values[::-1][last]
@@ -63,7 +77,8 @@ class SumTree:
             running = level.values[nodes].cumsum(axis=1)
             level.running[nodes] = running
             above[nodes] = running[:, -1]
-        self._running_root = self._root.cumsum()
+        np.cumsum(self._root, out=self._running_root)
+        return largest
 
     def load(self, values: NDArray[np.float64]) -> None:
         """Set all values, (capacity,)."""
@@ -71,7 +86,7 @@ class SumTree:
         for level, above in zip(self._levels, self._above, strict=True):
             np.cumsum(level.values, axis=1, out=level.running)
             above[: len(level.running)] = level.running[:, -1]
-        self._running_root = self._root.cumsum()
+        np.cumsum(self._root, out=self._running_root)
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return for each target in [0, total) the slot whose share of the running sum it lies in, (k,).
@@ -93,3 +108,119 @@ class SumTree:
             if level is not self._levels[0]:
                 targets = targets - np.where(nodes > first, level.running_flat.take(nodes - 1), 0.0)
         return nodes
+
+    def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Draw a slot from each of ``batch`` equal shares of the total, by ``uniforms`` (updates * batch,) over [0, 1).
+
+        Returns slots (updates, batch) and their values.  Raises ValueError when the total is 0.
+        """
+        batch = len(uniforms) // updates
+        shares = (uniforms.reshape(updates, batch) + np.arange(batch)) / batch
+        slots = self.find((shares * self.total).reshape(-1)).reshape(updates, batch)
+        return slots, self.values.take(slots)
+
+
+_MOST_LEVELS: Final = 8
+
+
+class _Struct(ctypes.Structure):
+    """``sum_tree`` of ``sum_tree.c``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("capacity", "levels", "nodes")),
+        *((name, ctypes.c_void_p) for name in ("root", "running_root")),
+        *((name, ctypes.c_void_p * _MOST_LEVELS) for name in ("values", "running")),
+        *((name, ctypes.c_void_p) for name in ("uniform", "target", "slot")),
+    )
+
+
+@cache
+def _functions() -> ctypes.PyDLL | None:
+    """The library's functions with their types; calls keep the interpreter's lock."""
+    loaded = library()
+    if loaded is None:
+        return None
+    functions = ctypes.PyDLL(loaded._name)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    for name, arguments in {
+        "put": (pointer, pointer, pointer, number, pointer),
+        "find": (pointer, pointer, number, pointer),
+        "draw": (pointer, number, number),
+    }.items():
+        function = getattr(functions, f"onrig_sums_{name}")
+        function.argtypes, function.restype = arguments, number
+    return functions
+
+
+class CompiledSumTree(SumTree):
+    """``SumTree`` in C, but for ``load``."""
+
+    def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
+        super().__init__(capacity)
+        self._put, self._find, self._draw = (getattr(functions, f"onrig_sums_{f}") for f in ("put", "find", "draw"))
+        pointers = ctypes.c_void_p * _MOST_LEVELS
+        self._struct: Final = _Struct(
+            capacity,
+            len(self._levels),
+            len(self._root),
+            self._root.ctypes.data,
+            self._running_root.ctypes.data,
+            pointers(*(level.values.ctypes.data for level in self._levels)),
+            pointers(*(level.running.ctypes.data for level in self._levels)),
+        )
+        self._address: Final = ctypes.addressof(self._struct)
+        self._largest: Final = np.zeros(1)
+        self._largest_at: Final = self._largest.ctypes.data
+        self._stage(16)
+
+    def _stage(self, n: int) -> None:
+        """Make room for ``n`` slots, uniform numbers and values to pass through."""
+        self._size = 1 << (n - 1).bit_length()
+        self._uniforms, self._targets = np.zeros(self._size), np.zeros(self._size)
+        self._slots = np.zeros(self._size, np.int64)
+        self._targets_at, self._slots_at = self._targets.ctypes.data, self._slots.ctypes.data
+        self._struct.uniform = self._uniforms.ctypes.data
+        self._struct.target, self._struct.slot = self._targets_at, self._slots_at
+
+    def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
+        """Set the values of ``slots``; see ``SumTree.put``."""
+        n = len(slots)
+        if n > self._size:
+            self._stage(n)
+        self._slots[:n] = slots
+        self._targets[:n] = values
+        self._largest[0] = 0.0
+        if self._put(self._address, self._slots_at, self._targets_at, n, self._largest_at):
+            raise IndexError(f"a slot lies outside of the {self.capacity}")
+        return float(self._largest[0])
+
+    def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the slots that ``targets`` lie in; see ``SumTree.find``."""
+        n = len(targets)
+        if n > self._size:
+            self._stage(n)
+        self._targets[:n] = targets
+        if code := self._find(self._address, self._targets_at, n, self._slots_at):
+            _refuse(code)
+        return self._slots[:n].copy()
+
+    def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Draw slots and their values (updates, batch); see ``SumTree.draw``."""
+        n = len(uniforms)
+        if n > self._size:
+            self._stage(n)
+        self._uniforms[:n] = uniforms
+        batch = n // updates
+        if code := self._draw(self._address, updates, batch):
+            _refuse(code)
+        return self._slots[:n].reshape(updates, batch).copy(), self._targets[:n].reshape(updates, batch).copy()
+
+
+def _refuse(code: int) -> None:
+    raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or not a number")
+
+
+def sum_tree(capacity: int) -> SumTree:
+    """Build a tree whose values are 0, in C where the library is loaded."""
+    functions = _functions()
+    return SumTree(capacity) if functions is None else CompiledSumTree(capacity, functions)

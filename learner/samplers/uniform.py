@@ -1,19 +1,73 @@
 """Uniform sampling, without replacement within a minibatch.
 
-As in the code of de Bruin et al. 2018.  A draw costs O(batch), independent of the number stored.
+As in the code of de Bruin et al. 2018.  A draw costs O(batch), independent of the number stored.  The library draws the
+same slots (``hw/native/minibatch.c``).
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.native import library
 from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import UniformArrays, restore_stream, stream_words
+
+
+class _Struct(ctypes.Structure):
+    """``distinct`` of ``minibatch.c``."""
+
+    _fields_ = (
+        ("table", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("seen", "uniform", "slot", "next_double", "state")),
+    )
+
+
+@cache
+def _draw_distinct() -> Any:
+    """The library's function, or None."""
+    loaded = library()
+    if loaded is None:
+        return None
+    # Keeps the interpreter's lock, under which numpy's generators are used.
+    function = ctypes.PyDLL(loaded._name).onrig_draw_distinct
+    function.argtypes, function.restype = (ctypes.c_void_p, *(ctypes.c_int64,) * 3), ctypes.c_int64
+    return function
+
+
+class _Distinct:
+    """Distinct slots drawn by the library, repeated ones from numpy's generator."""
+
+    def __init__(self, repair: np.random.Generator, function: Any) -> None:
+        bits = repair.bit_generator.ctypes
+        self._repair: Final = repair  # owns the state
+        self._function: Final = function
+        self._next_double: Final = ctypes.cast(bits.next_double, ctypes.c_void_p).value
+        self._state: Final = bits.state_address
+        self._stage(16, 16)
+
+    def _stage(self, n: int, batch: int) -> None:
+        self._uniforms, self._slots = np.zeros(n), np.zeros(n, np.int64)
+        self._seen = np.zeros(4 << (batch - 1).bit_length(), np.int64)
+        arrays = (array.ctypes.data for array in (self._seen, self._uniforms, self._slots))
+        self._struct = _Struct(len(self._seen), *arrays, self._next_double, self._state)
+        self._address = ctypes.addressof(self._struct)
+
+    def draw(self, uniforms: NDArray[np.float64], bound: int, batch: int) -> NDArray[np.int64]:
+        """Draw slots (updates, batch) by ``uniforms`` (updates * batch,); ``bound`` is at least 2 ``batch``."""
+        n = len(uniforms)
+        if n != len(self._uniforms) or 4 * batch > len(self._seen):
+            self._stage(n, batch)
+        self._uniforms[:] = uniforms
+        if self._function(self._address, n // batch, batch, bound):
+            raise ValueError(f"no {batch} distinct numbers below {bound}")
+        return self._slots.reshape(-1, batch).copy()
 
 
 class Uniform(Sampler):
@@ -25,6 +79,8 @@ class Uniform(Sampler):
         # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.
         main, self._repair = stream.spawn(2)
         self._uniforms: Final = UniformArrays(main)
+        function = _draw_distinct()
+        self._distinct: Final = None if function is None else _Distinct(self._repair, function)
         self._stored = 0
 
     @classmethod
@@ -45,6 +101,8 @@ class Uniform(Sampler):
         stored = self._stored
         if stored < batch:
             raise ValueError(f"cannot draw {batch} experiences without replacement from the {stored} stored")
+        if self._distinct is not None and 2 * batch <= stored:
+            return Draw(self._distinct.draw(self._uniforms.take(updates * batch), stored, batch), None)
         if updates == 1:
             return Draw(self.below(stored, batch)[None], None)
         slots = (self._uniforms.take(updates * batch) * stored).astype(np.int64).reshape(updates, batch)

@@ -1,6 +1,6 @@
 """Sampling for S trials: one sampler each, as on the rig, or a joint one where that is much faster.
 
-Joint are rank-based prioritised replay (``rank_per.py``), KLPER, and the learned samplers.
+Joint are rank-based prioritised replay, KLPER, and the learned samplers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.klper import Klper, closest
-from onrig.learner.samplers.rank_per import RankPer
+from onrig.learner.samplers.rank_per import RankDraws, RankPer
 from onrig.learner.samplers.uniform import Uniform
-from onrig.learner.trials.rank_per import RankPerTrials
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Slots
@@ -120,7 +119,7 @@ class Ranked(Sampling):
 
     looks_at: Final = frozenset({Signal.TD_ERROR})
 
-    def __init__(self, per: RankPerTrials, batch: int, fis: Sequence[tuple[Fis, PresetSlots]]) -> None:
+    def __init__(self, per: RankDraws, batch: int, fis: Sequence[tuple[Fis, PresetSlots]]) -> None:
         self._per: Final = per
         self._batch: Final = batch
         self._fis: Final = fis
@@ -133,7 +132,8 @@ class Ranked(Sampling):
 
     def written(self, slots: Sequence[Slots]) -> None:
         """Note new experiences."""
-        self._per.written(slots)
+        for trial, of_trial in enumerate(slots):
+            self._per.written(trial, of_trial)
         for (fis, _), of_trial in zip(self._fis, slots, strict=False):
             fis.written(of_trial)
 
@@ -141,18 +141,18 @@ class Ranked(Sampling):
         """Draw one minibatch of each trial; ValueError for more, since draws depend on the last errors."""
         if updates != 1:
             raise ValueError(f"a draw that depends on the update before it cannot be one of {updates}")
-        draw = self._per.draw()
-        weights = draw.weights
-        if self._fis:
-            weights = np.empty(draw.slots.shape, np.float32)
-            for (fis, drawn), slots, of_trial in zip(self._fis, draw.slots, weights, strict=True):
-                drawn.slots = slots[None]
-                of_trial[:] = fis.draw(self._batch).weights
-        return Draw(draw.slots[None], None if weights is None else weights[None])
+        draw = self._per.draw(self._batch)
+        if not self._fis:
+            return draw
+        weights = np.empty(draw.slots.shape, np.float32)
+        for (fis, drawn), slots, of_trial in zip(self._fis, draw.slots[0], weights[0], strict=True):
+            drawn.slots = slots[None]
+            of_trial[:] = fis.draw(self._batch).weights
+        return Draw(draw.slots, weights)
 
     def updated(self, slots: Slots, signals: Signals) -> None:
         """Note TD errors."""
-        self._per.updated(signals.priority[0])
+        self._per.updated(slots, signals.priority)
 
 
 class PresetSlots:
@@ -209,5 +209,5 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
     weighted = setting.beta if correction == "IS" else None
     within = [PresetSlots() for _ in seeds] if correction == "FIS" else []
     fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in within]
-    per = RankPerTrials(setting.capacity, streams, setting.batch, alpha=setting.options.per_alpha, beta=weighted)
+    per = RankDraws(setting.capacity, streams, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

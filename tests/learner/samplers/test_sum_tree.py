@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.learner.samplers import sum_tree
-from onrig.learner.samplers.sum_tree import SumTree
+from onrig.learner.samplers.sum_tree import CompiledSumTree, SumTree
 
 
 @settings(max_examples=80)
@@ -78,3 +78,48 @@ def test_a_target_just_below_the_end_of_a_node_finds_its_last_value() -> None:
         ends = values[: 32 * (10_000 // 32)].reshape(-1, 32).cumsum(axis=1)[:, -1].cumsum()
         found = tree.find(np.nextafter(ends, 0.0))
         assert np.array_equal(found, 32 * np.arange(len(ends)) + 30)
+
+
+@pytest.mark.skipif(sum_tree._functions() is None, reason="the C library is not built")
+@settings(max_examples=80)
+@given(
+    capacity=st.integers(1, 5000),
+    root=st.sampled_from([2, 1024]),
+    puts=st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 1e9) | st.sampled_from([np.nan, np.inf])))),
+    seed=st.integers(0, 99),
+)
+def test_the_compiled_form_has_the_bits_of_the_reference(
+    capacity: int, root: int, puts: list[list[tuple[int, float]]], seed: int
+) -> None:
+    functions = sum_tree._functions()
+    assert functions is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sum_tree, "ROOT", root)
+        ours, theirs = CompiledSumTree(capacity, functions), SumTree(capacity)
+    uniforms = np.random.default_rng(seed).random(30)
+    for put in puts:
+        slots, values = np.array([s % capacity for s, _ in put], np.int64), np.array([v for _, v in put], np.float64)
+        assert ours.put(slots, values) == theirs.put(slots, values)
+        assert np.array_equal(ours._running_root, theirs._running_root)
+        for one, other in zip(ours._levels, theirs._levels, strict=True):
+            assert np.array_equal(one.values, other.values)
+            assert np.array_equal(one.running, other.running)
+        if not theirs.total:
+            with pytest.raises(ValueError, match="all values are 0"):
+                ours.draw(uniforms, 3)
+            continue
+        targets = np.concatenate(([0.0, theirs.total, 2 * theirs.total], uniforms * theirs.total))
+        assert np.array_equal(ours.find(targets), theirs.find(targets))
+        for got, expected in zip(ours.draw(uniforms, 3), theirs.draw(uniforms, 3), strict=True):
+            assert np.array_equal(got, expected)
+
+
+@pytest.mark.skipif(sum_tree._functions() is None, reason="the C library is not built")
+def test_slots_outside_and_targets_that_are_no_numbers_are_refused() -> None:
+    tree = sum_tree.sum_tree(5)
+    tree.put(np.arange(5), np.ones(5))
+    for slot in (-1, 5):
+        with pytest.raises(IndexError, match="outside of the 5"):
+            tree.put(np.array([slot]), np.ones(1))
+    with pytest.raises(ValueError, match="not a number"):
+        tree.find(np.array([np.nan]))

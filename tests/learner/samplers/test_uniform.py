@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Sampler
+from onrig.learner.samplers import Sampler, uniform
 from onrig.learner.samplers.uniform import Uniform
 
 
@@ -105,3 +105,27 @@ def test_more_than_there_is_cannot_be_drawn() -> None:
 
 def test_different_streams_draw_differently() -> None:
     assert not np.array_equal(_uniform(1000, 1).draw(16).slots, _uniform(1000, 2).draw(16).slots)
+
+
+@pytest.mark.skipif(uniform._draw_distinct() is None, reason="the C library is not built")
+@settings(max_examples=60)
+@given(
+    draws=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), min_size=1, max_size=12),
+    stored=st.integers(40, 200),
+    seed=st.integers(0, 1000),
+)
+def test_the_library_draws_and_repairs_as_the_reference_does(
+    draws: list[tuple[int, int]], stored: int, seed: int
+) -> None:
+    ours = Uniform(np.random.default_rng(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uniform, "_draw_distinct", lambda: None)
+        theirs = Uniform(np.random.default_rng(seed))
+    for sampler in (ours, theirs):
+        sampler.written(np.arange(stored))
+    for i, (batch, updates) in enumerate(draws):
+        assert np.array_equal(ours.draw(batch, updates).slots, theirs.draw(batch, updates).slots)
+        for name, value in ours.state().items():
+            assert np.array_equal(value, theirs.state()[name])
+        if i % 3 == 2:
+            ours.restore(theirs.state())

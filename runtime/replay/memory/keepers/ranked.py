@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from onrig.runtime.replay.memory.keepers.keeper import Arrays, Keeper, Parameter, Signal
 from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
+from onrig.runtime.replay.memory.order.compiled import ranked_slots
+from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT, INFINITE
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 
 MAX_EXPONENT: Final = 100.0
@@ -84,7 +85,7 @@ class Ranked(Keeper):
         self._law: Final = RankLaw(capacity, alpha)
         self._uniforms: Final = Uniforms(rng)
         self._uniform: Final = self._uniforms.next
-        self._order: Final = RankedSlots(capacity)
+        self._order: Final = ranked_slots(capacity)
         self._filled = 0
 
     @property
@@ -133,14 +134,8 @@ class TdError(Ranked):
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Rank by the latest |TD error|."""
-        if signal is not Signal.TD_ERROR:
-            return
-        bits = float_bits(values)
-        if len(set(slots.tolist())) < len(slots):
-            # The latest error of a slot counts.
-            slots, last = np.unique(slots[::-1], return_index=True)
-            bits = bits[::-1][last]
-        self._order.move(slots, bits)
+        if signal is Signal.TD_ERROR:
+            self._order.rank(slots, values)
 
 
 class Exploration(Ranked):

@@ -8,6 +8,9 @@ bits), so that ties are in insertion order.
 Keys are compared as the float64 of the same bits, which has the same order and is read faster by ``bisect`` than an
 integer; ``_NORMAL`` keeps them out of the denormals, which would tie in a process that flushes those to zero.
 
+``order.compiled`` has the same in C, with the same keys after every change; this form is its reference, and works where
+the library is not built.
+
 Bounds: every leaf holds at least ``LEAST`` entries, unless there is only one; a change touches at most two leaves; the
 directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.
 Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -207,6 +211,8 @@ class RankedSlots(Leaves):
 
     def renew(self, slots: Slots, bits: int) -> None:
         """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
+        if self._sequence + len(slots) > SEQUENCE_END:
+            self.load(self._key_of_np.copy())
         if len(slots) * SORT_SHARE < self._n:
             for slot in slots.tolist():
                 if self._key_of[slot] != 0.0:
@@ -215,14 +221,31 @@ class RankedSlots(Leaves):
             return
         # For this many, sorting everything is faster.
         distinct, last = np.unique(slots[::-1], return_index=True)
-        fresh = distinct[np.argsort(last)[::-1]]
-        keys = self._key_of_np.copy()
-        keys[fresh] = _ABSENT
-        self.load(keys)
-        keys = self._key_of_np.copy()
-        first = self._n + (bits + _NORMAL << SEQUENCE_BITS)
-        keys[fresh] = np.arange(first, first + len(fresh), dtype=np.uint64)
-        self.load(keys)
+        sequence = (self._sequence + len(slots) - 1 - last).astype(np.uint64)
+        self._key_of_np[distinct] = np.uint64(bits + _NORMAL << SEQUENCE_BITS) | sequence
+        self._sequence += len(slots)
+        self._rebuild(self._key_of_np)
+
+    def rank(
+        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, nan_stays: bool = False
+    ) -> None:
+        """Order present ``slots`` (n,) by |values| (n,) as float32; of a slot named twice the last one counts.
+
+        ``nan_stays`` leaves a slot whose value is not a number where it is.  Raises ValueError, before anything is
+        changed, for an absent slot, and without ``nan_stays`` for a NaN.
+        """
+        magnitudes = values.astype(np.float32, copy=False)
+        try:
+            bits = float_bits(magnitudes)
+        except ValueError:
+            if not nan_stays:
+                raise
+            numbers = ~np.isnan(magnitudes)
+            slots, bits = slots[numbers], float_bits(magnitudes[numbers])
+        if len(set(slots.tolist())) < len(slots):
+            slots, last = np.unique(slots[::-1], return_index=True)
+            bits = bits[::-1][last]
+        self.move(slots, np.uint32(INFINITE) - bits if largest_first else bits)
 
     def at(self, ranks: NDArray[np.int64]) -> Slots:
         """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
@@ -250,23 +273,68 @@ class RankedSlots(Leaves):
 
         Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
         """
-        if keys.shape != (self.capacity,) or keys.dtype != np.uint64:
-            raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({self.capacity},) uint64")
-        slots = np.flatnonzero(keys != _ABSENT)
-        held = keys[slots]
-        sequence = held & _SEQUENCE
-        by_age = np.argsort(sequence)
-        if np.any(np.diff(sequence[by_age]) == 0):
-            raise ValueError("two keys with the same sequence number")
-        held = held & ~_SEQUENCE
-        held[by_age] |= np.arange(len(slots), dtype=np.uint64)
-        order = np.argsort(held)
-        slots, held = slots[order], held[order]
-        self._key_of_np.fill(_ABSENT)
-        self._key_of_np[slots] = held
+        keys = renumbered(keys, self.capacity)
+        self._sequence = int(np.count_nonzero(keys))
+        self._rebuild(keys)
+
+    def _rebuild(self, keys: NDArray[np.uint64]) -> None:
+        slots, held = entries(keys)
+        self._key_of_np[:] = keys
         self._flat = None
-        self._n = self._sequence = len(slots)
+        self._n = len(slots)
         self._fill(held.view(np.float64), slots.astype(np.uint32))
+
+
+def renumbered(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
+    """Return ``keys`` with sequence numbers from 0 in the same order.
+
+    Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
+    """
+    if keys.shape != (capacity,) or keys.dtype != np.uint64:
+        raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({capacity},) uint64")
+    slots = np.flatnonzero(keys != _ABSENT)
+    sequence = keys[slots] & _SEQUENCE
+    by_age = np.argsort(sequence)
+    if np.any(np.diff(sequence[by_age]) == 0):
+        raise ValueError("two keys with the same sequence number")
+    out = np.zeros(capacity, np.uint64)
+    out[slots[by_age]] = keys[slots[by_age]] & ~_SEQUENCE | np.arange(len(slots), dtype=np.uint64)
+    return out
+
+
+def entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
+    """Return the slots that are present, and their keys, by ascending key."""
+    slots = np.flatnonzero(keys != _ABSENT)
+    order = np.argsort(keys[slots])
+    return slots[order], keys[slots[order]]
+
+
+class Orders:
+    """Orders of S memories that draw minibatches in step."""
+
+    def __init__(self, each: Sequence[RankedSlots]) -> None:
+        self.each: Final = each
+
+    def draw(
+        self, uniforms: NDArray[np.float64], starts: NDArray[np.int64], lengths: NDArray[np.int64], updates: int
+    ) -> Slots:
+        """Draw a slot from each segment of ranks, (updates, S, batch).
+
+        ``uniforms`` (S, updates * batch) over [0, 1); ``starts`` and ``lengths`` (S, batch): first rank and number of
+        ranks of each segment.
+        """
+        memories, batch = starts.shape
+        slots = np.empty((updates, memories, batch), np.int64)
+        for s, order in enumerate(self.each):
+            ranks = (uniforms[s].reshape(updates, batch) * lengths[s]).astype(np.int64) + starts[s]
+            slots[:, s] = order.at(ranks.reshape(-1)).reshape(updates, batch)
+        return slots
+
+    def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
+        """Order present ``slots`` (updates, S, batch) by |values|, largest first, as ``RankedSlots.rank`` does; NaN
+        leaves a slot where it is."""
+        for s, order in enumerate(self.each):
+            order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, nan_stays=True)
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:

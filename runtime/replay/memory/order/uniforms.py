@@ -53,40 +53,57 @@ class Uniforms:
         self._at = int(state[4])
 
 
+class UniformRows:
+    """As :class:`Uniforms`, of several generators in step, and returned as arrays."""
+
+    def __init__(self, rngs: Sequence[np.random.Generator]) -> None:
+        """Take over ``rngs``; ValueError unless they run on PCG64."""
+        for rng in rngs:
+            _check_pcg64(rng)
+        self._rngs: Final = rngs
+        self._refill()
+
+    def _refill(self) -> None:
+        self._before = [generator_state(rng) for rng in self._rngs]
+        self._block = np.stack([rng.random(ARRAY_BLOCK) for rng in self._rngs])
+        self._at = 0
+
+    def take(self, n: int) -> NDArray[np.float64]:
+        """Return the next ``n`` numbers of each, (generators, n), read-only by convention."""
+        start = self._at
+        end = start + n
+        if end <= ARRAY_BLOCK:
+            self._at = end
+            return self._block[:, start:end]
+        fresh = np.stack([rng.random(end - ARRAY_BLOCK) for rng in self._rngs])
+        taken = np.concatenate((self._block[:, start:], fresh), axis=1)
+        self._refill()
+        return taken
+
+    def state(self) -> NDArray[np.uint64]:
+        """Return the first generator's position in its stream, (5,) uint64."""
+        return np.append(self._before[0], np.uint64(self._at))
+
+    def restore(self, state: NDArray[np.uint64]) -> None:
+        """Continue the only generator from ``state``."""
+        (rng,) = self._rngs
+        set_generator_state(rng, state[:4])
+        self._refill()
+        self._at = int(state[4])
+
+
 class UniformArrays:
     """As :class:`Uniforms`, but returned as arrays of ``n`` numbers."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; ValueError unless it runs on PCG64."""
-        _check_pcg64(rng)
-        self._rng: Final = rng
-        self._refill()
-
-    def _refill(self) -> None:
-        self._before = generator_state(self._rng)
-        self._block = self._rng.random(ARRAY_BLOCK)
-        self._at = 0
+        self._rows: Final = UniformRows([rng])
+        self.state: Final = self._rows.state
+        self.restore: Final = self._rows.restore
 
     def take(self, n: int) -> NDArray[np.float64]:
         """Return the next ``n`` numbers, (n,), read-only by convention."""
-        start = self._at
-        end = start + n
-        if end <= ARRAY_BLOCK:
-            self._at = end
-            return self._block[start:end]
-        taken = np.concatenate((self._block[start:], self._rng.random(end - ARRAY_BLOCK)))
-        self._refill()
-        return taken
-
-    def state(self) -> NDArray[np.uint64]:
-        """Return the position in the stream, (5,) uint64."""
-        return np.append(self._before, np.uint64(self._at))
-
-    def restore(self, state: NDArray[np.uint64]) -> None:
-        """Continue from ``state``."""
-        set_generator_state(self._rng, state[:4])
-        self._refill()
-        self._at = int(state[4])
+        return self._rows.take(n)[0]
 
 
 def _check_pcg64(rng: np.random.Generator) -> None:

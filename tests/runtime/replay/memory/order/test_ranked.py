@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.replay.memory.order import leaves, ranked
+from onrig.runtime.replay.memory.order import compiled, leaves, ranked
 from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
 
 CAPACITY = 60
@@ -18,7 +18,7 @@ def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
     """So that splits, merges and several blocks happen within a few dozen entries, and both ways of moving them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranked, "MERGE_SHARE", request.param)
-        for module in (ranked, leaves):
+        for module in (ranked, leaves, compiled):
             for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("BLOCK", 4), ("FLAT", 16)):
                 patch.setattr(module, name, value, raising=False)
         yield
