@@ -61,7 +61,7 @@ def encode_frame(body: bytes) -> bytes:
         here = _scratch
         size = _encode(body, len(body), here.address)
         if size > 0:
-            return here.buffer[:size]
+            return bytes(here.buffer[:size])
     return encode_in_python(body)
 
 
@@ -71,7 +71,7 @@ def decode_frame(chunk: bytes) -> bytes:
         here = _scratch
         size = _decode(chunk, len(chunk), here.address)
         if size > 0:
-            return here.buffer[:size]
+            return bytes(here.buffer[:size])
     return decode_in_python(chunk)
 
 
