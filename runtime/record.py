@@ -57,6 +57,8 @@ class Flag(enum.IntFlag):
     unknown (together with NO_ACTION)."""
     RESTRAINED = 1024
     """A stochastic policy's noise was reduced (amplitude below 1): the action is not the policy's own."""
+    NATIVE = 2048
+    """The C library evaluated the policy, not onnxruntime: they differ by rounding."""
 
 
 class Rule(enum.IntEnum):

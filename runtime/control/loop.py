@@ -139,7 +139,7 @@ class ControlLoop:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
             self._backed_off = self._explorer.back_off
-        self._switch.restore(start.switch, lambda policy_id: filed_session(policies, policy_id))
+        self._switch.restore(start.switch, lambda i, native: filed_session(policies, i, native=native))
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.go_on_from(start.tick)
         self._frames.resumed_at_us = start.device_us

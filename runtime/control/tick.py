@@ -28,7 +28,7 @@ from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
 _ARMED = int(Status.ARMED)
 _ARMED_OR_FAULT = int(Status.ARMED | Status.FAULT)
 _SAFE = int(Status.SAFE)
-_FIRST, _LATE, _INVALID = int(Flag.FIRST), int(Flag.LATE), int(Flag.INVALID)
+_FIRST, _LATE, _INVALID, _NATIVE = int(Flag.FIRST), int(Flag.LATE), int(Flag.INVALID), int(Flag.NATIVE)
 
 
 class Tick:
@@ -161,6 +161,8 @@ class Tick:
         if policy is None:
             step.policy = self._safe
             return
+        if policy.native:
+            step.flags |= _NATIVE
         if not policy.plain:
             unit = self._own_noise[self._k] if self._k < len(self._own_noise) else None
             amplitude = self._ones if self._explorer is None else self._explorer.amplitude(self._margin)

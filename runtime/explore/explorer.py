@@ -257,7 +257,7 @@ def perturbed_session(
     if policy is None or not (explorer.perturbs and explorer.is_noisy(kind, episode)):
         return None
     try:
-        session = PolicySession(explorer.perturb(policy.model, episode))
+        session = PolicySession(explorer.perturb(policy.model, episode), native=policy.native)
     except ModelRefused as refusal:
         report("control", "warning", f"the policy cannot be perturbed: {refusal}")
         return None

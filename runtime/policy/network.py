@@ -17,10 +17,10 @@ import numpy.typing as npt
 from onrig.hw.native import library
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel
 
-_OPERATIONS: Final = tuple("DENSE Add Sub Mul Div Min Max COPY Relu Tanh Sigmoid Exp Softsign Neg Abs Sqrt".split())
+_BINARY: Final = ("Add", "Sub", "Mul", "Div", "Min", "Max")
+_UNARY: Final = ("Relu", "Tanh", "Sigmoid", "Exp", "Softsign", "Neg", "Abs", "Sqrt")
+_OPERATIONS: Final = ("DENSE", *_BINARY, "COPY", *_UNARY)
 """Operators of ONNX, and two of our own, in the order of ``network.c``."""
-_BINARY: Final = frozenset(_OPERATIONS[1:7])
-_UNARY: Final = frozenset(_OPERATIONS[8:])
 MAX_FLOATS: Final = 1 << 24
 """Of constants and values."""
 
@@ -116,10 +116,7 @@ class _Compiler:
 
     def _row(self, name: str, width: int | None = None) -> Row:
         """Row of a value; a constant is laid down for each use, broadcast to ``width``."""
-        if name in self._rows:
-            row = self._rows[name]
-        else:
-            row = self._constant(_broadcast(self._constants.get(name), width))
+        row = self._rows.get(name) or self._constant(_broadcast(self._constants.get(name), width))
         if width is not None and row.width != width:
             raise _Unknown
         return row
@@ -214,5 +211,3 @@ def _number(node: Node, name: str, default: float) -> float:
 
 def _is_one(node: Node, name: str) -> bool:
     return _number(node, name, 1.0) == 1.0
-
-

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from onrig.hw.native import variant
 from onrig.runtime.policy.contract import (
     BEHAVIOURS,
     DETERMINISTIC,
@@ -242,3 +243,8 @@ def _hot_call(
         return inner, (inner_binding, None)
     call: Callable[..., object] = session.run_with_iobinding
     return call, (binding,)
+
+
+def evaluator_of(*, native: bool) -> str:
+    """Name of what evaluates a policy: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
+    return f"C {variant()}" if native else "onnxruntime"

@@ -151,7 +151,7 @@ class Recomputation:
                 self._state_known = False
                 return
             try:
-                perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode))
+                perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode), native=policy.native)
             except ModelRefused:
                 perturbed = None  # as the loop goes on without
         tick.begin(record.step.episode, kind, signal, perturbed)
