@@ -15,6 +15,7 @@ from onrig.hw.rig import Observation, Rig
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.session import evaluator_of
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
 from onrig.runtime.replay.learners.admission_terms import desk_probes, wanted_of
