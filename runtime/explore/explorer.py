@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.runtime.explore.budgets import Amounts, Ledger, Pause
+from onrig.runtime.explore.budgets import Ledger, Pause
 from onrig.runtime.explore.noise import Scale, measured, perturbed_model, unit_signal
 from onrig.runtime.explore.schedule import (
     Retreat,
@@ -169,7 +169,7 @@ class Explorer:
             self._applied = applied
             lasted_us = periods * self._period_us
             lasted_s = lasted_us * 1e-6
-            ledger.use(Amounts(intervened, tripped, energy * lasted_s, wear, lasted_s))
+            ledger.use((intervened, tripped, energy * lasted_s, wear, lasted_s))
             ledger.pass_time(lasted_us)
             if self._thermometer is not None:
                 at, resolution = self._thermometer

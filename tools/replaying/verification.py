@@ -123,7 +123,7 @@ class Verification:
             return
         if not self._tolerant and self._library != variant() and (records["flags"] & Flag.NATIVE).any():
             raise OtherEvaluator(
-                f"the run's policies were evaluated by the C library's variant {self._library}, here it is {variant()}, "
+                f"its policies were evaluated by variant {self._library} of the C library, here it is {variant()}, "
                 "which rounds differently: replay on such a machine, or with --tolerance"
             )
         fresh = records[records["seq"] > self._seq]  # a replay process that was started anew takes some once more
