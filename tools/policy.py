@@ -93,8 +93,8 @@ def _accepted(verdict: Admitted, config: RunConfig) -> str:
         f"accepted: {''.join(f'{kind} ' for kind in kinds)}policy {contract.policy_id} of run '{contract.parent_run}' "
         f"after {contract.training_step} training steps; "
         f"p50 {verdict.latency_p50_us:.1f} us, p99 {verdict.latency_p99_us:.1f} us of "
-        f"{admission_limits(config).latency_budget_us:g} us by {evaluator_of(native=verdict.native)}; "
-        f"{cost.parameters} parameters, {cost.operations} operations"
+        f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, "
+        f"{cost.operations} operations; evaluated by {evaluator_of(native=verdict.native)}"
     )
 
 

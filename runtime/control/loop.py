@@ -39,7 +39,7 @@ from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
 
-_ANSWERED_NS, _TICK = int(Word.ANSWERED_NS), int(Word.TICK)
+_ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
 """Looking up a member of an enumeration takes longer than writing its word."""
 _WARM_UPS: Final = 200
 """Dry ticks before the first real one, so that caches and libraries are warm."""
