@@ -77,8 +77,12 @@ class Ledger:
         self._degrees: float | None = None
         self._review()
 
+    @property
+    def ample(self) -> bool:
+        """Whether there is ample room in every account, so that none asks for less exploration or a pause."""
+        return self._ample and self._temperature is None
+
     def _review(self) -> None:
-        """Note whether every account has ample room, which spares each tick a walk through them."""
         self._ample = all(a.used <= a.ample < a.limit for a in self._accounts)
 
     @property
@@ -143,7 +147,7 @@ class Ledger:
 
     def pause(self) -> Pause | None:
         """Return the longest pause required by spent budgets; None while there is room."""
-        if self._ample and self._temperature is None:
+        if self.ample:
             return None
         pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
         t = self._temperature

@@ -161,6 +161,7 @@ class Explorer:
             self._advance()
         ledger = self._ledger
         if ledger.watches:
+            ample = ledger.ample
             energy, wear, last = 0.0, 0.0, self._applied or applied
             for u, before, safe, full, stroke in zip(applied, last, self._safe, self._full, self._stroke, strict=True):
                 effort = (u - safe) / full
@@ -174,8 +175,9 @@ class Explorer:
             if self._thermometer is not None:
                 at, resolution = self._thermometer
                 ledger.sense(sensors[at] * resolution)
-            self._paused = ledger.pause()
-            stale = True
+            if not (ample and ledger.ample):  # nothing that depends on the accounts has changed otherwise
+                self._paused = ledger.pause()
+                stale = True
         if stale:
             self._gate()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,7 @@ def chain(
         "scale": np.array([[2.5]], np.float32),
     }
     nodes = [helper.make_node("Sub", ["observation", "centre"], ["x0"])]
-    for k, (n, m) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+    for k, (n, m) in enumerate(pairwise(widths)):
         weight = rng.normal(0.0, n**-0.5, (n, m)).astype(np.float32)
         tensors |= {
             f"w{k}": weight.T.copy() if transposed and gemm else weight,
@@ -116,11 +117,8 @@ def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
 def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
     data = models.serialized(model)
     ours, theirs = PolicySession(data, native=True), PolicySession(data)
-    rng = np.random.default_rng(2)
     for session in (ours, theirs):
-        session.observation[:] = rng.normal(size=session.observation.shape)
-        rng = np.random.default_rng(2)
-    for session in (ours, theirs):
+        session.observation[:] = np.random.default_rng(2).normal(size=session.observation.shape)
         if session.noise is not None:
             session.noise.fill(0.7)
         session.run()
@@ -151,7 +149,7 @@ def test_a_step_that_leaves_its_array_is_not_run(column: int, value: int) -> Non
 
 
 def judged(**limits: object) -> Admitted:
-    contract = models.contract()
+    contract = models.CONTRACT
     result = admit(
         models.serialized(models.policy()),
         contract,
