@@ -10,8 +10,8 @@ The C library does the same where it is loaded; the Python form is its reference
 from __future__ import annotations
 
 import ctypes
-import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,22 +57,12 @@ def encode_frame(body: bytes) -> bytes:
     The leading delimiter terminates noise or a truncated frame before this one, which would otherwise be lost with it.
     Raises FrameTooLongError or FrameError (empty body).
     """
-    if _encode is not None:
-        here = _scratch
-        size = _encode(body, len(body), here.address)
-        if size > 0:
-            return here.buffer[:size]
-    return encode_in_python(body)
+    return (_encoded(body, len(body)) if _encoded is not None else b"") or encode_in_python(body)
 
 
 def decode_frame(chunk: bytes) -> bytes:
     """Decode the bytes between two delimiters to a body; raises a FrameError that says what is wrong."""
-    if _decode is not None:
-        here = _scratch
-        size = _decode(chunk, len(chunk), here.address)
-        if size > 0:
-            return here.buffer[:size]
-    return decode_in_python(chunk)
+    return (_decoded(chunk, len(chunk)) if _decoded is not None else b"") or decode_in_python(chunk)
 
 
 def encode_in_python(body: bytes) -> bytes:
@@ -114,19 +104,18 @@ def decode_in_python(chunk: bytes) -> bytes:
     return body
 
 
-class _Scratch(threading.local):
-    """Where C writes a frame; one per thread, because another may run between the call and the copy."""
+def _native(name: str) -> Callable[[bytes, int], bytes] | None:
+    """Function of the library, without argtypes, whose conversion of each argument would cost 0.2 us."""
+    loaded = library()
+    if loaded is None:
+        return None
+    function = ctypes.PyDLL(loaded._name)[name]  # it makes bytes, so it needs the interpreter's lock
+    function.restype = ctypes.py_object
+    return function
 
-    def __init__(self) -> None:
-        self.buffer = ctypes.create_string_buffer(MAX_CHUNK_BYTES + 2)
-        self.address = ctypes.c_void_p(ctypes.addressof(self.buffer))
 
-
-_scratch: Final = _Scratch()
-# Without argtypes, which would convert and check each argument for 0.2 us; the lock is not worth releasing for 0.1 us.
-_native: Final = None if (_library := library()) is None else ctypes.PyDLL(_library._name)
-_encode: Final = None if _native is None else _native.onrig_frame_encode
-_decode: Final = None if _native is None else _native.onrig_frame_decode
+_encoded: Final = _native("onrig_frame_encoded")
+_decoded: Final = _native("onrig_frame_decoded")
 
 
 class FrameReader:

@@ -30,6 +30,9 @@ class MessageType(enum.IntEnum):
     RESPONSE = 0x21
 
 
+_COMMAND: Final = int(MessageType.COMMAND)
+
+
 class Op(enum.IntEnum):
     """Operations of the acknowledged channel."""
 
@@ -293,7 +296,8 @@ class StateLayout:
             raise WireError(f"state frame of {len(body)} bytes, expected {self.size}")
         f = self._struct.unpack(body)
         a, b = self._a, self._b
-        return State(f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8:a], f[a:b], f[b:])
+        # Past the named tuple's constructor, a function in Python.
+        return tuple.__new__(State, (f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8:a], f[a:b], f[b:]))
 
 
 class CommandLayout:
@@ -305,7 +309,7 @@ class CommandLayout:
 
     def encode(self, answers: int, values: tuple[int, ...]) -> bytes:
         """Lay out a command, type byte included."""
-        return self._struct.pack(MessageType.COMMAND, answers, *values)
+        return self._struct.pack(_COMMAND, answers, *values)
 
     def decode(self, body: bytes) -> Command:
         """Read a command from a frame body (type byte included); raises WireError on a wrong length."""

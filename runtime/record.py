@@ -57,6 +57,8 @@ class Flag(enum.IntFlag):
     unknown (together with NO_ACTION)."""
     RESTRAINED = 1024
     """A stochastic policy's noise was reduced (amplitude below 1): the action is not the policy's own."""
+    NATIVE = 2048
+    """The C library evaluated the policy, not onnxruntime: they differ by rounding."""
 
 
 class Rule(enum.IntEnum):
@@ -73,13 +75,12 @@ class Rule(enum.IntEnum):
     PREDICTED = 7
     """The command would have left the states from which the fallback can keep the envelope."""
 
-    @property
-    def falls_back(self) -> bool:
-        """Whether the fallback controller acts under this rule; other rules only limit the command."""
-        return self in _FALLS_BACK
+    falls_back: bool
+    """Whether the fallback controller acts under this rule; other rules only limit the command."""
 
 
-_FALLS_BACK = frozenset({Rule.FINITE, Rule.ENVELOPE, Rule.FALLBACK, Rule.PREDICTED})
+for _rule in Rule:  # an attribute, because a property that hashes a member costs a microsecond in every tick
+    _rule.falls_back = _rule in (Rule.FINITE, Rule.ENVELOPE, Rule.FALLBACK, Rule.PREDICTED)
 
 
 class Miss(enum.IntEnum):

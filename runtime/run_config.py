@@ -103,6 +103,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Result file of `onrig identify` that overrides the plants of twin and shield; its hash once loaded."""
     policy: str | None = None
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
+    evaluator: Literal["auto", "onnxruntime"] = "auto"
+    """What evaluates policies: with ``auto`` the C library where admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
     """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0

@@ -84,6 +84,8 @@ def _refuse(path: Path, verdict: Refused) -> int:
 
 
 def _accepted(verdict: Admitted, config: RunConfig) -> str:
+    from onrig.runtime.policy.session import evaluator_of
+
     contract, cost, inputs = verdict.contract, verdict.cost, verdict.ports.inputs
     kinds = [contract.behaviour] if contract.stochastic else []
     kinds += [f"recurrent ({inputs[HIDDEN]} units)"] if HIDDEN in inputs else []
@@ -91,7 +93,8 @@ def _accepted(verdict: Admitted, config: RunConfig) -> str:
         f"accepted: {''.join(f'{kind} ' for kind in kinds)}policy {contract.policy_id} of run '{contract.parent_run}' "
         f"after {contract.training_step} training steps; "
         f"p50 {verdict.latency_p50_us:.1f} us, p99 {verdict.latency_p99_us:.1f} us of "
-        f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, {cost.operations} operations"
+        f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, "
+        f"{cost.operations} operations; evaluated by {evaluator_of(native=verdict.native)}"
     )
 
 
@@ -103,7 +106,8 @@ def _evaluate(
 
     policy_id = verdict.contract.policy_id
     try:
-        rows = list(evaluate(config, PolicySession(model), policy_id, episodes, config.seed if seed is None else seed))
+        session = PolicySession(model, native=verdict.native)
+        rows = list(evaluate(config, session, policy_id, episodes, config.seed if seed is None else seed))
     except LinkError as error:
         return complain("policy", str(error), ExitCode.HARDWARE)
     if as_json:

@@ -21,7 +21,7 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
 from onrig.tools.progress import progress_for
-from onrig.tools.replaying.verification import Verification
+from onrig.tools.replaying.verification import OtherEvaluator, Verification
 from onrig.tools.terminal import Table, VerbParser, complain, reason
 
 _NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
@@ -79,6 +79,8 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
     try:
         verification.run(read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed), more)
+    except OtherEvaluator as error:
+        return complain("replay", str(error))
     except LogDamaged as error:
         return complain("replay", str(error), ExitCode.INTERNAL)
     finally:

@@ -31,6 +31,7 @@ SOURCES: Final = (
     Source("order.c"),
     Source("sum_tree.c"),
     Source("minibatch.c"),
+    Source("network.c"),
     Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
     Source("tape.c", ("REAL=double", "INTEGER=int64_t")),
 )

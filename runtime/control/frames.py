@@ -209,13 +209,16 @@ class FrameSource:
         late_ns = session.received_ns - self._last_received_ns - self._period_ns
         self.punctual = self._last_received_ns > 0 and late_ns < _PUNCTUAL_NS
         self._last_received_ns = session.received_ns
-        cpu_ns = time.thread_time_ns()
-        self._busy_cpu_ns, self._cpu_ns = cpu_ns - self._cpu_ns, cpu_ns
         return state
 
     def account(self, step: Step, state: State, previous: Step | None) -> None:
-        """Note the times of the last frame from ``next``, and what was missed since ``previous``."""
+        """Note the times of the last frame from ``next``, and what was missed since ``previous``.
+
+        To be called when its command has been sent: reading the processor's clock is a system call.
+        """
         received_ns = self._last_received_ns
+        cpu_ns = time.thread_time_ns()
+        self._busy_cpu_ns, self._cpu_ns = cpu_ns - self._cpu_ns, cpu_ns
         if self._lockstep:
             step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
         else:

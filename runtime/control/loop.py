@@ -39,6 +39,8 @@ from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
 
+_ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
+"""Looking up a member of an enumeration takes longer than writing its word."""
 _WARM_UPS: Final = 200
 """Dry ticks before the first real one, so that caches and libraries are warm."""
 
@@ -78,6 +80,7 @@ class ControlLoop:
                 reset, self._explorer, session, self._tick, self._frames, arming, requests, board, self._push
             )
         self._falls_back = False
+        self._swaps_in_episodes = not self._lockstep and not self._explorer.perturbs
         self._perturbed: PolicySession | None = None
         expected = expects_learner(config)
         self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
@@ -139,7 +142,7 @@ class ControlLoop:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
             self._backed_off = self._explorer.back_off
-        self._switch.restore(start.switch, lambda policy_id: filed_session(policies, policy_id))
+        self._switch.restore(start.switch, lambda i, native: filed_session(policies, i, native=native))
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.go_on_from(start.tick)
         self._frames.resumed_at_us = start.device_us
@@ -250,7 +253,7 @@ class ControlLoop:
     def _act(self, step: Step) -> None:
         """Ask the active policy; in real time, swap first if a prepared one is ready at this tick edge."""
         switch = self._switch
-        if not self._lockstep and not self._explorer.perturbs and switch.swap():
+        if self._swaps_in_episodes and switch.swap():
             self._board[Word.POLICY] = switch.policy_id
         step.flags |= switch.marks()
         self._tick.ask(step, switch.active, switch.policy_id)
@@ -260,7 +263,7 @@ class ControlLoop:
         session, board, frames, step = self._session, self._board, self._frames, answer.step
         t0 = session.received_ns
         t1, t2, t3, t4, t5 = answer.times_ns
-        board[Word.ANSWERED_NS] = t0
+        board[_ANSWERED_NS] = t0
         self._command(state, answer)
         t6 = time.monotonic_ns()
         step.t_send_ns = t6
@@ -271,7 +274,7 @@ class ControlLoop:
             self.arming.take(event, detail=step.rule.name)
         if answer.completed is not None:
             self._push(answer.completed)
-        board[Word.TICK] = step.tick + 1
+        board[_TICK] = step.tick + 1
         t7 = time.monotonic_ns()
         step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
         step.tick_ns = t7 - t0

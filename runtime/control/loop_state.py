@@ -43,10 +43,10 @@ def decode_state(data: bytes | None) -> LoopState:
     return LoopState() if data is None else _DECODER.decode(data)
 
 
-def filed_session(folder: Path, policy_id: int) -> PolicySession | None:
+def filed_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:
     """Session of a policy stored in ``folder``; None if it is gone or does not run."""
     try:
-        session = PolicySession(read_file(folder / f"{policy_id}.onnx", MAX_POLICY_BYTES))
+        session = PolicySession(read_file(folder / f"{policy_id}.onnx", MAX_POLICY_BYTES), native=native)
         session.warm_up(1)
     except (OSError, ModelRefused):
         return None

@@ -55,6 +55,7 @@ class Observer:
             self._derivatives.append(
                 _Derivative(source, wrap, period_s, o.cutoff_hz) if o.derivative_of is not None else None
             )
+        self._sources = tuple(zip(self._direct, self._derivatives, strict=True))
         self._plain = not any(self._derivatives)
 
     def reset(self) -> None:
@@ -65,15 +66,14 @@ class Observer:
 
     def observe(self, counts: Sequence[int], periods: int = 1) -> tuple[float, ...]:
         """Observation (n,) in SI of one frame; ``periods`` since the frame observed before it."""
-        readings = [
-            wrap_angle(c * resolution) if wrap else c * resolution
-            for c, (resolution, wrap) in zip(counts, self._scales, strict=True)
-        ]
+        readings = []
+        for count, (resolution, wrap) in zip(counts, self._scales, strict=True):
+            reading = count * resolution
+            readings.append((reading + pi) % _TURN - pi if wrap else reading)
         if self._plain:
             return tuple([readings[i] for i in self._direct])
-        return tuple(
-            [
-                readings[i] if d is None else d.update(readings[i], periods)
-                for i, d in zip(self._direct, self._derivatives, strict=True)
-            ]
-        )
+        values = []
+        for source, derivative in self._sources:
+            reading = readings[source]
+            values.append(reading if derivative is None else derivative.update(reading, periods))
+        return tuple(values)

@@ -16,6 +16,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
 
+_LOOKS, _STOP = Word.LOOKS, Word.STOP
 GENTLY: Final = 1
 AT_ONCE: Final = 2
 
@@ -38,8 +39,8 @@ class Requests:
         """0, GENTLY or AT_ONCE; each read also counts as a sign of life on the board."""
         board = self._board
         self._looks += 1
-        board[Word.LOOKS] = self._looks
-        return max(board[Word.STOP], board.stop_outside, self._signals)
+        board[_LOOKS] = self._looks
+        return max(board[_STOP], board.stop_outside, self._signals)
 
     @property
     def stopped(self) -> bool:

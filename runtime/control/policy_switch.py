@@ -54,6 +54,7 @@ class SeatedState(msgspec.Struct, frozen=True):
 
     policy_id: int
     tenure: Record
+    native: bool = False
 
 
 class SwitchState(msgspec.Struct, frozen=True):
@@ -142,7 +143,7 @@ class PolicySwitch:
             return
         start = time.monotonic_ns()
         try:
-            self._built = PolicySession(fetched.model)
+            self._built = PolicySession(fetched.model, native=fetched.native)
         except Exception:  # it was admitted, so the machine is at fault: keep the present policy
             self._fetched = None
             self.refused += 1
@@ -157,7 +158,7 @@ class PolicySwitch:
         durations = []
         for _ in range(times):
             start = time.monotonic_ns()
-            PolicySession(self.active.model)
+            PolicySession(self.active.model, native=self.active.native)
             durations.append(time.monotonic_ns() - start)
         self._build_ns = sorted(durations)[times // 2]
 
@@ -212,13 +213,13 @@ class PolicySwitch:
     def state(self) -> SwitchState:
         """State for a resumed run: the acting policy, its predecessors, and their probation records."""
         sitting = [_Seated(self.policy_id, self.active, self._tenure)] if self.active is not None else []
-        seated = tuple(SeatedState(s.policy_id, s.tenure.record()) for s in (*self._behind, *sitting))
+        seated = tuple(SeatedState(s.policy_id, s.tenure.record(), s.session.native) for s in (*self._behind, *sitting))
         return SwitchState(seated, tuple(self._failed))
 
-    def restore(self, state: SwitchState, session_of: Callable[[int], PolicySession | None]) -> None:
+    def restore(self, state: SwitchState, session_of: Callable[[int, bool], PolicySession | None]) -> None:
         """Restore a state, without policies that have no session any more; a newer policy in the slot counts as new."""
         self._failed.extend(state.failed)
-        back = [(s, session_of(s.policy_id)) for s in state.seated]
+        back = [(s, session_of(s.policy_id, s.native)) for s in state.seated]
         seated = [_Seated(s.policy_id, session, Tenure.of(self._terms, s.tenure)) for s, session in back if session]
         if not seated or not back[-1][1]:
             return

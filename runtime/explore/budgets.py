@@ -71,9 +71,19 @@ class Ledger:
             for quantity, limit in enumerate(_limits(getattr(budgets, span)))
             if limit is not None
         ]
+        self._by_quantity = [[a for a in self._accounts if a.quantity == q] for q in range(len(QUANTITIES))]
         self._hourly = [a for a in self._accounts if a.minutes]
         self._minute_us = 0
         self._degrees: float | None = None
+        self._review()
+
+    @property
+    def ample(self) -> bool:
+        """Whether there is ample room in every account, so that none asks for less exploration or a pause."""
+        return self._ample and self._temperature is None
+
+    def _review(self) -> None:
+        self._ample = all(a.used <= a.ample < a.limit for a in self._accounts)
 
     @property
     def watches(self) -> bool:
@@ -85,15 +95,18 @@ class Ledger:
         for account in self._accounts:
             if account.span == "episode":
                 account.used = 0.0
+        self._review()
 
-    def use(self, amounts: Amounts) -> None:
-        """Book what a tick used."""
-        for account in self._accounts:
-            amount = amounts[account.quantity]
+    def use(self, amounts: tuple[float, float, float, float, float]) -> None:
+        """Book what a tick used, in the order of ``QUANTITIES`` (``Amounts``)."""
+        for amount, accounts in zip(amounts, self._by_quantity, strict=True):
             if amount:
-                account.used += amount
-                if account.minutes:
-                    account.minutes[-1] += amount
+                for account in accounts:
+                    account.used += amount
+                    if account.used > account.ample:
+                        self._ample = False
+                    if account.minutes:
+                        account.minutes[-1] += amount
 
     def sense(self, degrees: float) -> None:
         """Take the reading of the temperature sensor, in its unit."""
@@ -108,6 +121,7 @@ class Ledger:
         for account in self._hourly:
             account.minutes = account.minutes[gone:] + [0.0] * gone
             account.used = math.fsum(account.minutes)
+        self._review()
 
     def rest(self, seconds: float) -> None:
         """Advance time without motion; the next temperature reading shows how far the rig has cooled down."""
@@ -119,17 +133,22 @@ class Ledger:
         for account in self._accounts:
             if account.span == "session":
                 account.used = 0.0
+        self._review()
 
     def factor(self) -> float:
         """Return the factor on the amplitude: the room of the scarcest budget."""
+        if self._ample:
+            return min(1.0, self._cool())
         least = 1.0
         for account in self._accounts:
-            if not account.used <= account.ample < account.limit:  # in every tick: most accounts cost a comparison
+            if not account.used <= account.ample < account.limit:
                 least = min(least, room(account.used, account.limit, self._warn))
         return min(least, self._cool())
 
     def pause(self) -> Pause | None:
         """Return the longest pause required by spent budgets; None while there is room."""
+        if self.ample:
+            return None
         pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
         t = self._temperature
         if t is not None and self._cool() <= 0.0:
@@ -175,6 +194,7 @@ class Ledger:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             account.used = state.get(name, 0.0)
             account.minutes = [state.get(f"{name}.{i}", 0.0) for i in range(len(account.minutes))]
+        self._review()
 
 
 def _limits(quota: Quota) -> tuple[float | None, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.runtime.explore.budgets import Amounts, Ledger, Pause
+from onrig.runtime.explore.budgets import Ledger, Pause
 from onrig.runtime.explore.noise import Scale, measured, perturbed_model, unit_signal
 from onrig.runtime.explore.schedule import (
     Retreat,
@@ -161,6 +161,7 @@ class Explorer:
             self._advance()
         ledger = self._ledger
         if ledger.watches:
+            ample = ledger.ample
             energy, wear, last = 0.0, 0.0, self._applied or applied
             for u, before, safe, full, stroke in zip(applied, last, self._safe, self._full, self._stroke, strict=True):
                 effort = (u - safe) / full
@@ -169,13 +170,14 @@ class Explorer:
             self._applied = applied
             lasted_us = periods * self._period_us
             lasted_s = lasted_us * 1e-6
-            ledger.use(Amounts(intervened, tripped, energy * lasted_s, wear, lasted_s))
+            ledger.use((intervened, tripped, energy * lasted_s, wear, lasted_s))
             ledger.pass_time(lasted_us)
             if self._thermometer is not None:
                 at, resolution = self._thermometer
                 ledger.sense(sensors[at] * resolution)
-            self._paused = ledger.pause()
-            stale = True
+            if not (ample and ledger.ample):  # nothing that depends on the accounts has changed otherwise
+                self._paused = ledger.pause()
+                stale = True
         if stale:
             self._gate()
 
@@ -257,7 +259,7 @@ def perturbed_session(
     if policy is None or not (explorer.perturbs and explorer.is_noisy(kind, episode)):
         return None
     try:
-        session = PolicySession(explorer.perturb(policy.model, episode))
+        session = PolicySession(explorer.perturb(policy.model, episode), native=policy.native)
     except ModelRefused as refusal:
         report("control", "warning", f"the policy cannot be perturbed: {refusal}")
         return None

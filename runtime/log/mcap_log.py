@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from mcap.writer import CompressionType, Writer
 
+from onrig.hw.native import variant
 from onrig.runtime.files import MAX_JSON_BYTES, LineTail, read_file
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.messages import ActingPolicy, read_event
@@ -216,6 +217,7 @@ class McapLog:
                 "seed": str(config.seed),
                 "rate_hz": repr(config.rate_hz),
                 "decimation": str(self._settings.decimation),
+                "library": variant(),
                 "clock": "virtual" if config.lockstep else "monotonic",
                 "unix_minus_monotonic_s": repr(self._unix_minus_mono_s),
             },

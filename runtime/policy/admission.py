@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,13 +27,16 @@ from onrig.runtime.policy.contract import (
 )
 from onrig.runtime.policy.graph import Cost, check_graph, check_operators, hidden_width
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
-from onrig.runtime.policy.probing import probe, run
+from onrig.runtime.policy.probing import native_twin, probe, run
 from onrig.runtime.policy.session import PolicySession
 
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 HOPELESS: Final = 20.0
 """Multiple of the latency budget above which the first run is refused at once, so that slow models cannot block."""
+
+
+Evaluator = Literal["auto", "onnxruntime"]
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +48,8 @@ class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Multiply-adds, or comparable operations, per run."""
     latency_budget_us: float = 200.0
     latency_is_advisory: bool = False
+    evaluator: Evaluator = "auto"
+    """Whether the C library may evaluate a network that it covers."""
 
 
 class Admitted(NamedTuple):
@@ -56,6 +61,8 @@ class Admitted(NamedTuple):
     cost: Cost
     ports: Ports
     warnings: tuple[str, ...]
+    native: bool
+    """Whether the C library is to evaluate it (``onrig.runtime.policy.network``)."""
 
 
 class Refused(NamedTuple):
@@ -115,8 +122,13 @@ def _judge(
     finite = np.isfinite(probes).all(axis=1)
     if not finite.all():
         warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were left out")
+    native = None
     if finite.any():
-        probe(session, probes[finite], wanted)
+        answers = probe(session, probes[finite], wanted)
+        if limits.evaluator == "auto":
+            native = native_twin(session, answers, probes[finite], wanted)
+    if native is not None:
+        session = native
     _time_runs(session, WARM_UP_RUNS, clock_ns)
     p50, p99 = np.percentile(_time_runs(session, LATENCY_RUNS, clock_ns), [50, 99])
     if p99 > budget:
@@ -124,7 +136,7 @@ def _judge(
         if p50 > budget and not limits.latency_is_advisory:
             raise ModelRefused("latency", latency)
         warnings.append(latency)
-    return Admitted(contract, float(p50), float(p99), cost, ports, tuple(warnings))
+    return Admitted(contract, float(p50), float(p99), cost, ports, tuple(warnings), session.native)
 
 
 def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract, list[str]]:

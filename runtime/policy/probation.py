@@ -14,6 +14,7 @@ import msgspec
 from onrig.runtime.record import STAGES, Rule
 from onrig.runtime.run_config import RunConfig
 
+_FINITE = Rule.FINITE
 POLICY_STAGE = STAGES.index("policy")
 """Index of the policy's duration in ``stage_ns``."""
 
@@ -124,10 +125,10 @@ class Tenure:
 
     def take(self, rule: Rule, policy_ns: int) -> Reason | None:
         """Take one tick of the policy; returns the reason in the tick in which the probation fails."""
-        judged = self.on_probation
+        terms = self._terms
         self.ticks += 1
         self.fallback += rule.falls_back
-        if not judged:
+        if terms is None or self.failed is not None or self.ticks > terms.ticks:
             return None
         self.failed = self._verdict(rule, policy_ns)
         return self.failed
@@ -135,7 +136,7 @@ class Tenure:
     def _verdict(self, rule: Rule, policy_ns: int) -> Reason | None:
         terms = self._terms
         assert terms is not None
-        if rule is Rule.FINITE:
+        if rule is _FINITE:
             return Reason.FINITE
         self._slow = self._slow + 1 if terms.is_slow(policy_ns) else 0
         if self._slow >= terms.slow_ticks:

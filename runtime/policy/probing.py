@@ -5,6 +5,7 @@ A stochastic policy is probed with noise 0, +3 and -3, a recurrent one for 200 s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ BOUNDS_TOLERANCE: Final = 1e-4
 """Share of the half range by which an action may exceed its limit: float32 rounding of a scaled, saturated tanh."""
 AGREEMENT: Final = 1e-4
 """Difference allowed between ports, relative to their values where these exceed 1: float32 rounding."""
+ROUNDING: Final = 1e-5
+"""Difference allowed between onnxruntime and the C library, of actions in half ranges, of other ports as above.  Both
+sum in float32, in another order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
 RECURRENT_STEPS: Final = 200
 """Consecutive steps in which a recurrent policy is probed."""
 
@@ -51,17 +55,19 @@ def run(session: PolicySession) -> None:
         raise ModelRefused("format", f"onnxruntime fails to run it: {error}") from error
 
 
-class _Answers(NamedTuple):
+class Answers(NamedTuple):
     """Outputs of a policy for k probes under one noise, float32 (k, width) each, by port."""
 
     noise: float
     outputs: dict[str, npt.NDArray[np.float32]]
 
 
-def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> None:
-    """Raise ModelRefused (``finite``, ``bounds``, ``ports``) where outputs are wrong at at least one probe state."""
-    if session.hidden is not None:  # one episode, which repeats the probes where they are too few
-        probes = np.resize(probes, (max(len(probes), RECURRENT_STEPS), probes.shape[1]))
+def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> list[Answers]:
+    """Return the outputs at all probe states, once per noise.
+
+    Raises ModelRefused (``finite``, ``bounds``, ``ports``) where they are wrong at at least one of them.
+    """
+    probes = _course(session, probes)
     noises = (0.0,) if session.noise is None else (0.0, NOISE_CUT, -NOISE_CUT)
     answers = [_answers(session, probes, noise) for noise in noises]
     for answer in answers:
@@ -72,9 +78,37 @@ def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: Polic
     if session.noise is not None:
         for answer in answers:
             _check_agreement(answer, answers[0], wanted, squashes=session.squashes)
+    return answers
 
 
-def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> _Answers:
+def native_twin(
+    session: PolicySession, expected: Sequence[Answers], probes: npt.NDArray[np.float32], wanted: PolicyContract
+) -> PolicySession | None:
+    """Return the policy as the C library evaluates it; None if it does not, or differs by more than rounding.
+
+    expected: what ``probe`` returned for the same states.
+    """
+    try:
+        native = PolicySession(session.model, native=True)
+    except ModelRefused:
+        return None
+    half_range = Normalisation.of(wanted.actions).half_range
+    for answer in expected:
+        for port, values in _answers(native, _course(native, probes), answer.noise).outputs.items():
+            scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
+            if not (np.abs(values.astype(np.float64) - answer.outputs[port]) <= ROUNDING * scale).all():
+                return None
+    return native
+
+
+def _course(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Probes in turn; of a recurrent policy one episode, which repeats them where they are too few."""
+    if session.hidden is None:
+        return probes
+    return np.resize(probes, (max(len(probes), RECURRENT_STEPS), probes.shape[1]))
+
+
+def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> Answers:
     """Run every probe in turn, a recurrent policy as one episode."""
     ports = {"action": session.action}
     if session.noise is not None:
@@ -91,7 +125,7 @@ def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: flo
             outputs[name][row] = port[0]
         if session.hidden is not None:
             session.hidden[:] = session.hidden_out
-    return _Answers(noise, outputs)
+    return Answers(noise, outputs)
 
 
 def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> None:
@@ -105,7 +139,7 @@ def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> N
         )
 
 
-def _check_agreement(answer: _Answers, without: _Answers, wanted: PolicyContract, *, squashes: bool) -> None:
+def _check_agreement(answer: Answers, without: Answers, wanted: PolicyContract, *, squashes: bool) -> None:
     """Raise ModelRefused (``ports``) unless noise moves the draw alone, and the action follows from the draw.
 
     ``without``: the answers without noise.

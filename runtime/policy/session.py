@@ -7,14 +7,15 @@ and creates no garbage.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from onrig.hw.native import variant
 from onrig.runtime.policy.contract import (
     BEHAVIOURS,
     DETERMINISTIC,
@@ -29,6 +30,8 @@ from onrig.runtime.policy.contract import (
     decode_contract,
     ports_for,
 )
+from onrig.runtime.policy.network import compile_network
+from onrig.runtime.policy.onnx_wire import read_model
 
 Port = npt.NDArray[np.float32]
 
@@ -84,10 +87,10 @@ def _widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
     return widths
 
 
-def _behaviour(session: onnxruntime.InferenceSession) -> str:
+def _behaviour(metadata: Mapping[str, str]) -> str:
     """Distribution that the metadata of a stochastic policy names."""
     try:
-        behaviour = decode_contract(session.get_modelmeta().custom_metadata_map.get(METADATA_KEY, "")).behaviour
+        behaviour = decode_contract(metadata.get(METADATA_KEY, "")).behaviour
     except msgspec.DecodeError as error:
         raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
     if behaviour not in BEHAVIOURS or behaviour == DETERMINISTIC:
@@ -100,22 +103,78 @@ def _named(widths: dict[str, int]) -> str:
 
 
 _NOTHING: Final = np.zeros((1, 0), np.float32)
+_QUESTION: Final = (INPUT_NAME, NOISE, HIDDEN)
 _ANSWER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
 
 
-def _in_a_row(widths: dict[str, int], order: Sequence[str]) -> tuple[memoryview, dict[str, Port]]:
-    """Memory of all ports in a given order, which one call fills or reads, and their arrays (1, width) in it."""
-    row = np.zeros(sum(widths.values()), np.float32)
+class _Bound(NamedTuple):
+    """A model that is ready to run: its ports' arrays (1, width), in memory that one call fills or reads."""
+
+    question: memoryview
+    inputs: dict[str, Port]
+    answer: memoryview
+    outputs: dict[str, Port]
+    call: Callable[..., object]
+    arguments: tuple[object, ...]
+    metadata: Mapping[str, str]
+    kept: object
+
+
+def _in_a_row(row: Port, widths: Mapping[str, int], order: Sequence[str]) -> dict[str, Port]:
+    """Arrays of all ports in a given order, one behind the other in ``row``."""
     arrays, start = {}, 0
     for name in order:
         if name in widths:
             arrays[name] = row[None, start : start + widths[name]]
             start += widths[name]
-    return row.data, arrays
+    return arrays
+
+
+def _check_ports(inputs: dict[str, int], outputs: dict[str, int]) -> None:
+    n, m, hidden = inputs.get(INPUT_NAME, 0), outputs.get(OUTPUT_NAME, 0), inputs.get(HIDDEN, 0)
+    wanted = ports_for(n, m, stochastic=NOISE in inputs, hidden=hidden)
+    for kind, got, needed in zip(("inputs", "outputs"), (inputs, outputs), wanted, strict=True):
+        if got != needed:
+            raise ModelRefused("shapes", f"{kind} are {_named(got)}, must be {_named(needed)}")
+
+
+def _bind_onnxruntime(model: bytes) -> _Bound:
+    session = _build(model)
+    inputs, outputs = (
+        _widths(kind, ports) for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))
+    )
+    _check_ports(inputs, outputs)
+    question, answer = (np.zeros(sum(widths.values()), np.float32) for widths in (inputs, outputs))
+    taken, given = _in_a_row(question, inputs, _QUESTION), _in_a_row(answer, outputs, _ANSWER)
+    binding = session.io_binding()
+    for name, array in taken.items():
+        binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+    for name, array in given.items():
+        binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+    metadata = session.get_modelmeta().custom_metadata_map
+    call = _hot_call(session, binding)
+    return _Bound(question.data, taken, answer.data, given, *call, metadata, (session, binding))
+
+
+def _bind_native(model: bytes) -> _Bound:
+    parsed = read_model(model)
+    network = compile_network(parsed, _QUESTION, _ANSWER)
+    call = None if network is None else network.bind()
+    if network is None or call is None:
+        raise ModelRefused("format", "the C library does not evaluate this graph, or is missing")
+    inputs, outputs = ({name: r.width for name, r in rows.items()} for rows in (network.inputs, network.outputs))
+    _check_ports(inputs, outputs)
+    n = sum(inputs.values())
+    question, answer = network.values[:n], network.values[n : n + sum(outputs.values())]
+    taken, given = _in_a_row(question, inputs, _QUESTION), _in_a_row(answer, outputs, _ANSWER)
+    return _Bound(question.data, taken, answer.data, given, *call, parsed.metadata, network)
 
 
 class PolicySession:
-    """An onnxruntime session of one policy: write its inputs, ``run``, read its outputs, all float32.
+    """A policy that is ready to run: write its inputs, ``run``, read its outputs, all float32.
+
+    onnxruntime evaluates it, or with ``native`` the C library, which differs from it by rounding; which of them a run
+    uses is decided at admission.
 
     Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
     them, do not replace them.  Raises ModelRefused if onnxruntime refuses the model (``format``), its ports differ
@@ -123,52 +182,35 @@ class PolicySession:
     ``onrig.runtime.policy.admission``.
     """
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, *, native: bool = False) -> None:
         self.model: Final = model
         """The ONNX bytes it runs."""
+        self.native: Final = native
+        """Whether the C library evaluates it."""
         try:
-            session = _build(model)
-            inputs, outputs = (
-                _widths(kind, ports)
-                for kind, ports in (("input", session.get_inputs()), ("output", session.get_outputs()))
-            )
-            stochastic = NOISE in inputs
-            n, m, hidden = (inputs.get(INPUT_NAME, 0), outputs.get(OUTPUT_NAME, 0), inputs.get(HIDDEN, 0))
-            for kind, got, needed in zip(
-                ("inputs", "outputs"),
-                (inputs, outputs),
-                ports_for(n, m, stochastic=stochastic, hidden=hidden),
-                strict=True,
-            ):
-                if got != needed:
-                    raise ModelRefused("shapes", f"{kind} are {_named(got)}, must be {_named(needed)}")
-            behaviour = _behaviour(session) if stochastic else DETERMINISTIC
+            bound = _bind_native(model) if native else _bind_onnxruntime(model)
+            stochastic = NOISE in bound.inputs
+            behaviour = _behaviour(bound.metadata) if stochastic else DETERMINISTIC
         except ModelRefused:
             raise
         except Exception as error:  # onnxruntime's exceptions have no common base below Exception
             raise ModelRefused("format", f"onnxruntime refuses it: {error}") from error
-        binding = session.io_binding()
-        self._question, taken = _in_a_row(inputs, (INPUT_NAME, NOISE, HIDDEN))
-        self._answer, given = _in_a_row(outputs, _ANSWER)
-        for name, array in taken.items():
-            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        for name, array in given.items():
-            binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        self.observation: Port = taken[INPUT_NAME]
-        self.noise: Port | None = taken.get(NOISE)
-        self.hidden: Port | None = taken.get(HIDDEN)
-        self.action: Port = given[OUTPUT_NAME]
-        self.mean, self.std, self.drawn = (given.get(name, _NOTHING) for name in _ANSWER[1:4])
-        self.hidden_out: Port = given.get(HIDDEN_OUT, _NOTHING)
-        self.plain: Final = not (stochastic or hidden)
+        self._bound = bound
+        self._question, self._answer = bound.question, bound.answer
+        self._call, self._arguments = bound.call, bound.arguments
+        self.observation: Port = bound.inputs[INPUT_NAME]
+        self.noise: Port | None = bound.inputs.get(NOISE)
+        self.hidden: Port | None = bound.inputs.get(HIDDEN)
+        self.action: Port = bound.outputs[OUTPUT_NAME]
+        self.mean, self.std, self.drawn = (bound.outputs.get(name, _NOTHING) for name in _ANSWER[1:4])
+        self.hidden_out: Port = bound.outputs.get(HIDDEN_OUT, _NOTHING)
+        self.plain: Final = not (stochastic or self.hidden is not None)
         """Whether ``observation`` and ``action`` are its only ports."""
         self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
         """Whether its draw passes a tanh on the way to the action; otherwise it is clipped."""
+        n, m = self.observation.shape[1], self.action.shape[1]
         self._pack = struct.Struct(f"{n + (m if stochastic else 0)}f").pack_into
         self._unpack = struct.Struct(f"{4 * m if stochastic else m}f").unpack_from
-        self._session = session
-        self._binding = binding
-        self._call, self._arguments = _hot_call(session, binding)
 
     def run(self) -> None:
         """Compute ``action`` from ``observation``; onnxruntime's exceptions have no common base below Exception."""
@@ -201,3 +243,8 @@ def _hot_call(
         return inner, (inner_binding, None)
     call: Callable[..., object] = session.run_with_iobinding
     return call, (binding,)
+
+
+def evaluator_of(*, native: bool) -> str:
+    """Name of what evaluates a policy: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
+    return f"C {variant()}" if native else "onnxruntime"

@@ -19,6 +19,7 @@ from onrig.runtime.safety.limits import Limits, compile_prediction
 from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
+_RANGE, _NONE = Rule.RANGE, Rule.NONE
 MOST: Final = 1e6
 """Cap on recorded amounts, which are float32."""
 
@@ -113,7 +114,7 @@ class Shield:
     ) -> tuple[tuple[float, ...], Rule, float]:
         """Apply the rules on the command alone; returns the last one that changed it."""
         out, amount = self._range.bound(action)
-        rule = Rule.RANGE if amount else Rule.NONE
+        rule = _RANGE if amount else _NONE
         if self._rate is not None:
             out, more = self._rate.bound(out, in_force)
             rule, amount = (Rule.RATE, more) if more else (rule, amount)

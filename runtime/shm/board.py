@@ -92,6 +92,9 @@ BOARD_BYTES: Final = 8 * 64 + LOOP_STATE_BYTES
 """Size of the words, followed by the loop's state (``onrig.runtime.shm.latest``)."""
 
 
+_NOW_OUTSIDE, _OUTSIDE = Word.STOP_NOW_OUTSIDE, Word.STOP_OUTSIDE
+
+
 class Board:
     """A view of the words; ``board[Word.X]`` reads, ``board[Word.X] = n`` writes."""
 
@@ -107,7 +110,7 @@ class Board:
     @property
     def stop_outside(self) -> int:
         """Stop requested from outside, coded as STOP."""
-        return 2 if self._words[Word.STOP_NOW_OUTSIDE] else self._words[Word.STOP_OUTSIDE]
+        return 2 if self._words[_NOW_OUTSIDE] else self._words[_OUTSIDE]
 
     def close(self) -> None:
         """Release the view, so that the segment can be unmapped."""

@@ -110,7 +110,9 @@ class Latest:
         self._room.release()
 
 
-SLOT_SCHEMA: Final = "policy-slot-4"
+SLOT_SCHEMA: Final = "policy-slot-5"
+_NATIVE: Final = 1 << 32
+"""Bit of a label above the policy's id."""
 MAX_POLICY_BYTES: Final = 4 * 1024 * 1024
 SLOT_BYTES: Final = latest_bytes(MAX_POLICY_BYTES)
 
@@ -121,6 +123,8 @@ class SlotPolicy(NamedTuple):
     version: int
     policy_id: int
     model: bytes
+    native: bool = False
+    """Whether the C library evaluates it, as admission decided."""
 
 
 class PolicySlot:
@@ -148,21 +152,23 @@ class PolicySlot:
         """Length of the newest policy (0 without one): what copying it will cost."""
         return self._latest.newest[1]
 
-    def put(self, policy_id: int, model: bytes) -> None:
+    def put(self, policy_id: int, model: bytes, *, native: bool = False) -> None:
         """Publish a policy (replay process only); raises ValueError when it is larger than the slot."""
-        self._latest.put(model, policy_id)
+        self._latest.put(model, policy_id | (_NATIVE if native else 0))
 
     def take(self) -> SlotPolicy | None:
         """Copy the newest policy (loop only); None if there is none, or if it was overwritten during the copy."""
         if self._latest.version:
             # Stored before the copy: a writer that replaces the policy during the copy sees it, or is detected here.
-            self._taken[0] = self._latest.newest[0]
+            self._taken[0] = self._latest.newest[0] & ~_NATIVE
         return self.peek()
 
     def peek(self) -> SlotPolicy | None:
         """Copy the newest policy without marking it as taken; None as in ``take``."""
         found = self._latest.read()
-        return None if found is None else SlotPolicy(*found)
+        if found is None:
+            return None
+        return SlotPolicy(found.version, found.label & ~_NATIVE, found.content, bool(found.label & _NATIVE))
 
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.hw.native import variant
 from onrig.runtime.config.problem import format_path
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file, replace_own_file
 from onrig.runtime.log.staged_file import log_files
@@ -161,7 +162,10 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     damaged = {*listed.damaged, *resumption.damaged}
     finished = {name: extent for name, extent in listed.files.items() if name in logs | damaged}
     now = circumstances()
-    resumed = {"time": now["started"], **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "command")}}
+    resumed = {
+        "time": now["started"],
+        **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "library", "command")},
+    }
     try:
         write_list(folder, finished, damaged)  # a kill in what follows finds no checksum of a file that has changed
         if load_resolved(folder / "config.yaml") != config:  # an equal one keeps its text: policies refer to its hash
@@ -279,6 +283,7 @@ def circumstances() -> dict[str, object]:
         "git_revision": revision,
         "git_dirty": dirty,
         "versions": {"python": platform.python_version(), **versions},
+        "library": variant(),
         "board": _board(),
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onrig.hw.native import library
 from onrig.runtime.policy.contract import DETERMINISTIC
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_state.episodes import EpisodeRow
@@ -199,11 +200,11 @@ def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(t
     with (tmp_path / "run" / "episodes.csv").open() as file:
         expected = [row for row in csv.DictReader(file) if row["kind"] == "eval"]
     assert [row["episode"] for row in expected] == ["1", "2"]
-    config = load("pendulum", overrides)
+    config, native = load("pendulum", overrides), library() is not None
     for row in expected:
         number = int(row["policy_id"])
         model = (tmp_path / "run" / "policies" / f"{number}.onnx").read_bytes()
-        *_, ours = evaluate(config, PolicySession(model), number, int(row["episode"]), config.seed)
+        *_, ours = evaluate(config, PolicySession(model, native=native), number, int(row["episode"]), config.seed)
         for name, value in zip(("return", "mean_reward", "normalized"), ours[3:6], strict=True):
             assert repr(value) == row[name], name
         assert [ours.steps, ours.kind, ours.interventions, ours.policy_id] == [50, "eval", 0, number]

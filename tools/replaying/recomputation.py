@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from onrig.hw.messages import Status
+from onrig.hw.native import library
 from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
@@ -145,13 +146,13 @@ class Recomputation:
         signal = explorer.signal(kind, record.step.episode)
         perturbed: PolicySession | None = None
         if explorer.perturbs and explorer.explores and not record.last:
-            policy = self._shelf.take(record.step.policy_id)
+            policy = self._session(record)
             if policy is None:
                 self._within, self._lost = False, NO_PERTURBED
                 self._state_known = False
                 return
             try:
-                perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode))
+                perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode), native=policy.native)
             except ModelRefused:
                 perturbed = None  # as the loop goes on without
         tick.begin(record.step.episode, kind, signal, perturbed)
@@ -250,7 +251,9 @@ class Recomputation:
             self._tick.drop_perturbed()
         if record.step.flags & Flag.FADED:
             self._fade.begin()
-        session = self._shelf.take(record.step.policy_id)
+        session = self._session(record)
+        if session is None or self._tolerant:
+            step.flags |= record.step.flags & Flag.NATIVE
         if session is None:
             step.policy_id = record.step.policy_id
             step.flags |= record.step.flags & Flag.RESTRAINED
@@ -260,6 +263,11 @@ class Recomputation:
         self._answered = step.policy
         if self._tolerant:
             _answer_as(step, record.step)
+
+    def _session(self, record: Recorded) -> PolicySession | None:
+        """Session of the policy that acted, for the evaluator that did; with tolerance for one that is here."""
+        native = bool(record.step.flags & Flag.NATIVE)
+        return self._shelf.take(record.step.policy_id, native=native and not (self._tolerant and library() is None))
 
     def _close(self) -> None:
         """The episode is over."""

@@ -82,24 +82,25 @@ class PolicyShelf:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sessions: OrderedDict[int, PolicySession | None] = OrderedDict()
+        self._sessions: OrderedDict[tuple[int, bool], PolicySession | None] = OrderedDict()
         self.missing: dict[int, str] = {}
         """Policies that cannot be loaded, with the reason."""
 
-    def take(self, policy_id: int) -> PolicySession | None:
-        """Return the session of a policy; None (and noted) where there is none."""
-        if policy_id in self._sessions:
-            self._sessions.move_to_end(policy_id)
-            return self._sessions[policy_id]
+    def take(self, policy_id: int, *, native: bool) -> PolicySession | None:
+        """Return the session of a policy for the evaluator that acted; None (and noted) where there is none."""
+        key = (policy_id, native)
+        if key in self._sessions:
+            self._sessions.move_to_end(key)
+            return self._sessions[key]
         session: PolicySession | None = None
         path = self._folder / f"{policy_id}.onnx"
         try:
-            session = PolicySession(read_file(path, MAX_POLICY_BYTES))
+            session = PolicySession(read_file(path, MAX_POLICY_BYTES), native=native)
         except OSError as error:
             self.missing[policy_id] = f"{path}: {error.strerror}"
         except ModelRefused as refusal:
             self.missing[policy_id] = f"{path}: {refusal}"
-        self._sessions[policy_id] = session
+        self._sessions[key] = session
         if len(self._sessions) > _KEPT:
             self._sessions.popitem(last=False)
         return session

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from onrig.hw.native import variant
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.files import read_file
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
 from onrig.runtime.log.steps import Records
-from onrig.runtime.record import Kind
+from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
@@ -24,6 +25,10 @@ from onrig.tools.replaying.recorded import PolicyShelf, recorded
 _CONFIG: Final = "config.yaml"
 _ROWS: Final = "episodes.csv"
 _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
+
+
+class OtherEvaluator(Exception):
+    """Policies were evaluated by a variant of the C library that is not in use here."""
 
 
 class Verification:
@@ -52,7 +57,7 @@ class Verification:
         self._session = ""
         self._seq = -1
         self._core: Recomputation | None = None
-        self._whole = True
+        self._whole, self._library = True, "none"
 
     @property
     def missing(self) -> list[str]:
@@ -103,6 +108,7 @@ class Verification:
                 raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
             self._core = Recomputation(config, self._shelf, self.comparison, self.unverified, self._tolerant)
         self._whole = part.metadata.get("decimation") == "1"
+        self._library = part.metadata.get("library", "none")
 
     def _keep(self, part: Kept) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
@@ -115,6 +121,11 @@ class Verification:
         if core is None or not self._whole:
             self.unverified[_DECIMATED] += len(records)
             return
+        if not self._tolerant and self._library != variant() and (records["flags"] & Flag.NATIVE).any():
+            raise OtherEvaluator(
+                f"its policies were evaluated by variant {self._library} of the C library, here it is {variant()}, "
+                "which rounds differently: replay on such a machine, or with --tolerance"
+            )
         fresh = records[records["seq"] > self._seq]  # a replay process that was started anew takes some once more
         for closed in self._accounts.add(fresh):
             self._count(closed.kind, closed.episode, closed.steps + 1)

@@ -24,7 +24,7 @@ _LATENCY_SHARE: Final = 0.1
 def admission_limits(config: RunConfig) -> AdmissionLimits:
     """Admission limits of a run; latency is advisory in lockstep, where results must not depend on wall time."""
     budget_us = min(_LATENCY_US, _LATENCY_SHARE * config.wall_period_ns / 1000)
-    return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep)
+    return AdmissionLimits(latency_budget_us=budget_us, latency_is_advisory=config.lockstep, evaluator=config.evaluator)
 
 
 def wanted_of(

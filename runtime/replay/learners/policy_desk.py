@@ -15,6 +15,7 @@ from onrig.hw.rig import Observation, Rig
 from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.session import evaluator_of
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
 from onrig.runtime.replay.learners.admission_terms import desk_probes, wanted_of
@@ -63,6 +64,8 @@ class PolicyDesk:
         self._admitted: dict[bytes, int] = {}
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
+        self._native: dict[int, bool] = {}
+        """Admitted policies that the C library evaluates."""
         self._given: dict[bytes, int] = {}
         """Ids of policies that will be offered again."""
         self.offered = self.admitted = self.refused = 0
@@ -89,6 +92,7 @@ class PolicyDesk:
         if newest.policy_id > self._folder.newest:  # the previous process was killed before it had filed this one
             self._file(newest.policy_id, newest.model)
         _keep(self._admitted, digest_of(newest.model), newest.policy_id)
+        _keep(self._native, newest.policy_id, newest.native)
         self.active_id = newest.policy_id
 
     @property
@@ -162,8 +166,8 @@ class PolicyDesk:
                 self._event("policy_not_reinstated", policy=policy_id, reason=result.reason)
                 continue
             self.active_id = policy_id
-            self._slot.put(policy_id, model)
-            self._event("policy_reinstated", policy=policy_id)
+            self._slot.put(policy_id, model, native=result.native)
+            self._event("policy_reinstated", policy=policy_id, evaluator=evaluator_of(native=result.native))
             return policy_id
         return 0
 
@@ -196,7 +200,7 @@ class PolicyDesk:
             return Verdict(self.active_id, accepted=True)
         if known is not None:
             self.active_id = known.policy_id
-            self._slot.put(known.policy_id, model)
+            self._slot.put(known.policy_id, model, native=self._native.get(known.policy_id, False))
             return known
         return self._judge(digest, model, np.zeros((0, len(self._observations.centre)), np.float32), "file")
 
@@ -228,12 +232,13 @@ class PolicyDesk:
             self._event("policy_warning", policy=policy_id, reason=warning)
         _keep(self._training_steps, policy_id, result.contract.training_step)
         _keep(self._admitted, digest, policy_id)
+        _keep(self._native, policy_id, result.native)
         self.admitted += 1
         self.active_id = policy_id
         if repeated is None:
             self._file(policy_id, model)  # filed first, so that a restarted process does not reuse its id
         self._hand_over(policy_id, model, repeated=repeated is not None)
-        self._event("policy_admitted", policy=policy_id, learner=learner)
+        self._event("policy_admitted", policy=policy_id, learner=learner, evaluator=evaluator_of(native=result.native))
         return Verdict(policy_id, accepted=True)
 
     def _refuse(self, digest: bytes, why: Refused, learner: str) -> Verdict:
@@ -247,7 +252,7 @@ class PolicyDesk:
         """Put a policy into the slot unless the loop has seen it or a newer one; prune files that can no longer act."""
         newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
-            self._slot.put(policy_id, model)
+            self._slot.put(policy_id, model, native=self._native.get(policy_id, False))
         if not self._lockstep:
             self._folder.drop_overtaken(self._slot.taken)
 

@@ -79,6 +79,7 @@ class _Restless:
     """A policy that jumps, creeps, and now and then is no answer at all."""
 
     plain = True
+    native = False
 
     def __init__(self, config: RunConfig, rng: random.Random) -> None:
         self._actuators, self._rng = config.rig.actuators, rng

@@ -23,12 +23,12 @@ class FakeSession:
     now_ns = 0
     built: list[bytes]
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, *, native: bool = False) -> None:
         FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
         FakeSession.built.append(model)
         if b"unbuildable" in model:
             raise ValueError("no such operator")
-        self.model = model
+        self.model, self.native = model, native
         self.hidden = np.zeros((1, 3), np.float32) if b"recurrent" in model else None
         self.warm = False
         self.runs = 0
@@ -414,7 +414,7 @@ def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> 
         for tick in range(6):
             switch.judge(Rule.FALLBACK if policy_id == 1 and tick % 2 else Rule.NONE, 0)
     again = PolicySwitch(slot, LENIENT)
-    again.restore(switch.state(), lambda policy_id: FakeSession(b"model %d" % policy_id))  # type: ignore[arg-type,return-value]
+    again.restore(switch.state(), lambda i, native: FakeSession(b"model %d" % i))  # type: ignore[arg-type,return-value]
     assert again.state() == switch.state()
     assert (again.policy_id, acting(again)) == (2, b"model 2")
     again.take_newest()  # the slot holds no newer one
@@ -429,7 +429,7 @@ def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) ->
     slot.put(1, b"model 1")
     switch.take_newest()
     again = PolicySwitch(slot, LENIENT)
-    again.restore(switch.state(), lambda policy_id: None)
+    again.restore(switch.state(), lambda i, native: None)
     assert again.active is None
     again.take_newest()
     assert again.policy_id == 1
@@ -441,7 +441,7 @@ def test_a_policy_that_was_prepared_and_had_not_acted_yet_acts_after_a_restore(s
     slot.put(2, b"2")
     prepare(switch)  # and the run ends before the next tick edge
     again = PolicySwitch(slot)
-    again.restore(switch.state(), lambda policy_id: FakeSession(b"%d" % policy_id))  # type: ignore[arg-type,return-value]
+    again.restore(switch.state(), lambda i, native: FakeSession(b"%d" % i))  # type: ignore[arg-type,return-value]
     assert again.policy_id == 1
     again.take_newest()
     assert again.policy_id == 2

@@ -36,6 +36,7 @@ class FakePolicy:
 
     def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], m: int = 1) -> None:
         self.plain = True
+        self.native = False
         self._answer, self._m = answer, m
 
     def ask(self, question: Sequence[float]) -> tuple[float, ...]:

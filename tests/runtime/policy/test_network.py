@@ -1,0 +1,172 @@
+"""Networks as the C library evaluates them, against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from onrig.hw.native import library
+from onrig.runtime.policy import probing
+from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
+from onrig.runtime.policy.contract import ModelRefused
+from onrig.runtime.policy.network import compile_network
+from onrig.runtime.policy.onnx_wire import read_model
+from onrig.runtime.policy.probing import probe_states
+from onrig.runtime.policy.session import PolicySession, evaluator_of
+from tests.runtime.policy import models
+
+needs_library = pytest.mark.skipif(library() is None, reason="needs the C library")
+UNITS = ("Relu", "Tanh", "Sigmoid", "Exp", "Softsign", "Neg", "Abs", "Identity")
+Floats = npt.NDArray[np.float32]
+
+
+def chain(
+    widths: Sequence[int],
+    units: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    gemm: bool = True,
+    transposed: bool = False,
+) -> bytes:
+    """Normalisation, dense layers with units behind each, a clip and a scale; ports as a policy's."""
+    tensors: dict[str, Floats] = {
+        "centre": rng.normal(size=widths[0]).astype(np.float32),
+        "low": np.array(-5.0, np.float32),
+        "high": np.array(5.0, np.float32),
+        "scale": np.array([[2.5]], np.float32),
+    }
+    nodes = [helper.make_node("Sub", ["observation", "centre"], ["x0"])]
+    for k, (n, m) in enumerate(pairwise(widths)):
+        weight = rng.normal(0.0, n**-0.5, (n, m)).astype(np.float32)
+        tensors |= {
+            f"w{k}": weight.T.copy() if transposed and gemm else weight,
+            f"b{k}": rng.normal(size=m).astype(np.float32),
+        }
+        if gemm:
+            nodes.append(helper.make_node("Gemm", [f"x{k}", f"w{k}", f"b{k}"], [f"s{k}"], transB=int(transposed)))
+        else:
+            nodes.append(helper.make_node("MatMul", [f"x{k}", f"w{k}"], [f"p{k}"]))
+            nodes.append(helper.make_node("Add", [f"p{k}", f"b{k}"], [f"s{k}"]))
+        nodes.append(helper.make_node(units[k], [f"s{k}"], [f"x{k + 1}"]))
+    last = f"x{len(widths) - 1}"
+    nodes.append(helper.make_node("Clip", [last, "low", "high"], ["clipped"]))
+    nodes.append(helper.make_node("Mul", ["clipped", "scale"], ["action"]))
+    ports = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width])]
+        for name, width in (("observation", widths[0]), ("action", widths[-1]))
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    graph = helper.make_graph(nodes, "policy", *ports, constants)
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString())
+
+
+@needs_library
+@settings(max_examples=120)
+@given(
+    st.lists(st.integers(1, 70), min_size=2, max_size=4),
+    st.lists(st.sampled_from(UNITS), min_size=3, max_size=3),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 1 << 30),
+)
+def test_it_agrees_with_onnxruntime_within_rounding(
+    widths: list[int], units: list[str], gemm: bool, transposed: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    model = chain(widths, units, rng, gemm=gemm, transposed=transposed)
+    ours, theirs = PolicySession(model, native=True), PolicySession(model)
+    for _ in range(4):
+        question = rng.normal(0.0, 2.0, widths[0]).tolist()
+        np.testing.assert_allclose(ours.ask(question), theirs.ask(question), rtol=1e-4, atol=1e-4)
+
+
+@needs_library
+def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
+    rng = np.random.default_rng(1)
+    model = chain([3, 50, 20, 2], ["Relu", "Tanh", "Tanh"], rng)
+    first, second = PolicySession(model, native=True), PolicySession(model, native=True)
+    questions = rng.normal(size=(50, 3)).tolist()
+    expected = [first.ask(question) for question in questions]
+    assert [second.ask(question) for question in reversed(questions)][::-1] == expected
+
+
+@needs_library
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38, 1e-40])
+def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
+    model = chain([2, 1], [unit], np.random.default_rng(0))
+    ours, theirs = (PolicySession(model, native=native).ask((value, 0.5)) for native in (True, False))
+    if np.isnan(value):
+        assert np.isnan(ours).all()
+    elif not np.isnan(theirs).any():  # onnxruntime clips NaN to a bound in some versions
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+@needs_library
+@pytest.mark.parametrize("model", [models.stochastic(), models.recurrent()])
+def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
+    data = models.serialized(model)
+    ours, theirs = PolicySession(data, native=True), PolicySession(data)
+    for session in (ours, theirs):
+        session.observation[:] = np.random.default_rng(2).normal(size=session.observation.shape)
+        if session.noise is not None:
+            session.noise.fill(0.7)
+        session.run()
+    for port in ("action", "mean", "std", "drawn", "hidden_out"):
+        np.testing.assert_allclose(getattr(ours, port), getattr(theirs, port), rtol=1e-5, atol=1e-5)
+
+
+def test_an_operator_that_is_not_covered_leaves_the_graph_to_onnxruntime() -> None:
+    model = chain([2, 3], ["Softplus"], np.random.default_rng(0))
+    assert compile_network(read_model(model), ("observation",), ("action",)) is None
+    with pytest.raises(ModelRefused, match="does not evaluate this graph"):
+        PolicySession(model, native=True)
+
+
+@needs_library
+@pytest.mark.parametrize("column", range(6))
+@pytest.mark.parametrize("value", [-1, 1 << 20, (1 << 31) - 1])
+def test_a_step_that_leaves_its_array_is_not_run(column: int, value: int) -> None:
+    network = compile_network(
+        read_model(chain([2, 8, 1], ["Relu", "Tanh"], np.random.default_rng(0))), ("observation",), ("action",)
+    )
+    assert network is not None
+    steps = network.steps.copy()
+    dense = next(i for i, step in enumerate(steps) if step[0] == 0)
+    steps[dense, column] = value
+    assert network.bind() is not None
+    assert network._replace(steps=steps).bind() is None
+
+
+def judged(**limits: object) -> Admitted:
+    contract = models.CONTRACT
+    result = admit(
+        models.serialized(models.policy()),
+        contract,
+        probe_states(contract, 64, 0),
+        AdmissionLimits(**limits),  # type: ignore[arg-type]
+    )
+    assert isinstance(result, Admitted)
+    return result
+
+
+def test_admission_chooses_the_library_where_it_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert judged(latency_is_advisory=True).native is (library() is not None)
+    assert not judged(latency_is_advisory=True, evaluator="onnxruntime").native
+    monkeypatch.setattr(probing, "ROUNDING", -1.0)
+    assert not judged(latency_is_advisory=True).native
+
+
+def test_the_evaluator_has_a_name() -> None:
+    assert evaluator_of(native=False) == "onnxruntime"
+    assert evaluator_of(native=True).startswith("C ")
