@@ -195,7 +195,7 @@ def run_trials(
     problems = trials_problems(config, settings)
     if problems:
         raise ValueError("; ".join(problems))
-    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant)
+    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, rounded=False)
     (n, m, _, T), process = world.spaces, config.exploration
     algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)

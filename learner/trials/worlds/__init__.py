@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.random_streams import Role
 
-Values = NDArray[np.float32]
+Values = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 Policy = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 """Actions (S, E, m) in [-1, 1] at observations (S, E, n)."""

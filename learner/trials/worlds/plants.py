@@ -71,10 +71,12 @@ class PlantWorld:
         end_outside: bool = False,
         counts: bool = False,
         plant: Plant | None = None,
+        rounded: bool = True,
     ) -> None:
         """``plant`` takes the place of the twin's; its parameters may be arrays (S * E,), one for each actor.
 
-        Raises ValueError for limits under which no shield can be built.
+        Policies see what a memory stores, float32, if ``rounded``, else float64: those that standardise their inputs
+        give other bits then.  Raises ValueError for limits under which no shield can be built.
         """
         rig = config.rig
         instruments = Instruments(config, plant, counts=counts)
@@ -84,6 +86,7 @@ class PlantWorld:
         self._shape: Final = (len(seeds), len(roles))
         A = len(self._actors)
         self._at: Final = np.arange(A)
+        self._dtype: Final = np.float32 if rounded else np.float64
         self._shields = [Shield(config.limits, rig, instruments.period_s) for _ in range(A)] if shield else []
         self._in_fallback: Final = np.zeros(A, np.bool_)
         at = {o.name: i for i, o in enumerate(rig.observations)}
@@ -216,7 +219,7 @@ class PlantWorld:
 
     def _shown(self) -> Values:
         """What policies see, (S, E, k)."""
-        return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(np.float32)
+        return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(self._dtype)
 
     def _row(self) -> NDArray[np.float64] | None:
         """Present noise (A, n + m)."""
