@@ -18,7 +18,7 @@ from onrig.learner.algorithms.on_policy import on_policy_for
 from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.departures import Measures
-from onrig.learner.trials.exploring import Acted, Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
+from onrig.learner.trials.exploring import Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
 from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
 from onrig.learner.trials.memories import Kept, Memories, kept_by
 from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
@@ -267,6 +267,4 @@ def _replay(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], n: int, m:
     kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=isinstance(algorithm, Gaussian))
     memories = Memories(kept, seeds, policy=algorithm.policy)
     measures = Measures(run, algorithm, memories, seeds)
-    return Replay(
-        algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures
-    )
+    return Replay(algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures)

@@ -77,9 +77,7 @@ class Instruments:
         wrapped = {s.name for s in rig.sensors if s.wrap}
         turns = 2.0 * np.pi / self._observations.half_range
         low = (-np.pi - self._observations.centre) / self._observations.half_range
-        self._wraps = [
-            (i, turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped
-        ]
+        self._wraps = [(i, turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
         """Index, turn and lower end of angles that wrap, normalised."""
         self._counts = _resolutions(rig) if counts else None
         self._start = [config.task.start[name] for name in names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -169,10 +169,13 @@ class OwnBatches:
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
         """Take a step of every actor."""
         batch, t = self._batch, self._gathered
-        batch.observation[:, :, t], batch.drawn[:, :, t], batch.reward[:, :, t] = before, acted.behaviour, stepped.reward
+        batch.observation[:, :, t], batch.drawn[:, :, t], batch.reward[:, :, t] = (
+            before,
+            acted.behaviour,
+            stepped.reward,
+        )
         batch.next_observation[:, :, t] = stepped.observation
         batch.terminated[:, :, t], batch.truncated[:, :, t] = stepped.terminated, stepped.truncated
-        batch.deviates[:, :, t] = stepped.intervened
         self._gathered += 1
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:

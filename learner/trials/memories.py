@@ -321,7 +321,9 @@ class Memories:
             return taken
         chain = self._trajectories.before(slots, self._window)
         trial = self._trials[:, None, None]
-        return replace(taken, window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present))
+        return replace(
+            taken, window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present)
+        )
 
     def _taken(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""

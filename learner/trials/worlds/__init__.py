@@ -73,7 +73,9 @@ class Actor(NamedTuple):
 
 def actors_of(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
     """Actors with these roles in trials of ``seeds``, those of a trial together."""
-    return [Actor(s, role, [*roles[:e]].count(role), [*roles].count(role)) for s in seeds for e, role in enumerate(roles)]
+    return [
+        Actor(s, role, [*roles[:e]].count(role), [*roles].count(role)) for s in seeds for e, role in enumerate(roles)
+    ]
 
 
 class World(Protocol):

@@ -25,7 +25,6 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import advance, maths_for
 from onrig.sim.twin.options import TwinOptions
 
-
 States = tuple[NDArray[np.float64], ...]
 
 
@@ -112,7 +111,7 @@ class PlantWorld:
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, A, instruments.m))
         """Last commands, the newest first."""
         self._sent: Final = np.zeros((2, A, instruments.m))
-        """The last two commands sent, the newest first, before the actuators' noise: what shields measure rates from."""
+        """The last two commands sent, the newest first, before the actuators' noise: what shields go by."""
 
     @property
     def is_noisy(self) -> bool:
