@@ -8,7 +8,7 @@ exploration come from (``exploring``), what is learned from (``learning``), and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Trials:
 
     def __init__(
         self,
-        algorithm: object,
+        algorithm: Any,
         world: World,
         explore: Explore,
         learning: Learning,
@@ -81,6 +81,7 @@ class Trials:
         ``world``, which is evaluated while the others train; all episodes are then as long as ``every``.
         """
         self.algorithm: Final = algorithm
+        """What it learns with: an ``Algorithm``, or an ``OnPolicy``."""
         self.learning: Final = learning
         self._world, self._explore, self._evaluation = world, explore, evaluation
         self._actors, self._every, self._random_steps = actors, every, random_steps
@@ -229,7 +230,7 @@ def world_trials(run: StepRun, seeds: Sequence[int], make: Make | None = None) -
     if problems:
         raise ValueError("; ".join(problems))
     streams = [stream(seed, Role.NETWORKS) for seed in seeds]
-    learner: object
+    learner: Any
     explore: Explore
     learning: Learning
     if selected.batch_steps:

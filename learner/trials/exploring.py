@@ -30,9 +30,9 @@ AHEAD: Final = 256
 class Acted(NamedTuple):
     """Actions of S trials with E actors each, of which the first K explore; normalised."""
 
-    action: Values
+    action: NDArray[np.floating]
     """(S, E, m)"""
-    wish: Values
+    wish: NDArray[np.floating]
     """(S, E, m): without exploration."""
     behaviour: NDArray[np.floating] | None = None
     """(S, K, 3 m): mean, standard deviation and draw of a policy that is a Gaussian; draws alone, (S, K, m), of

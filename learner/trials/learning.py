@@ -88,13 +88,13 @@ class Replay:
         rows[:, at.next_observation] = stepped.observation[:, 0]
         rows[:, at.reward] = stepped.reward[:, 0]
         rows[:, at.exploration] = np.abs(acted.action[:, 0] - acted.wish[:, 0]).sum(axis=1)
-        if at.ends:
+        if at.terminated is not None:
             rows[:, at.terminated] = stepped.terminated[:, 0]
-        if acted.behaviour is not None and at.behaves:
+        if at.behaviour is not None and acted.behaviour is not None:
             rows[:, at.behaviour] = acted.behaviour[:, 0]
             rows[:, at.deviates] = stepped.intervened[:, 0] | acted.deviates
-        if stepped.noise is not None and len(rows[0]) > at.noise:
-            rows[:, at.noise :] = stepped.noise[:, 0]
+        if stepped.noise is not None and at.noise.start < at.noise.stop:
+            rows[:, at.noise] = stepped.noise[:, 0]
         self._gathered += 1
         if self._gathered == self._rows.shape[1]:
             self._gathered = 0

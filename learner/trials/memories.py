@@ -72,60 +72,42 @@ def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behavi
 
 
 class Columns(NamedTuple):
-    """Where in a row the parts of an experience are; a row ends with what is kept of the policy and the noise."""
+    """Where in a row the parts of an experience are."""
 
-    n: int
-    m: int
-    ends: bool
-    """Whether there is a column for the task's end."""
-    behaves: bool
-    """Whether there are columns for the policy that acted."""
+    observation: slice
+    action: slice
+    next_observation: slice
+    reward: int
+    exploration: int
+    """1-norm of the action's distance from the policy's own (§7.1.1)."""
+    terminated: int | None
+    """1 where the task ended."""
+    behaviour: slice | None
+    """Mean, std and draw of the policy."""
+    deviates: int
+    """1 where another action was applied than the draw, or the noise was reduced."""
+    noise: slice
+    """Of the observation and the action."""
 
-    @property
-    def observation(self) -> slice:
-        """(n,)"""
-        return slice(0, self.n)
-
-    @property
-    def action(self) -> slice:
-        """(m,)"""
-        return slice(self.n, self.n + self.m)
-
-    @property
-    def next_observation(self) -> slice:
-        """(n,)"""
-        return slice(self.n + self.m, self.reward)
-
-    @property
-    def reward(self) -> int:
-        """Raw units."""
-        return 2 * self.n + self.m
-
-    @property
-    def exploration(self) -> int:
-        """1-norm of the action's distance from the policy's own (§7.1.1)."""
-        return self.reward + 1
-
-    @property
-    def terminated(self) -> int:
-        """1 where the task ended."""
-        return self.exploration + 1
-
-    @property
-    def behaviour(self) -> slice:
-        """(3 m,): mean, std and draw of the policy."""
-        first = self.exploration + 1 + self.ends
-        return slice(first, first + 3 * self.m)
-
-    @property
-    def deviates(self) -> int:
-        """1 where another action was applied, or drawn with reduced noise."""
-        return self.behaviour.stop
-
-    @property
-    def noise(self) -> int:
-        """Where the noise begins."""
-        return self.deviates + 1 if self.behaves else self.behaviour.start
+    @classmethod
+    def of(cls, kept: Kept) -> Columns:
+        """Columns of what is kept."""
+        n, m = kept.n, kept.m
+        reward = 2 * n + m
+        first = reward + 2 + kept.terminates
+        last = first + 3 * m
+        noise = last + 1 if kept.behaviour else first
+        return cls(
+            slice(0, n),
+            slice(n, n + m),
+            slice(n + m, reward),
+            reward,
+            reward + 1,
+            reward + 2 if kept.terminates else None,
+            slice(first, last) if kept.behaviour else None,
+            last,
+            slice(noise, noise + kept.noises),
+        )
 
 
 class Memories:
@@ -134,8 +116,8 @@ class Memories:
     def __init__(self, kept: Kept, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
         """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
         strategy = kept.strategy
-        self.columns: Final = Columns(kept.n, kept.m, kept.terminates, kept.behaviour)
-        self.width: Final = self.columns.noise + kept.noises
+        self.columns: Final = Columns.of(kept)
+        self.width: Final = self.columns.noise.stop
         """Floats in a row."""
         self._kept = kept
         self._batch, self._capacity = kept.setting.batch, kept.setting.capacity
@@ -297,7 +279,7 @@ class Memories:
         rows = self._taken(self.slots)
         noise = None
         if self._kept.noises:
-            noise = np.abs(rows[..., self.columns.noise :]).mean(axis=(0, 2), dtype=np.float64)
+            noise = np.abs(rows[..., self.columns.noise]).mean(axis=(0, 2), dtype=np.float64)
         minibatches = self._with_window(replace(self._fields(rows, weights), slots=self.slots), self.slots)
         if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
@@ -330,9 +312,8 @@ class Memories:
         return self.rows.reshape(-1, self.width).take(slots + self._trials[:, None] * self._capacity, axis=0)
 
     def _fields(self, rows: Rows, weights: NDArray[np.floating] | None = None) -> Minibatches:
-        at, kept = self.columns, self._kept
-        behaviour = None
-        if kept.behaviour:
+        at, behaviour = self.columns, None
+        if at.behaviour is not None:
             mean, std, drawn = np.split(rows[..., at.behaviour], 3, axis=-1)
             behaviour = Behaviour(mean, std, drawn, rows[..., at.deviates] > 0.0)
         return Minibatches(
@@ -340,7 +321,7 @@ class Memories:
             action=rows[..., at.action],
             reward=rows[..., at.reward],
             next_observation=rows[..., at.next_observation],
-            terminated=rows[..., at.terminated] > 0.0 if kept.terminates else np.zeros(rows.shape[:-1], np.bool_),
+            terminated=np.zeros(rows.shape[:-1], np.bool_) if at.terminated is None else rows[..., at.terminated] > 0.0,
             weights=weights,
             behaviour=behaviour,
         )

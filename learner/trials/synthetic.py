@@ -40,7 +40,7 @@ class TrialsSynthetic:
 
     def __call__(self, episode: int, measured: Rows, at: Columns) -> Altered:
         """Replace a fraction of an episode's rows (S, T, width), whose policies have not learned since."""
-        (S, T, _), n, m = measured.shape, at.n, at.m
+        (S, T, _), n, m = measured.shape, at.observation.stop, at.action.stop - at.action.start
         each = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
         draws = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
         if self._discrete is not None:

@@ -59,23 +59,24 @@ class Spaces(NamedTuple):
 
 
 class Actor(NamedTuple):
-    """One of the E actors of a trial: the ``index``-th of ``number`` with its role."""
+    """One of the E actors of a trial."""
 
     seed: int
     role: Role
-    index: int
     number: int
+    """Its number among those of its role, from 0 on."""
+    of: int
+    """How many there are of its role."""
 
     def episode(self, played: int) -> int:
         """Number, from 0 on, of its next episode among those of all actors of its role."""
-        return played * self.number + self.index
+        return played * self.of + self.number
 
 
 def actors_of(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
     """Actors with these roles in trials of ``seeds``, those of a trial together."""
-    return [
-        Actor(s, role, [*roles[:e]].count(role), [*roles].count(role)) for s in seeds for e, role in enumerate(roles)
-    ]
+    of_trial = [(role, [*roles[:e]].count(role), [*roles].count(role)) for e, role in enumerate(roles)]
+    return [Actor(seed, *actor) for seed in seeds for actor in of_trial]
 
 
 class World(Protocol):
