@@ -93,7 +93,10 @@ class Trials:
         self._all: Bools = np.ones((S, K if evaluation else K + 1), np.bool_)
         self._observation = world.begin(self._all)
         self._return = np.zeros(self._all.shape)
-        self._rewards = np.zeros((*self._all.shape, 0 if evaluation else every))
+        self._rewards: list[NDArray[np.float64]] = []
+        """(S, E) of each step of the present episode, where one is evaluated beside it."""
+        self._means = np.zeros((2, S))
+        """Mean rewards of the last training and evaluation episodes."""
         self._closed = np.zeros((2, S))
         """Sum and number of the returns of training episodes that closed."""
         self._diverged = np.zeros(S, np.bool_)
@@ -114,7 +117,7 @@ class Trials:
         """Train until the next scores."""
         train = self.train(self._every)
         if self._evaluation is None:
-            train, evaluation = self._rewards.mean(axis=2).T
+            train, evaluation = self._means
         else:
             evaluation = self.evaluate()
         train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
@@ -151,10 +154,11 @@ class Trials:
         acted = acted._replace(action=self._safe(acted.action))
         stepped = self._world.step(acted.action, self._all)
         self.learning.put(before, acted, stepped)
-        if self._evaluation is None:
-            self._rewards[:, :, self.steps % self._every] = stepped.reward
         self.steps += self._actors[1]
-        self._return += stepped.reward
+        if self._evaluation is None:
+            self._rewards.append(stepped.reward)
+        else:
+            self._return += stepped.reward
         if stepped.intervened.any():
             self._shield += np.stack((stepped.intervened.sum(axis=1), stepped.tripped.sum(axis=1)), axis=1)
         self._observation = stepped.observation
@@ -167,7 +171,9 @@ class Trials:
         training = ended[:, : self._actors[1]]
         returns = self._return[:, : self._actors[1]]
         if self._evaluation is None:  # numpy's sum of a whole row is not that of one by one
-            returns = self._rewards.mean(axis=2)[:, :1] * self._every
+            self._means = np.stack(self._rewards, axis=2).mean(axis=2).T
+            self._rewards.clear()
+            returns = self._means[0, :, None] * self._every
         self.learning.closed(returns, training)
         self._explore.begin(training)
         self._closed += np.where(training, (returns, np.ones(training.shape)), 0.0).sum(axis=2)
@@ -196,7 +202,7 @@ def run_trials(
     problems = trials_problems(config, settings)
     if problems:
         raise ValueError("; ".join(problems))
-    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, rounded=False)
+    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, whole=True)
     (n, m, _, T), process = world.spaces, config.exploration
     algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)

@@ -56,8 +56,10 @@ class Numbers(NamedTuple):
     def at(self, step: int) -> Numbers:
         """Return those of one step."""
         here = slice(step, step + 1)
-        noise, random = (None if part is None else part[:, here] for part in self[:2])
-        return Numbers(noise, random, self.replaced[:, here] if random is not None else True, self.amplitude)  # type: ignore[index]
+        noise = None if self.noise is None else self.noise[:, here]
+        random = None if self.random is None else self.random[:, here]
+        replaced = self.replaced if isinstance(self.replaced, bool) else self.replaced[:, here]
+        return Numbers(noise, random, replaced, self.amplitude)
 
 
 class Draw(Protocol):
@@ -141,7 +143,7 @@ class Explorer:
         if noise is not None and self._sample is not None:
             action = self._sample(observation[:, :explorers], noise).astype(np.float64)
         elif noise is not None:
-            action = np.clip(action + noise, -1.0, 1.0)
+            action = np.minimum(np.maximum(action + noise, -1.0), 1.0)
         if numbers.random is not None:
             action = np.where(numbers.replaced, numbers.random, action)
         return Acted(action, wish)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,31 +76,47 @@ class Replay:
             algorithm.attend(memories.shown())
         self.number = updates.number
         """Updates at once."""
-        self._rows: Rows = np.zeros((len(memories.rows), together, memories.width), np.float32)
-        self._gathered = 0
+        self._together = together
+        self._gathered: list[tuple[NDArray[Any], ...]] = []
         self._noise: NDArray[np.float64] | None = None
 
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Write rows of the first actors, and hand them to the memories."""
-        at, rows = self.memories.columns, self._rows[:, self._gathered]
-        rows[:, at.observation] = before[:, 0]
-        rows[:, at.action] = stepped.action[:, 0]
-        rows[:, at.next_observation] = stepped.observation[:, 0]
-        rows[:, at.reward] = stepped.reward[:, 0]
-        rows[:, at.exploration] = np.abs(acted.action[:, 0] - acted.wish[:, 0]).sum(axis=1)
+        """Take a step of the first actors, and hand it to the memories with those before it."""
+        at = self.memories.columns
+        parts: list[NDArray[Any]] = [
+            before,
+            stepped.action,
+            stepped.observation,
+            stepped.reward,
+            acted.action,
+            acted.wish,
+        ]
         if at.terminated is not None:
-            rows[:, at.terminated] = stepped.terminated[:, 0]
+            parts.append(stepped.terminated)
         if at.behaviour is not None and acted.behaviour is not None:
-            rows[:, at.behaviour] = acted.behaviour[:, 0]
-            rows[:, at.deviates] = stepped.intervened[:, 0] | acted.deviates
+            parts += [acted.behaviour, stepped.intervened | acted.deviates]
         if stepped.noise is not None and at.noise.start < at.noise.stop:
-            rows[:, at.noise] = stepped.noise[:, 0]
-        self._gathered += 1
-        if self._gathered == self._rows.shape[1]:
-            self._gathered = 0
-            episode = self.memories.offered // self._rows.shape[1] + 1
-            altered = None if self._alter is None else self._alter(episode, self._rows, at)
-            self.memories.insert(self._rows, altered)
+            parts.append(stepped.noise)
+        self._gathered.append(tuple(parts))
+        if len(self._gathered) == self._together:
+            rows = self._rows()
+            episode = self.memories.offered // self._together + 1
+            self.memories.insert(rows, None if self._alter is None else self._alter(episode, rows, at))
+
+    def _rows(self) -> Rows:
+        """Rows (S, T, width) of what is gathered."""
+        fields = [np.array([part[:, 0] for part in parts]) for parts in zip(*self._gathered, strict=True)]
+        self._gathered.clear()
+        observation, action, after, reward, chosen, wish, *more = fields
+        exploration = np.abs(chosen - wish).sum(axis=2)
+        columns = (observation, action, after, reward, exploration, *more)
+        rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
+        first = 0
+        for column in columns:
+            width = column.shape[2] if column.ndim == 3 else 1
+            rows[:, :, first : first + width] = column.reshape(len(action), -1, width).swapaxes(0, 1)
+            first += width
+        return rows
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
         """Pass returns on to samplers."""

@@ -70,12 +70,13 @@ class PlantWorld:
         end_outside: bool = False,
         counts: bool = False,
         plant: Plant | None = None,
-        rounded: bool = True,
+        whole: bool = False,
     ) -> None:
         """``plant`` takes the place of the twin's; its parameters may be arrays (S * E,), one for each actor.
 
-        Policies see what a memory stores, float32, if ``rounded``, else float64: those that standardise their inputs
-        give other bits then.  Raises ValueError for limits under which no shield can be built.
+        ``whole``: all actors play episodes of fixed length side by side.  Rewards are then views, which are filled when
+        the episode has ended, and policies see float64 (those that standardise it give other bits than for the float32
+        that a memory stores).  Raises ValueError for limits under which no shield can be built.
         """
         rig = config.rig
         instruments = Instruments(config, plant, counts=counts)
@@ -85,7 +86,12 @@ class PlantWorld:
         self._shape: Final = (len(seeds), len(roles))
         A = len(self._actors)
         self._at: Final = np.arange(A)
-        self._dtype: Final = np.float32 if rounded else np.float64
+        self._dtype: Final = np.float64 if whole else np.float32
+        T = self.spaces.horizon if whole else 0
+        self._measured, self._applied = np.zeros((T, A, instruments.n)), np.zeros((T, A, instruments.m))
+        """Of each step of whole episodes, SI, from which all rewards are computed at once."""
+        self._rewards: NDArray[np.float64] = np.zeros((T, A))
+        self._nothing: Final = np.zeros(A, np.bool_)
         self._shields = [Shield(config.limits, rig, instruments.period_s) for _ in range(A)] if shield else []
         self._in_fallback: Final = np.zeros(A, np.bool_)
         at = {o.name: i for i, o in enumerate(rig.observations)}
@@ -132,40 +138,42 @@ class PlantWorld:
                 self._in_fallback[i] = False
         self._episodes[chosen] += 1
         self._step[chosen] = 0
+        self._rewards = np.zeros_like(self._rewards)
         self._commands[:, chosen] = self._sent[:, chosen] = self._safe
-        self._seen[:, chosen] = self._observed(self._row())[chosen]
+        self._seen[:, chosen] = self._observed(instruments.measured(self._state), self._row())[chosen]
         return self._shown()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         instruments, chosen = self._instruments, which.reshape(-1)
-        wish = np.clip(action.astype(np.float64), -1.0, 1.0).reshape(len(chosen), -1)
+        wish = np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0).reshape(len(chosen), -1)
         if not np.isfinite(wish).all():
             raise ValueError("an action is not finite")
-        intervened = tripped = nothing = np.zeros(len(chosen), np.bool_)
+        intervened = tripped = terminated = self._nothing
+        at = slice(None) if chosen.all() else chosen
         if self._shields:
             intervened, tripped = self._guard(wish, chosen)
         wish = instruments.settable(wish)
         noise = self._row()
         command = instruments.commanded(wish)
         if self._shields:
-            self._sent[:, chosen] = np.stack((command, self._sent[0]))[:, chosen]
+            self._sent[:, at] = np.stack((command, self._sent[0]))[:, at]
         if noise is not None:
             command = instruments.commanded(wish + noise[:, instruments.n :])
         state = self._moved(command, chosen)
         measured = instruments.measured(state)
-        reward = instruments.reward(measured, command)
-        terminated = nothing
+        reward = self._reward(measured, command)
         if self._terminates:
             terminated = chosen & (instruments.terminated(measured) | self._outside(measured))
-        if chosen.all():
-            self._state = state
-        else:
-            self._state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
-        self._step[chosen] += 1
+        if at is chosen:
+            state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
+            measured = instruments.measured(state)
+        self._state = state
+        self._step[at] += 1
         truncated = chosen & (self._step >= self.spaces.horizon) & ~terminated
-        self._seen[1:, chosen] = self._seen[:-1, chosen]
-        self._seen[0, chosen] = self._observed(self._row())[chosen]
+        if instruments.reach:
+            self._seen[1:, at] = self._seen[:-1, at]
+        self._seen[0, at] = self._observed(measured, self._row())[at]
         flags = (terminated, truncated, intervened, tripped)
         over, out_of_time, held, fell = (flag.reshape(self._shape) for flag in flags)
         added = None if noise is None else noise.reshape(*self._shape, -1)
@@ -210,11 +218,20 @@ class PlantWorld:
             outside |= ~((low <= measured[:, at]) & (measured[:, at] <= high))
         return outside
 
-    def _observed(self, noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Normalised observations (A, n)."""
+    def _reward(self, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rewards (A,) of this step, or a view that is filled when a whole episode has ended."""
+        if not len(self._rewards):
+            return self._instruments.reward(measured, command)
+        t = int(self._step[0])
+        self._measured[t], self._applied[t] = measured, command
+        if t == len(self._rewards) - 1:
+            self._rewards[:] = self._instruments.reward(self._measured, self._applied)
+        return self._rewards[t]
+
+    def _observed(self, measured: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Normalised observations (A, n) of what sensors have to see."""
         instruments = self._instruments
-        added = None if noise is None else noise[:, : instruments.n]
-        return instruments.normalised(instruments.measured(self._state), added)
+        return instruments.normalised(measured, None if noise is None else noise[:, : instruments.n])
 
     def _shown(self) -> Values:
         """What policies see, (S, E, k)."""
