@@ -7,6 +7,7 @@ exploration come from (``exploring``), what is learned from (``learning``), and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -183,7 +184,7 @@ class Trials:
 
     def _safe(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
         """Actions (S, E, m) with zeros for those of diverged trials, which are marked."""
-        if np.isfinite(action.sum()):
+        if math.isfinite(action.sum()):
             return action
         finite = np.isfinite(action).all(axis=(1, 2))
         self._diverged |= ~finite

@@ -185,11 +185,8 @@ class OwnBatches:
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
         """Take a step of every actor."""
         batch, t = self._batch, self._gathered
-        batch.observation[:, :, t], batch.drawn[:, :, t], batch.reward[:, :, t] = (
-            before,
-            acted.behaviour,
-            stepped.reward,
-        )
+        batch.observation[:, :, t], batch.drawn[:, :, t] = before, acted.behaviour
+        batch.reward[:, :, t], batch.deviates[:, :, t] = stepped.reward, stepped.intervened
         batch.next_observation[:, :, t] = stepped.observation
         batch.terminated[:, :, t], batch.truncated[:, :, t] = stepped.terminated, stepped.truncated
         self._gathered += 1

@@ -5,6 +5,7 @@ Noise is drawn per episode.  Where the shield acts, the experience has the actio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -109,10 +110,10 @@ class PlantWorld:
         delay = instruments.plant.delay_s
         periods = np.zeros(A) if delay is msgspec.UNSET else np.broadcast_to(delay, A) / instruments.period_s
         periods = np.minimum(periods, self.spaces.horizon)  # what takes longer reaches no plant in its episode
-        whole = np.floor(periods + 1e-9)
-        self._whole: Final = whole.astype(np.int64)
+        before = np.floor(periods + 1e-9)
+        self._whole: Final = before.astype(np.int64)
         """Whole periods of delay."""
-        self._rest_s: Final = np.maximum(periods - whole, 0.0) * instruments.period_s
+        self._rest_s: Final = np.maximum(periods - before, 0.0) * instruments.period_s
         self._delays: Final = bool(self._whole.any() or self._rest_s.any())
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, A, instruments.m))
         """Last commands, the newest first."""
@@ -147,10 +148,10 @@ class PlantWorld:
         """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         instruments, chosen = self._instruments, which.reshape(-1)
         wish = np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0).reshape(len(chosen), -1)
-        if not np.isfinite(wish).all():
+        if not math.isfinite(wish.sum()):
             raise ValueError("an action is not finite")
         intervened = tripped = terminated = self._nothing
-        at = slice(None) if chosen.all() else chosen
+        at = slice(None) if len(self._rewards) or chosen.all() else chosen
         if self._shields:
             intervened, tripped = self._guard(wish, chosen)
         wish = instruments.settable(wish)
@@ -226,7 +227,8 @@ class PlantWorld:
         self._measured[t], self._applied[t] = measured, command
         if t == len(self._rewards) - 1:
             self._rewards[:] = self._instruments.reward(self._measured, self._applied)
-        return self._rewards[t]
+        row: NDArray[np.float64] = self._rewards[t]
+        return row
 
     def _observed(self, measured: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Normalised observations (A, n) of what sensors have to see."""
