@@ -1,4 +1,5 @@
-"""KLPER's score as a measure of replay (Cicek et al. 2021, figures 2 and 4), under both readings of its sigma.
+"""Measures of replay (``step_run.REPLAYED``), among them KLPER's score under both readings of its sigma (Cicek et al.
+2021, figures 2 and 4).
 
 It is least for actions that depart from the present policy's with KLPER's variance (``samplers.klper.kl_scores``).
 """
@@ -11,14 +12,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms import Algorithm, Attending, Minibatches, Recurrent, Signals
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers.klper import kl_scores
-from onrig.learner.trials.memories import Memories, Policy
-from onrig.learner.trials.step_run import ORIGINS, READINGS
+from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, REPLAYED, StepRun
+from onrig.learner.trials.worlds import Policy
 from onrig.runtime.random_streams import Role, stream
 
 BATCHES: Final = 4
 """Of each origin, at an evaluation."""
+SCORED_EVERY: Final = 8
+"""Updates of which one minibatch is given KLPER's score."""
 
 Values = NDArray[np.float64]
 Score = Callable[[NDArray[np.floating], NDArray[np.floating], int], Values]
@@ -61,3 +66,68 @@ def scores_by_origin(
             for trial in np.flatnonzero(batches).tolist():
                 scores[trial, origin] = found[trial, : batches[trial]].mean(axis=0)
     return scores
+
+
+class Measures:
+    """What ``REPLAYED`` names, of S trials between evaluations."""
+
+    def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
+        self._run, self._algorithm, self._memories, self._seeds = run, algorithm, memories, seeds
+        self._attending = algorithm if isinstance(algorithm, Attending) else None
+        scorable = algorithm.discrete is None and not isinstance(algorithm, Recurrent)
+        self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
+        self._score = scores_for(algorithm.policy, run.learner.klper_settings.sigma)
+        self._signals, self._scores = _Mean(len(seeds), 2), _Mean(len(seeds), len(READINGS))
+        self._unscored = 0
+
+    def before(self, minibatches: Minibatches) -> None:
+        """Score the first of these minibatches, now and then, before they are learned from."""
+        self._unscored += len(minibatches.reward)
+        if self._unscored < SCORED_EVERY or not self._scores_actions:
+            return
+        self._unscored = 0
+        scores = self._score(minibatches.observation[0], minibatches.action[0], self._run.learner.batch)
+        self._scores.add(scores[:, 0], 1)
+
+    def after(self, signals: Signals) -> None:
+        """Sum mean |TD error| and mean target of each trial's minibatches."""
+        told = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
+        sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in told]
+        self._signals.add(np.stack(sums, axis=1), len(signals.td))
+
+    def taken(self, steps: int) -> Values:
+        """Take the measures (S, k) since the last time, after so many training steps; NaN where there are none."""
+        replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
+        replayed[:, :4] = np.concatenate((self._signals.taken(), self._scores.taken()), axis=1)
+        if self._scores_actions:
+            run = self._run
+            of_origins = scores_by_origin(
+                self._score,
+                self._memories,
+                run.learner.batch,
+                self._seeds,
+                steps=steps,
+                random_steps=run.random_steps,
+            )
+            replayed[:, 4 : -len(DEPARTURE)] = of_origins.reshape(len(replayed), -1)
+        if self._attending is not None:
+            replayed[:, -len(DEPARTURE) :] = self._attending.departure()
+        return replayed
+
+
+class _Mean:
+    """Mean of what is told of S trials, k numbers each."""
+
+    def __init__(self, trials: int, k: int) -> None:
+        self._total, self._count = np.zeros((trials, k)), 0
+
+    def add(self, total: Values, count: int) -> None:
+        """Add the sum (S, k) of ``count`` numbers."""
+        self._total += total
+        self._count += count
+
+    def taken(self) -> Values:
+        """Mean (S, k) since the last time, NaN without any."""
+        total, count = self._total.copy(), self._count
+        self._total[:], self._count = 0.0, 0
+        return total / count if count else np.full_like(total, np.nan)

@@ -1,124 +1,278 @@
-"""S trials of one configuration trained together; trial s gives bit for bit what the same seed gives alone.
+"""S trials of one configuration that advance together; trial s gives bit for bit what the same seed gives alone.
 
-(On one kind of machine, with one torch thread.)  A trial whose networks diverge disturbs no other: its actions become
-NaN, and with them the states of its plant and its scores.  No other action is put in their place: a score from a
-diverged policy would look like that of a bad one.
-
-A training episode is followed by its updates, as on the rig.  The evaluation episode runs in parallel with the training
-episode, hence with the policy before those updates.
+(On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, now and then
+evaluate.  What differs between experiments are the parts that it is made of: the world, where the numbers for
+exploration come from (``exploring``), what is learned from (``learning``), and when it is evaluated.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Attending, Minibatches, Signals, algorithm_for
+from onrig.learner.algorithms import Algorithm, Gaussian, Stochastic, algorithm_for
+from onrig.learner.algorithms.on_policy import on_policy_for
+from onrig.learner.samplers import Setting
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.acting import acting_for
-from onrig.learner.trials.drawing import GaussianDraws
-from onrig.learner.trials.memories import Memories, kept_by
-from onrig.learner.trials.rollout import Rollouts
+from onrig.learner.trials.departures import Measures
+from onrig.learner.trials.exploring import Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
+from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
+from onrig.learner.trials.memories import Kept, Memories, kept_by
+from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
 from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import TrialsSynthetic
+from onrig.learner.trials.worlds import Bools, World, episode_returns
+from onrig.learner.trials.worlds.making import make_world
+from onrig.learner.trials.worlds.plants import PlantWorld
+from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 
-CHUNK: Final = 100
-"""Updates whose minibatches are drawn at once where a draw does not depend on the update before it."""
+Make = Callable[[Sequence[Role]], World]
+"""Makes a world with an actor for each role in each trial."""
 
 
 class Scores(NamedTuple):
-    """Scores of one episode of S trials."""
+    """Scores of S trials since the scores before."""
 
     train: NDArray[np.float64]
-    """(S,) mean raw reward per step of the training episode."""
+    """(S,) mean raw reward per step of the training episode; in a world of steps the mean return of those that closed,
+    NaN without any."""
     evaluation: NDArray[np.float64]
-    """(S,) of a noise-free episode under the same policy."""
+    """(S,) of noise-free episodes: of one beside the training episode, under the same policy, or of some after it."""
     batch_noise: NDArray[np.float64] | None
     """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units
     (de Bruin et al. 2018, Table 6); None where the twin has no noise or nothing was replayed yet."""
     replayed: NDArray[np.float64] | None = None
-    """(S, k) what ``onrig.learner.trials.step_run.REPLAYED`` names, since the scores before, NaN without any; None for
-    whole episodes."""
+    """(S, k) what ``onrig.learner.trials.step_run.REPLAYED`` names, NaN without any; None for whole episodes."""
     shield: NDArray[np.float64] | None = None
-    """(S, 2) counts that ``onrig.learner.trials.step_run.SHIELD`` names, since the scores before; None for whole
-    episodes, which have no shield."""
+    """(S, 2) counts that ``onrig.learner.trials.step_run.SHIELD`` names; None for whole episodes, which have no
+    shield."""
 
 
 class Trials:
-    """Networks, memories and plants of S trials."""
+    """S trials, their training actors side by side.
+
+    All actors take one environment step at a time; episodes end for each by itself.  A trial whose networks diverge
+    disturbs no other: it goes on with zeros for actions, and its scores are NaN from then on, since a score from a
+    diverged policy would look like that of a bad one.
+    """
 
     def __init__(
-        self, config: RunConfig, settings: LearnerSettings, seeds: Sequence[int], plant: Plant | None = None
+        self,
+        algorithm: Any,
+        world: World,
+        explore: Explore,
+        learning: Learning,
+        actors: tuple[int, int],
+        *,
+        every: int,
+        random_steps: int = 0,
+        evaluation: tuple[World, int] | None = None,
     ) -> None:
-        """Set up one trial per seed (``config.seed`` is ignored); ValueError when it cannot run ``config``.
+        """Trials of (S, K) training ``actors``, scored ``every`` so many environment steps of each.
 
-        ``plant`` is as in :class:`~onrig.learner.trials.rollout.Rollouts`.
+        ``evaluation``: a world for noise-free episodes, and how many.  Without it, each trial has one more actor in
+        ``world``, which is evaluated while the others train; all episodes are then as long as ``every``.
         """
-        problems = trials_problems(config, settings)
-        if problems:
-            raise ValueError("; ".join(problems))
-        n, m = len(config.signals), len(config.rig.actuators)
-        networks = [stream(seed, Role.NETWORKS) for seed in seeds]
-        self._rollouts = Rollouts(config, seeds, plant)
-        self._algorithm = algorithm_for(settings, n, m, networks)
-        self._acting = acting_for(self._algorithm, config, seeds, self._rollouts.steps)
-        self._draws = self._acting if isinstance(self._acting, GaussianDraws) else None
-        kept = kept_by(config, settings, noisy=self._rollouts.is_noisy, behaviour=self._draws is not None)
-        self.memories = Memories(kept, seeds, policy=self._algorithm.policy)
-        if isinstance(self._algorithm, Attending):
-            self._algorithm.attend(self.memories.shown())
-        self._synthetic = TrialsSynthetic(config, seeds) if config.selection.synthetic is not None else None
-        self.updates = settings.updates_per_episode or 0
-        """Batch updates after an episode."""
-        self.episodes = 0
-        """Episodes done."""
+        self.algorithm: Final = algorithm
+        """What it learns with: an ``Algorithm``, or an ``OnPolicy``."""
+        self.learning: Final = learning
+        self._world, self._explore, self._evaluation = world, explore, evaluation
+        self._actors, self._every, self._random_steps = actors, every, random_steps
+        self.steps = 0
+        """Environment steps that each trial has done, with all of its training actors."""
+        S, K = actors
+        self.episodes: NDArray[np.int64] = np.ones(S, np.int64)
+        """(S,): number of the episode that each trial's first actor is in."""
+        self._all: Bools = np.ones((S, K if evaluation else K + 1), np.bool_)
+        self._observation = world.begin(self._all)
+        self._return = np.zeros(self._all.shape)
+        self._rewards: list[NDArray[np.float64]] = []
+        """(S, E) of each step of the present episode, where one is evaluated beside it."""
+        self._means = np.zeros((2, S))
+        """Mean rewards of the last training and evaluation episodes."""
+        self._closed = np.zeros((2, S))
+        """Sum and number of the returns of training episodes that closed."""
+        self._diverged = np.zeros(S, np.bool_)
+        self._shield = np.zeros((S, len(SHIELD)))
 
-    def episode(self) -> Scores:
-        """Run the next training episode of every trial and the updates after it."""
-        self.episodes = episode = self.episodes + 1
-        self._acting.begin_episode(episode)
-        rollout = self._rollouts(episode, self._acting)
-        memories = self.memories
-        rows = memories.rows_of(rollout, None if self._draws is None else self._draws.behaviour)
-        altered = None if self._synthetic is None else self._synthetic(episode, rollout, rows, self._acting)
-        memories.insert(rows, altered)
-        returns = rollout.mean_reward * self._rollouts.steps
-        memories.episode_closed(returns, np.ones(len(returns), np.bool_))
-        memories.begin_episode(episode)
-        return Scores(rollout.mean_reward, rollout.evaluation, self.learn(self.updates))
+    @property
+    def memories(self) -> Memories:
+        """Those of trials that replay."""
+        return self.replay.memories
 
-    def learn(self, updates: int) -> NDArray[np.float64] | None:
-        """Train on ``updates`` minibatches of every trial, once the memories hold enough; returns as ``replay``."""
-        return replay(self._algorithm, self.memories, updates) if self.memories.ready else None
+    @property
+    def replay(self) -> Replay:
+        """How trials learn that replay."""
+        assert isinstance(self.learning, Replay)
+        return self.learning
+
+    def advance(self) -> Scores:
+        """Train until the next scores."""
+        train = self.train(self._every)
+        if self._evaluation is None:
+            train, evaluation = self._means
+        else:
+            evaluation = self.evaluate()
+        train, evaluation = (np.where(self._diverged, np.nan, score) for score in (train, evaluation))
+        shield = None if self._evaluation is None else self._shield.copy()
+        return Scores(train, evaluation, self.learning.noise(), self.learning.replayed(self.steps), shield)
+
+    def train(self, steps: int) -> NDArray[np.float64]:
+        """Train for that many environment steps; returns the mean return (S,) of the training episodes that closed in
+        them."""
+        self._closed[:], self._shield[:] = 0.0, 0
+        for _ in range(0, steps, self._actors[1]):
+            self._step()
+        total, count = self._closed
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+    def evaluate(self) -> NDArray[np.float64]:
+        """Mean return (S,) of noise-free episodes, those of a trial side by side."""
+        assert self._evaluation is not None
+        world, episodes = self._evaluation
+        actors = (len(self._all), episodes)
+        policy = self._explore.policy(actors)
+        returns = episode_returns(world, actors, lambda seen: self._safe(policy(seen)))
+        return np.asarray(returns.mean(axis=1))
+
+    def close(self) -> None:
+        """Release the environments."""
+        self._world.close()
+        if self._evaluation is not None:
+            self._evaluation[0].close()
+
+    def _step(self) -> None:
+        before, starting = self._observation, self.steps < self._random_steps
+        acted = self._explore(before, self.episodes, starting=starting)
+        acted = acted._replace(action=self._safe(acted.action))
+        stepped = self._world.step(acted.action, self._all)
+        self.learning.put(before, acted, stepped)
+        self.steps += self._actors[1]
+        if self._evaluation is None:
+            self._rewards.append(stepped.reward)
+        else:
+            self._return += stepped.reward
+        if stepped.intervened.any():
+            self._shield += np.stack((stepped.intervened.sum(axis=1), stepped.tripped.sum(axis=1)), axis=1)
+        self._observation = stepped.observation
+        ended = stepped.terminated | stepped.truncated
+        if ended.any():
+            self._close(ended)
+        self.learning.after(self.steps)
+
+    def _close(self, ended: Bools) -> None:
+        training = ended[:, : self._actors[1]]
+        returns = self._return[:, : self._actors[1]]
+        if self._evaluation is None:  # numpy's sum of a whole row is not that of one by one
+            self._means = np.stack(self._rewards, axis=2).mean(axis=2).T
+            self._rewards.clear()
+            returns = self._means[0, :, None] * self._every
+        self.learning.closed(returns, training)
+        self._explore.begin(training)
+        self._closed += np.where(training, (returns, np.ones(training.shape)), 0.0).sum(axis=2)
+        self.episodes += training[:, 0]
+        self._return[ended] = 0.0
+        self._observation = self._world.begin(ended)
+
+    def _safe(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Actions (S, E, m) with zeros for those of diverged trials, which are marked."""
+        if math.isfinite(action.sum()):
+            return action
+        finite = np.isfinite(action).all(axis=(1, 2))
+        self._diverged |= ~finite
+        return np.where(finite[:, None, None], action, 0.0)
 
 
-def replay(
-    algorithm: Algorithm,
-    memories: Memories,
-    updates: int,
-    look: Callable[[Minibatches], None] = lambda minibatches: None,
-    hear: Callable[[Signals], None] = lambda signals: None,
-) -> NDArray[np.float64] | None:
-    """Train on ``updates`` minibatches of every trial; returns the mean |noise| in them (S, n + m), if there is any.
+def run_trials(
+    config: RunConfig, settings: LearnerSettings, seeds: Sequence[int], plant: Plant | None = None
+) -> Trials:
+    """Set up trials of a run, one per seed (``config.seed`` is ignored); ValueError when they cannot run ``config``.
 
-    ``look`` is shown minibatches before their updates, ``hear`` is told what these said.
+    They train on whole episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` takes the
+    twin's place; its parameters may be arrays (2 S,): of each trial's training episodes, then of its evaluation
+    episodes.  There is no shield: no hardware is at risk.
     """
-    left, noises = updates, []
-    ahead = 1 if memories.feedback else CHUNK
-    while left > 0:
-        k = min(ahead, left)
-        left -= k
-        minibatches, noise = memories.draw(k)
-        look(minibatches)
-        signals = algorithm.update(minibatches)
-        memories.updated(signals)
-        hear(signals)
-        if noise is not None:
-            noises.append(noise * k)
-    return np.sum(noises, axis=0) / updates if noises else None
+    problems = trials_problems(config, settings)
+    if problems:
+        raise ValueError("; ".join(problems))
+    world = PlantWorld(config, seeds, (Role.PLANT_TRAIN, Role.PLANT_EVAL), plant=plant, whole=True)
+    (n, m, _, T), process = world.spaces, config.exploration
+    algorithm = algorithm_for(settings, n, m, [stream(seed, Role.NETWORKS) for seed in seeds])
+    draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
+    numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
+    explorer = Explorer(algorithm, numbers, len(seeds), draws=draws)
+    kept = kept_by(config, settings, noisy=world.is_noisy, behaviour=draws)
+    alter = None
+    if config.selection.synthetic is not None:
+        levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete
+        alter = TrialsSynthetic(config, config.selection.synthetic, seeds, explorer, numbers, levels)
+    memories = Memories(kept, seeds, policy=algorithm.policy)
+    updates = Updates(settings.updates_per_episode or 0, T, progress_steps=T)
+    replay = Replay(algorithm, memories, updates, together=T, alter=alter)
+    return Trials(algorithm, world, explorer, replay, (len(seeds), 1), every=T)
+
+
+def world_trials(run: StepRun, seeds: Sequence[int], make: Make | None = None) -> Trials:
+    """Set up trials in a world, one per seed; ``make`` takes the place of the run's own world.
+
+    They learn step by step, or batch by batch of their own policies.  Raises ValueError where ``run`` does not fit its
+    world, ``NoSuchTask`` where there is none.
+    """
+    make = make or (lambda roles: make_world(run, seeds, roles))
+    problems = [message for _, message in step_problems(run)]
+    if problems:
+        raise ValueError("; ".join(problems))
+    K, selected, episodes = run.learner.selected.parallel, run.learner.selected, run.evaluation.episodes
+    world = make([Role.PLANT_TRAIN] * K)
+    n, m, levels, _ = world.spaces
+    problems = [message for _, message in space_problems(run, m, levels)]
+    if problems:
+        raise ValueError("; ".join(problems))
+    streams = [stream(seed, Role.NETWORKS) for seed in seeds]
+    learner: Any
+    explore: Explore
+    learning: Learning
+    if selected.batch_steps:
+        learner = own = on_policy_for(run.learner, n, m, streams)
+        shape = (len(seeds), K, selected.batch_steps // K)
+        explore = OwnDraws(own, seeds, m, K)
+        learning = OwnBatches(own, shape, n, m, batch_steps=selected.batch_steps, run_steps=run.steps)
+    else:
+        learner = algorithm = algorithm_for(run.learner, n, m, streams)
+        correlated = Correlated(run.exploration_friction, len(seeds), unit=not takes_noise(run.learner))
+        explore = Explorer(
+            algorithm, StepNumbers(algorithm, correlated, seeds, m, std=run.exploration_std), len(seeds), draws=True
+        )
+        learning = _replay(run, algorithm, seeds, n, m)
+    evaluation = make([Role.PLANT_EVAL] * episodes), episodes
+    every, random_steps = run.evaluation.every, run.random_steps
+    return Trials(
+        learner,
+        world,
+        explore,
+        learning,
+        (len(seeds), K),
+        every=every,
+        random_steps=random_steps,
+        evaluation=evaluation,
+    )
+
+
+def _replay(run: StepRun, algorithm: Algorithm, seeds: Sequence[int], n: int, m: int) -> Replay:
+    strategy, share = parse_strategy(run.selection.strategy), run.selection.write_probability
+    learning, updates = run.steps - run.random_steps, run.updates_until(run.steps)
+    setting = Setting(
+        run.capacity(n, m), run.learner.batch, learning, updates, run.steps, run.learner, write_probability=share
+    )
+    kept = Kept(n, m, strategy, setting, share, terminates=True, behaviour=isinstance(algorithm, Gaussian))
+    memories = Memories(kept, seeds, policy=algorithm.policy)
+    measures = Measures(run, algorithm, memories, seeds)
+    return Replay(algorithm, memories, Updates(run.updates, run.update_every, run.random_steps), measures=measures)

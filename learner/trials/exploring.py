@@ -1,4 +1,8 @@
-"""Actions of trials that advance step by step in a world: random at the start, then with exploration."""
+"""How S trials act: by their policies, and in training with exploration.
+
+``Explorer`` makes actions of observations and random numbers.  The numbers of a step come from streams of their own,
+either one per episode, as on a rig (``EpisodeNumbers``), or one per trial (``StepNumbers``).
+"""
 
 from __future__ import annotations
 
@@ -9,44 +13,237 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Algorithm, Gaussian, Recurrent, Stochastic
-from onrig.learner.trials.rollout import Values
-from onrig.runtime.explore.noise import level_at
-from onrig.runtime.explore.schedule import interpolate
+from onrig.learner.algorithms.on_policy import OnPolicy
+from onrig.learner.trials.worlds import Bools, Policy
+from onrig.runtime.explore.noise import episode_noise, level_at, ornstein_uhlenbeck, random_levels
+from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
+from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.policy.contract import NOISE_CUT
 from onrig.runtime.random_streams import Role, stream
 
-
-class Explored(NamedTuple):
-    """Training actions of S trials at one environment step."""
-
-    action: Values
-    """(S, 1, m)"""
-    wish: Values
-    """(S, 1, m): without exploration."""
-    behaviour: Values | None = None
-    """(S, 1, 3 m): mean, standard deviation and draw of a policy that is a Gaussian."""
+Values = NDArray[np.float64]
+Episodes = NDArray[np.int64]
+AHEAD: Final = 256
+"""Steps whose random numbers are drawn at once."""
 
 
-class Explore(Protocol):
-    """Acts in training at one environment step."""
+class Acted(NamedTuple):
+    """Actions of S trials with E actors each, of which the first K explore; normalised."""
 
-    def __call__(self, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
-        """Explore around the policy's actions at observations (S, 1, n), in these episodes (S,).
+    action: NDArray[np.floating]
+    """(S, E, m)"""
+    wish: NDArray[np.floating]
+    """(S, E, m): without exploration."""
+    behaviour: NDArray[np.floating] | None = None
+    """(S, K, 3 m): mean, standard deviation and draw of a policy that is a Gaussian; draws alone, (S, K, m), of
+    policies that learn from their own batches."""
+    deviates: bool = False
+    """Whether the noise of such a policy was reduced."""
 
-        While ``starting``, actions are uniformly random, but for those of a Gaussian.
-        """
+
+class Numbers(NamedTuple):
+    """What S trials explore with, K steps of each: an action is drawn or disturbed by ``noise``, then replaced."""
+
+    noise: Values | None = None
+    """(S, K, k): added to actions, or N(0, 1) for policies that draw; None to act without."""
+    random: Values | None = None
+    """(S, K, m): actions that take the place of the policy's."""
+    replaced: Bools | bool = True
+    """(S, K, 1): where they do."""
+    amplitude: Values | None = None
+    """(m,): scale that ``noise`` already has, of a policy's own noise; None for 1."""
+
+    def at(self, step: int) -> Numbers:
+        """Return those of one step."""
+        here = slice(step, step + 1)
+        noise = None if self.noise is None else self.noise[:, here]
+        random = None if self.random is None else self.random[:, here]
+        replaced = self.replaced if isinstance(self.replaced, bool) else self.replaced[:, here]
+        return Numbers(noise, random, replaced, self.amplitude)
+
+
+class Draw(Protocol):
+    """Source of random numbers."""
+
+    def __call__(self, episode: Episodes, *, starting: bool) -> Numbers:
+        """Numbers of the next step, in these episodes (S,); random actions alone while ``starting``."""
         ...
 
 
-AHEAD: Final = 256
-"""Steps whose random numbers are drawn at once."""
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Values]
+class Explore(Protocol):
+    """Acts for S trials."""
+
+    def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
+        """Act at observations (S, E, n) of the next step, in these episodes (S,)."""
+        ...
+
+    def begin(self, which: Bools) -> None:
+        """Begin another episode of these actors (S, K)."""
+        ...
+
+    def policy(self, actors: tuple[int, int]) -> Policy:
+        """Noise-free policies of (S, E) actors, from the start of an episode on."""
+        ...
+
+
+class Remembering:
+    """Distribution of recurrent policies of S trials, with a hidden state for each of E actors."""
+
+    def __init__(self, algorithm: Recurrent, actors: tuple[int, int]) -> None:
+        self._algorithm = algorithm
+        self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
+
+    def begin(self, which: Bools) -> None:
+        """Begin another episode of these actors (S, E)."""
+        self._hidden[which] = 0.0
+
+    def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Mean and standard deviation (S, E, m) at the next step of every episode."""
+        mean, std, self._hidden = self._algorithm.remembering(observation, self._hidden)
+        return mean, std
+
+
+class Explorer:
+    """Policies of S trials whose first actor each explores."""
+
+    def __init__(self, algorithm: Algorithm, draw: Draw, trials: int, *, draws: bool) -> None:
+        """``draws``: whether a policy that is a Gaussian acts by draws from it."""
+        self._algorithm, self._draw = algorithm, draw
+        self._remembering = Remembering(algorithm, (trials, 1)) if isinstance(algorithm, Recurrent) else None
+        gaussian = algorithm.distribution if isinstance(algorithm, Gaussian) else None
+        self._distribution = (self._remembering or gaussian) if draws else None
+        self._sample = algorithm.sample if isinstance(algorithm, Stochastic) else None
+        self.adds: Final = self._distribution is None and self._sample is None and algorithm.discrete is None
+        """Whether noise is added to the policy's actions."""
+
+    def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
+        """Act at observations (S, E, n) of the next step, in these episodes (S,)."""
+        acted = self.act(observation, self._draw(episode, starting=starting))
+        if acted.action.shape == acted.wish.shape:
+            return acted
+        action = acted.wish.copy()
+        action[:, : acted.action.shape[1]] = acted.action
+        return acted._replace(action=action)
+
+    def act(self, observation: NDArray[np.floating], numbers: Numbers, explorers: int = 1) -> Acted:
+        """Act at observations (S, E, n); returns the actions of the first actors only, those that explore."""
+        noise = numbers.noise
+        if self._distribution is not None:
+            assert noise is not None
+            mean, std = self._distribution(observation)
+            wish = np.clip(mean, -1.0, 1.0).astype(np.float64)
+            mean, std = mean[:, :explorers], std[:, :explorers]
+            drawn = mean + std * noise
+            if numbers.amplitude is not None:
+                std = numbers.amplitude * std
+            deviates = numbers.amplitude is not None and bool(numbers.amplitude.min() < 1.0)
+            return Acted(np.clip(drawn, -1.0, 1.0), wish, np.concatenate((mean, std, drawn), axis=2), deviates)
+        wish = self._algorithm.policy(observation).astype(np.float64)
+        action = wish[:, :explorers]
+        if noise is not None and self._sample is not None:
+            action = self._sample(observation[:, :explorers], noise).astype(np.float64)
+        elif noise is not None:
+            action = np.minimum(np.maximum(action + noise, -1.0), 1.0)
+        if numbers.random is not None:
+            action = np.where(numbers.replaced, numbers.random, action)
+        return Acted(action, wish)
+
+    def begin(self, which: Bools) -> None:
+        """Begin another episode of these actors (S, 1)."""
+        if self._remembering is not None:
+            self._remembering.begin(which)
+
+    def policy(self, actors: tuple[int, int]) -> Policy:
+        """Noise-free policies of (S, E) actors, from the start of an episode on."""
+        if not isinstance(self._algorithm, Recurrent):
+            return self._algorithm.policy
+        distribution = Remembering(self._algorithm, actors)
+        return lambda seen: np.clip(distribution(seen)[0], -1.0, 1.0)
+
+
+class OwnDraws:
+    """Policies of S trials with K actors each that learn from batches of their own draws."""
+
+    def __init__(self, algorithm: OnPolicy, seeds: Sequence[int], m: int, actors: int) -> None:
+        self._algorithm, self._noise = algorithm, DrawnAhead(seeds, 1, _normal, m, actors)
+
+    def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
+        """Act at observations (S, K, n)."""
+        drawn = self._algorithm.draw(observation, self._noise())
+        action = np.clip(drawn, -1.0, 1.0)
+        return Acted(action, action, drawn)
+
+    def begin(self, which: Bools) -> None:
+        """Nothing is remembered."""
+
+    def policy(self, actors: tuple[int, int]) -> Policy:
+        """Noise-free policies."""
+        return self._algorithm.policy
+
+
+class EpisodeNumbers:
+    """Numbers of S trials in step, for whole episodes: those that the exploration stream of the episode gives on a rig.
+
+    A policy's own noise is cut and scheduled by process ``own``; noise in weights has no schedule.  Epsilon is the
+    algorithm's, or the amplitude of process ``epsilon_greedy``; the settings of another process do not apply.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, process: Exploration, seeds: Sequence[int], steps: int, actuators: Sequence[str]
+    ) -> None:
+        self._process, self._seeds, self._steps = process, seeds, steps
+        self._actuators, self._discrete = tuple(actuators), algorithm.discrete
+        self._noises = algorithm.noises if isinstance(algorithm, Stochastic) else None
+        self.episode = Numbers()
+        """Those of the present episode, (S, T, k)."""
+        self._step = steps
+
+    def __call__(self, episode: Episodes, *, starting: bool = False) -> Numbers:
+        """Numbers of the next step; all trials are in the same episode."""
+        if self._step == self._steps:
+            self.episode, self._step = self._drawn(int(episode[0])), 0
+        self._step += 1
+        return self.episode.at(self._step - 1)
+
+    def _drawn(self, episode: int) -> Numbers:
+        process, T, names = self._process, self._steps, self._actuators
+        streams = [stream(seed, Role.EXPLORATION, episode) for seed in self._seeds]
+        if isinstance(process, OwnNoise):
+            noise = np.array([episode_noise(process, s, episode, T, names) for s in streams])
+            scheduled = np.array(amplitudes(process, names, episode))
+            return Numbers(noise, amplitude=np.zeros_like(scheduled) if is_quiet(process.quiet, episode) else scheduled)
+        if self._noises is not None:
+            return Numbers(np.stack([s.standard_normal((T, self._noises)) for s in streams]))
+        if self._discrete is not None:
+            drawn = np.stack([random_levels(s, T, self._discrete.levels) for s in streams])
+            return Numbers(random=drawn[:, :, 1:], replaced=drawn[:, :, :1] < self._epsilon(episode))
+        if not isinstance(process, OrnsteinUhlenbeck) or is_quiet(process.quiet, episode):
+            return Numbers(np.zeros((len(streams), T, len(names))))
+        white = np.stack([s.standard_normal((T, len(names))) for s in streams], axis=1)
+        u = ornstein_uhlenbeck(white, process.gain, process.friction)
+        # The amplitude multiplies the clipped noise.
+        scaled = np.array(amplitudes(process, names, episode)) * np.clip(u, -1.0, 1.0)
+        return Numbers(np.ascontiguousarray(scaled.transpose(1, 0, 2)))
+
+    def _epsilon(self, episode: int) -> float:
+        assert self._discrete is not None
+        if not isinstance(self._process, EpsilonGreedy):
+            return interpolate(self._discrete.epsilon, episode)
+        (epsilon,) = schedules(self._process.amplitude, self._actuators)
+        return 0.0 if is_quiet(self._process.quiet, episode) else interpolate(epsilon, episode)
 
 
 class DrawnAhead:
     """Random numbers of S trials, (S, E, k) for each step, from streams of their own."""
 
-    def __init__(self, seeds: Sequence[int], number: int, draw: Draw, k: int, actors: int = 1) -> None:
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        number: int,
+        draw: Callable[[np.random.Generator, tuple[int, ...]], Values],
+        k: int,
+        actors: int = 1,
+    ) -> None:
         """``number`` tells the streams of one trial apart."""
         self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
         self._draw, self._shape = draw, (AHEAD, actors, k)
@@ -63,6 +260,14 @@ class DrawnAhead:
         return row
 
 
+def _uniform(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
+    return source.random(shape)
+
+
+def _normal(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
+    return source.standard_normal(shape)
+
+
 class Correlated:
     """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), anew in each episode.
 
@@ -74,80 +279,42 @@ class Correlated:
         self._kept = 1.0 - friction
         self._gain = (1.0 - self._kept**2) ** 0.5 if unit else 1.0
         self._u: Values = np.zeros((trials, 1, 1))
-        self._episode: NDArray[np.int64] = np.zeros(trials, np.int64)
+        self._episode: Episodes = np.zeros(trials, np.int64)
 
-    def __call__(self, normal: Values, episode: NDArray[np.int64]) -> Values:
+    def __call__(self, normal: Values, episode: Episodes) -> Values:
         """Noise (S, 1, m) of the next step, in these episodes (S,), from N(0, 1)."""
         goes_on = (episode == self._episode)[:, None, None]
         self._u, self._episode = np.where(goes_on, self._kept * self._u + self._gain * normal, normal), episode.copy()
         return self._u
 
 
-Distribution = Callable[[NDArray[np.floating]], tuple[NDArray[np.floating], NDArray[np.floating]]]
-"""Of Gaussian policies at normalised observations (S, E, n), step after step: mean and standard deviation (S, E, m)."""
+class StepNumbers:
+    """Numbers of S trials whose episodes end at any step."""
 
+    def __init__(
+        self, algorithm: Algorithm, correlated: Correlated, seeds: Sequence[int], m: int, *, std: float
+    ) -> None:
+        """Noise added to actions has ``std``; ``correlated`` makes it, and Gaussians' own, of N(0, 1)."""
+        self._gaussian, self._stochastic = isinstance(algorithm, Gaussian), isinstance(algorithm, Stochastic)
+        self._discrete, self._correlated, self._std = algorithm.discrete, correlated, std
+        noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
+        self._uniform = DrawnAhead(seeds, 0, _uniform, m)
+        self._normal = DrawnAhead(seeds, 1, _normal, noises)
+        self._coin = DrawnAhead(seeds, 2, _uniform, 1)
 
-class Remembering:
-    """Distribution of recurrent policies of S trials, with a hidden state for each of E actors."""
-
-    def __init__(self, algorithm: Recurrent, actors: tuple[int, int]) -> None:
-        self._algorithm = algorithm
-        self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
-
-    def begin(self, which: NDArray[np.bool_]) -> None:
-        """Begin another episode of these actors (S, E)."""
-        self._hidden[which] = 0.0
-
-    def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """The distribution at the next step of every episode."""
-        mean, std, self._hidden = self._algorithm.remembering(observation, self._hidden)
-        return mean, std
-
-
-def exploration_for(
-    algorithm: Algorithm,
-    sigma: float,
-    correlated: Correlated,
-    seeds: Sequence[int],
-    m: int,
-    distribution: Distribution | None = None,
-) -> Explore:
-    """Explore step by step: epsilon-greedily, by the policy's own noise, or with Gaussian noise of ``sigma``.
-
-    ``correlated`` gives Gaussians their noise, from N(0, 1).
-
-    ``distribution`` takes the place of that of an algorithm whose policies are Gaussians.
-    """
-    if distribution is None and isinstance(algorithm, Gaussian):
-        distribution = algorithm.distribution
-    uniform = DrawnAhead(seeds, 0, lambda s, shape: s.random(shape), m)
-    noises = algorithm.noises if isinstance(algorithm, Stochastic) else m
-    normal = DrawnAhead(seeds, 1, lambda s, shape: s.standard_normal(shape), noises)
-    coin = DrawnAhead(seeds, 2, lambda s, shape: s.random(shape), 1)
-    discrete = algorithm.discrete
-
-    def explore_by_draws(observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
-        assert distribution is not None
-        mean, std = distribution(observation)
-        drawn = mean + std * correlated(np.clip(normal(), -NOISE_CUT, NOISE_CUT), episode)
-        wish = np.clip(mean, -1.0, 1.0).astype(np.float64)
-        return Explored(np.clip(drawn, -1.0, 1.0), wish, np.concatenate((mean, std, drawn), axis=2))
-
-    def explore(observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool) -> Explored:
-        wish = algorithm.policy(observation).astype(np.float64)
-        return Explored(action(wish, observation, episode, starting=starting), wish)
-
-    def action(
-        wish: Values, observation: NDArray[np.floating], episode: NDArray[np.int64], *, starting: bool
-    ) -> Values:
-        if discrete is not None and (starting or not isinstance(algorithm, Stochastic)):
-            drawn = level_at(uniform(), discrete.levels)
+    def __call__(self, episode: Episodes, *, starting: bool) -> Numbers:
+        """Numbers of the next step, in these episodes (S,); a Gaussian acts by itself while ``starting``."""
+        if self._gaussian:
+            return Numbers(self._correlated(np.clip(self._normal(), -NOISE_CUT, NOISE_CUT), episode))
+        discrete = self._discrete
+        if discrete is not None and (starting or not self._stochastic):
+            level = level_at(self._uniform(), discrete.levels)
+            if starting:
+                return Numbers(random=level)
             epsilon = np.array([interpolate(discrete.epsilon, e) for e in episode.tolist()])
-            return drawn if starting else np.where(coin() < epsilon[:, None, None], drawn, wish)
+            return Numbers(random=level, replaced=self._coin() < epsilon[:, None, None])
         if starting:
-            return 2.0 * uniform() - 1.0
-        if isinstance(algorithm, Stochastic):
-            return algorithm.sample(observation, normal()).astype(np.float64)
-        return np.clip(wish + sigma * correlated(normal(), episode), -1.0, 1.0)
-
-    return explore if distribution is None else explore_by_draws
+            return Numbers(random=2.0 * self._uniform() - 1.0)
+        if self._stochastic:
+            return Numbers(self._normal())
+        return Numbers(self._std * self._correlated(self._normal(), episode))

@@ -75,7 +75,10 @@ class Instruments:
         """Observations before the present one that ``shown`` needs."""
         self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
         wrapped = {s.name for s in rig.sensors if s.wrap}
-        self._wraps = np.array([(o.sensor or o.name) in wrapped for o in rig.observations])
+        turns = 2.0 * np.pi / self._observations.half_range
+        low = (-np.pi - self._observations.centre) / self._observations.half_range
+        self._wraps = [(i, turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
+        """Index, turn and lower end of angles that wrap, normalised."""
         self._counts = _resolutions(rig) if counts else None
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
@@ -94,7 +97,9 @@ class Instruments:
 
     def measured(self, state: tuple[Values, ...]) -> Values:
         """Return what sensors have to see of states, SI: (plants, n)."""
-        measured = np.stack([state[at] for at in self._seen_at], axis=-1)
+        measured = np.empty((len(state[0]), self.n))
+        for i, at in enumerate(self._seen_at):
+            measured[:, i] = state[at]
         return measured if self._counts is None else _in_steps(measured, self._counts.sensors)
 
     def settable(self, action: Values) -> Values:
@@ -108,9 +113,8 @@ class Instruments:
         seen = self._observations.normalised(measured)
         if noise is not None:
             seen += noise
-            turns = 2.0 * np.pi / self._observations.half_range
-            low = (-np.pi - self._observations.centre) / self._observations.half_range
-            seen = np.where(self._wraps, (seen - low) % turns + low, seen)
+            for i, turn, low in self._wraps:
+                seen[..., i] = (seen[..., i] - low) % turn + low
             if self._counts is not None:
                 seen = self._observations.normalised(_in_steps(self.in_si(seen), self._counts.sensors))
         return seen

@@ -5,7 +5,7 @@ Keepers and samplers are those of a rig; generations, mirrors and checkpoints ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -17,8 +17,8 @@ from onrig.learner.notes import Notes
 from onrig.learner.samplers import Look, Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Trajectories
-from onrig.learner.trials.rollout import Rollout
 from onrig.learner.trials.sampling import sampling_for
+from onrig.learner.trials.worlds import Policy
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.replay.memory.layout import Slots
@@ -26,8 +26,6 @@ from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_str
 from onrig.runtime.run_config import RunConfig, capacity_of
 
 Rows = NDArray[np.float32]
-Policy = Callable[[NDArray[np.floating]], NDArray[np.floating]]
-"""Noise-free actions of S trials: normalised observations (S, E, n) to actions (S, E, m)."""
 
 
 class Altered(NamedTuple):
@@ -73,18 +71,54 @@ def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behavi
     )
 
 
+class Columns(NamedTuple):
+    """Where in a row the parts of an experience are."""
+
+    observation: slice
+    action: slice
+    next_observation: slice
+    reward: int
+    exploration: int
+    """1-norm of the action's distance from the policy's own (§7.1.1)."""
+    terminated: int | None
+    """1 where the task ended."""
+    behaviour: slice | None
+    """Mean, std and draw of the policy."""
+    deviates: int
+    """1 where another action was applied than the draw, or the noise was reduced."""
+    noise: slice
+    """Of the observation and the action."""
+
+    @classmethod
+    def of(cls, kept: Kept) -> Columns:
+        """Columns of what is kept."""
+        n, m = kept.n, kept.m
+        reward = 2 * n + m
+        first = reward + 2 + kept.terminates
+        last = first + 3 * m
+        noise = last + 1 if kept.behaviour else first
+        return cls(
+            slice(0, n),
+            slice(n, n + m),
+            slice(n + m, reward),
+            reward,
+            reward + 1,
+            reward + 2 if kept.terminates else None,
+            slice(first, last) if kept.behaviour else None,
+            last,
+            slice(noise, noise + kept.noises),
+        )
+
+
 class Memories:
     """The memories of S trials."""
 
     def __init__(self, kept: Kept, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
         """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
-        self._n, self._m, strategy = kept.n, kept.m, kept.strategy
-        self._exploration_at = 2 * self._n + self._m + 1
-        self._behaviour_at = self._exploration_at + 1 + kept.terminates
-        self._noise_at = self._behaviour_at + (3 * self._m + 1) * kept.behaviour
-        self.width = self._noise_at + kept.noises
-        """Floats in a row: observation, action, next observation, reward, exploration, and where they are kept 1 where
-        the task terminated, mean, std and draw of the policy and 1 where another action was applied, and the noise."""
+        strategy = kept.strategy
+        self.columns: Final = Columns.of(kept)
+        self.width: Final = self.columns.noise.stop
+        """Floats in a row."""
         self._kept = kept
         self._batch, self._capacity = kept.setting.batch, kept.setting.capacity
         self.offered = 0
@@ -93,7 +127,7 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
-        look = None if policy is None else Look(self.gather, policy, self._age, self._n, self._m)
+        look = None if policy is None else Look(self.gather, policy, self._age, kept.n, kept.m)
         self._sampling = sampling_for(
             strategy,
             seeds,
@@ -109,7 +143,8 @@ class Memories:
         self._made: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
         """(S, capacity): training steps before the experience."""
         self._synthetic = np.zeros((len(seeds), self._capacity), np.bool_)
-        self._stored = [0] * len(seeds)
+        self._trials: Final = np.arange(len(seeds))
+        self._stored: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the minibatches drawn last."""
         self.notes: Final = Notes(len(seeds), self._capacity)
@@ -121,8 +156,8 @@ class Memories:
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if links else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
-        self._episode: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
-        """(S,): episodes that have ended."""
+        self._episode = [0] * len(seeds)
+        """Episodes of each trial that have ended."""
 
     @property
     def ready(self) -> bool:
@@ -135,13 +170,6 @@ class Memories:
         surely = self._batch if probability == 1.0 else 4 * self._batch + 40
         return self.offered * probability >= surely
 
-    def rows_of(self, rollout: Rollout, behaviour: Rows | None) -> Rows:
-        """Pack an episode, and what policies did that are Gaussians (S, T, 3 m + 1), into rows (S, T, width)."""
-        parts = [rollout.observation, rollout.action, rollout.next_observation]
-        parts += [rollout.reward[..., None], rollout.exploration[..., None]]
-        parts += [part for part in (behaviour, rollout.noise) if part is not None]
-        return np.concatenate(parts, axis=2)
-
     def begin_episode(self, episode: int) -> None:
         """Set the samplers' training episode (environment step, where trials advance step by step)."""
         self._sampling.begin_episode(episode)
@@ -152,59 +180,79 @@ class Memories:
         Comes before the updates that follow the episode.
         """
         self._next_key += ended
-        self._episode += ended
+        for trial in np.flatnonzero(ended).tolist():
+            self._episode[trial] += 1
         self._sampling.episode_closed(returns, ended)
 
-    def insert(self, measured: Rows, altered: Altered | None) -> None:
+    def insert(self, measured: Rows, altered: Altered | None = None) -> None:
         """Offer an episode, or any T steps, of every trial to its keeper, (S, T, width), in order."""
         self._tell_keepers()
         before = self.offered
         self.offered += measured.shape[1]
-        written = []
-        for trial, rows in enumerate(measured):
-            if altered is not None:
-                written.append(self._insert_altered(trial, rows, altered))
-                continue
-            slots = self._place(trial, rows[:, self._exploration_at])
-            kept = slots >= 0
-            steps = np.flatnonzero(kept)
-            rows, slots = rows[kept], slots[kept]
-            written.append(slots)
-            if len(set(slots.tolist())) < len(slots):
-                # The last row written to a slot wins.
-                slots, last = np.unique(slots[::-1], return_index=True)
-                rows, steps = rows[::-1][last], steps[::-1][last]
-            self.rows[trial, slots] = rows
-            self._made[trial, slots] = before + steps
-            self._stored[trial] = max(self._stored[trial], int(slots.max(initial=-1)) + 1)
-            if self._trajectories is not None:
-                self._trajectories.written(trial, slots, self._next_key[trial] + steps)
+        if altered is not None:
+            written = [self._insert_altered(trial, rows, altered) for trial, rows in enumerate(measured)]
+        elif measured.shape[1] == 1:
+            written = self._insert_one(measured[:, 0], before)
+        else:
+            written = [self._insert_many(trial, rows, before) for trial, rows in enumerate(measured)]
         self._next_key += measured.shape[1]
         for trial, slots in enumerate(written):
             self.notes.written(trial, slots)
         self._sampling.written(written)
 
+    def _insert_one(self, rows: Rows, before: int) -> list[Slots]:
+        """Insert one step of every trial, (S, width)."""
+        exploration = rows[:, self.columns.exploration].tolist()
+        slots = [self._placed(trial, magnitude) for trial, magnitude in enumerate(exploration)]
+        placed = np.array(slots)
+        trials = self._trials
+        if min(slots) < 0:
+            trials = np.flatnonzero(placed >= 0)
+            rows, placed = rows[trials], placed[trials]
+        self.rows[trials, placed] = rows
+        self._made[trials, placed] = before
+        self._stored[trials] = np.maximum(self._stored[trials], placed + 1)
+        written = [np.array([slot] if slot >= 0 else [], np.int64) for slot in slots]
+        if self._trajectories is not None:
+            for trial in trials.tolist():
+                self._trajectories.written(trial, written[trial], self._next_key[[trial]])
+        return written
+
+    def _insert_many(self, trial: int, rows: Rows, before: int) -> Slots:
+        """Insert the steps of one trial, (T, width)."""
+        written = np.array([self._placed(trial, x) for x in rows[:, self.columns.exploration].tolist()], np.int64)
+        steps = np.flatnonzero(written >= 0)
+        written = slots = written[steps]
+        if len(set(slots.tolist())) < len(slots):
+            # The last row written to a slot wins.
+            slots, last = np.unique(slots[::-1], return_index=True)
+            steps = steps[::-1][last]
+        self.rows[trial, slots] = rows[steps]
+        self._made[trial, slots] = before + steps
+        self._stored[trial] = max(self._stored[trial], slots.max(initial=-1) + 1)
+        if self._trajectories is not None:
+            self._trajectories.written(trial, slots, self._next_key[trial] + steps)
+        return written
+
     def _continues(self, trial: int, first: Slots, second: Slots) -> NDArray[np.bool_]:
-        rows, n = self.rows[trial].view(np.uint32), self._n
-        ends = rows[first, n + self._m : 2 * n + self._m]
-        together: NDArray[np.bool_] = (ends == rows[second, :n]).all(axis=1)
+        rows, at = self.rows[trial].view(np.uint32), self.columns
+        ends = rows[first, at.next_observation]
+        together: NDArray[np.bool_] = (ends == rows[second, at.observation]).all(axis=1)
         return together
 
-    def _place(self, trial: int, exploration: NDArray[np.float32]) -> Slots:
-        keeper, episode = self._keepers[trial], int(self._episode[trial])
-        slots = []
-        for magnitude in exploration.tolist():
-            slot = keeper.place()
-            if slot >= 0:
-                keeper.written(slot, magnitude, episode)
-            slots.append(slot)
-        return np.array(slots, np.int64)
+    def _placed(self, trial: int, exploration: float) -> int:
+        """Have the trial's keeper choose the slot of an experience; negative if it is not kept."""
+        keeper = self._keepers[trial]
+        slot = keeper.place()
+        if slot >= 0:
+            keeper.written(slot, exploration, self._episode[trial])
+        return slot
 
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
         ``onrig.runtime.replay.memory.experiences``."""
-        keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self._exploration_at
-        episode = int(self._episode[trial])
+        keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self.columns.exploration
+        episode = self._episode[trial]
         kept, offered = self.rows[trial], altered.rows[trial]
         renews, made = altered.renews[trial].tolist(), altered.synthetic[trial].tolist()
         slots = []
@@ -229,7 +277,9 @@ class Memories:
         """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
         self.slots, weights = self._sampling.draw(updates)
         rows = self._taken(self.slots)
-        noise = np.abs(rows[..., self._noise_at :]).mean(axis=(0, 2), dtype=np.float64) if self._kept.noises else None
+        noise = None
+        if self._kept.noises:
+            noise = np.abs(rows[..., self.columns.noise]).mean(axis=(0, 2), dtype=np.float64)
         minibatches = self._with_window(replace(self._fields(rows, weights), slots=self.slots), self.slots)
         if self._trajectories is not None and self._successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
@@ -238,8 +288,8 @@ class Memories:
     def _with_successors(self, drawn: Minibatches, trajectories: Trajectories) -> Minibatches:
         chain = trajectories.follow(self.slots, self._successors)
         last = self._fields(self._taken(chain.last))
-        trial = np.arange(len(self.rows))[:, None, None]
-        rewards = self.rows[trial, chain.slots, 2 * self._n + self._m]
+        trial = self._trials[:, None, None]
+        rewards = self.rows[trial, chain.slots, self.columns.reward]
         return replace(
             drawn,
             next_observation=last.next_observation,
@@ -252,35 +302,34 @@ class Memories:
         if self._trajectories is None or self._window == 1:
             return taken
         chain = self._trajectories.before(slots, self._window)
-        trial = np.arange(len(self.rows))[:, None, None]
-        return replace(taken, window=Window(chain.slots, self.rows[trial, chain.slots, : self._n], chain.present))
+        trial = self._trials[:, None, None]
+        return replace(
+            taken, window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present)
+        )
 
     def _taken(self, slots: Slots) -> Rows:
         """Rows in slots (..., S, B)."""
-        first = np.arange(len(self.rows), dtype=np.int64)[:, None] * self._capacity
-        return self.rows.reshape(-1, self.width).take(slots + first, axis=0)
+        return self.rows.reshape(-1, self.width).take(slots + self._trials[:, None] * self._capacity, axis=0)
 
     def _fields(self, rows: Rows, weights: NDArray[np.floating] | None = None) -> Minibatches:
-        n, m, ends = self._n, self._m, self._exploration_at + 1
+        at, behaviour = self.columns, None
+        if at.behaviour is not None:
+            mean, std, drawn = np.split(rows[..., at.behaviour], 3, axis=-1)
+            behaviour = Behaviour(mean, std, drawn, rows[..., at.deviates] > 0.0)
         return Minibatches(
-            observation=rows[..., :n],
-            action=rows[..., n : n + m],
-            reward=rows[..., 2 * n + m],
-            next_observation=rows[..., n + m : 2 * n + m],
-            terminated=rows[..., ends] > 0.0 if self._kept.terminates else np.zeros(rows.shape[:-1], np.bool_),
+            observation=rows[..., at.observation],
+            action=rows[..., at.action],
+            reward=rows[..., at.reward],
+            next_observation=rows[..., at.next_observation],
+            terminated=np.zeros(rows.shape[:-1], np.bool_) if at.terminated is None else rows[..., at.terminated] > 0.0,
             weights=weights,
-            behaviour=self._behaviour(rows) if self._kept.behaviour else None,
+            behaviour=behaviour,
         )
 
     def made_between(self, trial: int, first: int, end: int) -> Slots:
         """Slots of the stored experiences that training steps ``first`` to ``end`` - 1 made, counted from 0."""
         made = self._made[trial, : self._stored[trial]]
         return np.flatnonzero((made >= first) & (made < end))
-
-    def _behaviour(self, rows: Rows) -> Behaviour:
-        end = self._noise_at - 1
-        mean, std, drawn = np.split(rows[..., self._behaviour_at : end], 3, axis=-1)
-        return Behaviour(mean, std, drawn, rows[..., end] > 0.0)
 
     def shown(self) -> Stored:
         """What the algorithm may know of the memories."""
@@ -292,7 +341,7 @@ class Memories:
         return self._with_window(self._fields(self._taken(slots)), slots)
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:
-        made = self._made[np.arange(len(self._made))[:, None], slots]
+        made = self._made[self._trials[:, None], slots]
         age: NDArray[np.float64] = made / max(self._kept.setting.steps, 1)
         return age
 

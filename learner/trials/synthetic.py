@@ -8,14 +8,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.acting import Acting
-from onrig.learner.trials.memories import Altered, Rows
-from onrig.learner.trials.rollout import Rollout
+from onrig.learner.algorithms import DiscreteActions
+from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
+from onrig.learner.trials.memories import Altered, Columns, Rows
 from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.replay.memory.transitions import Transitions
 from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.task import episode_steps
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.options import TwinOptions
@@ -24,42 +23,57 @@ from onrig.sim.twin.options import TwinOptions
 class TrialsSynthetic:
     """Replaces some experiences of S trials by synthetic ones."""
 
-    def __init__(self, config: RunConfig, seeds: Sequence[int]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        synthetic: Synthetic,
+        seeds: Sequence[int],
+        explorer: Explorer,
+        numbers: EpisodeNumbers,
+        discrete: DiscreteActions | None,
+    ) -> None:
+        """Actions are those of ``explorer`` by the same ``numbers``, or levels, uniformly."""
         twin = msgspec.convert(config.device.twin, TwinOptions)
-        self._synthetic = config.selection.synthetic or Synthetic()
-        self._seeds = seeds
-        self._steps = episode_steps(config.task, config.rate_hz)
-        self._n, self._m = len(config.rig.signals), len(config.rig.actuators)
+        self._synthetic, self._seeds = synthetic, seeds
+        self._explorer, self._numbers, self._discrete = explorer, numbers, discrete
         self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
 
-    def __call__(self, episode: int, rollout: Rollout, measured: Rows, acting: Acting) -> Altered:
+    def __call__(self, episode: int, measured: Rows, at: Columns) -> Altered:
         """Replace a fraction of an episode's rows (S, T, width), whose policies have not learned since."""
-        S, T, n, m = len(self._seeds), self._steps, self._n, self._m
+        (S, T, _), n, m = measured.shape, at.observation.stop, at.action.stop - at.action.start
         each = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
-        joined = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
-        draws = joined._replace(action=acting.on_levels(joined.action))
+        draws = Draws(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
+        if self._discrete is not None:
+            levels = self._discrete.levels
+            level = np.minimum(np.floor(draws.action * levels), levels - 1) / (levels - 1)
+            draws = draws._replace(action=level)
+        numbers = self._numbers.episode
+        noise = np.zeros((S, T, m))
+        if self._explorer.adds and numbers.noise is not None:
+            noise, numbers = numbers.noise, numbers._replace(noise=None)
 
         def policy(rows: NDArray[np.int64], observation: NDArray[np.float32]) -> NDArray[np.floating]:
             everywhere = np.zeros((S * T, n), np.float32)
             everywhere[rows] = observation
-            return acting.elsewhere(everywhere.reshape(S, T, n)).reshape(S * T, m)[rows]
+            return self._explorer.act(everywhere.reshape(S, T, n), numbers, T).action.reshape(S * T, m)[rows]
 
         nothing = np.zeros(S * T, np.uint32)
+        rows = measured.copy().reshape(S * T, -1)
         transitions = Transitions(
-            rollout.observation.reshape(S * T, n),
-            rollout.action.reshape(S * T, m),
-            rollout.reward.reshape(-1),
-            rollout.next_observation.reshape(S * T, n),
+            rows[:, at.observation],
+            rows[:, at.action],
+            rows[:, at.reward],
+            rows[:, at.next_observation],
             nothing,
             nothing,
-            rollout.exploration.reshape(-1),
+            rows[:, at.exploration],
             nothing,
             nothing,
             np.zeros((S * T, 0), np.float32),
         )
-        noise = acting.signal.reshape(S * T, m)
-        altered, renews = resynthesise(self._synthetic, self._model, transitions, draws, noise, policy)
-        rows = measured.copy().reshape(S * T, -1)
+        altered, renews = resynthesise(
+            self._synthetic, self._model, transitions, draws, noise.reshape(S * T, m), policy
+        )
         synthetic = (altered.flags & Flag.SYNTHETIC).astype(np.bool_)
         parts = [altered.observation, altered.action, altered.next_observation]
         parts += [altered.reward[:, None], altered.exploration[:, None]]

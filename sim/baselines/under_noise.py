@@ -29,7 +29,7 @@ def best_under_noise(
 
     The controller is the noise-free one, with actions interpolated between nodes.  ``sigma``: standard deviations
     (n + m,) of the noise on the rig's observations and actions, normalised.  Noise adds as in trials
-    (``onrig.learner.trials.rollout``).  Raises ValueError below two repetitions.
+    (``onrig.learner.trials.worlds.plants``).  Raises ValueError below two repetitions.
     """
     if repetitions < 2:
         raise ValueError(f"a standard error needs at least 2 repetitions, got {repetitions}")

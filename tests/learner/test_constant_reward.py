@@ -26,7 +26,7 @@ from onrig.learner.algorithms.vracer import Vracer
 from onrig.learner.autograd import tanh_outputs
 from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings, rig_problems
-from onrig.learner.trials.batches import world_trials
+from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import Evaluation, StepRun
 from onrig.learner.trials.worlds import Bools, Spaces, Stepped, Values
 from onrig.runtime.explore.settings import NoExploration, OwnNoise
@@ -238,8 +238,8 @@ def test_values_in_trials(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_steps = settings.selected.batch_steps
     steps, first = (updates * batch_steps, 0) if batch_steps else (MEMORY + updates, MEMORY)
     run = StepRun("gym:Constant-v0", steps, Evaluation(steps), random_steps=first, learner=settings)
-    trials = world_trials(run, [0, 1, 2], lambda role, actors: ConstantWorld(actors))
-    readings = Readings(trials._algorithm, np.stack([probes_of(case) for case in CASES]), monkeypatch)  # type: ignore[attr-defined]
+    trials = world_trials(run, [0, 1, 2], lambda roles: ConstantWorld(len(roles)))
+    readings = Readings(trials.algorithm, np.stack([probes_of(case) for case in CASES]), monkeypatch)
     trials.train(steps)
     for trial, case in enumerate(CASES):
         readings.check(case, tolerance, trial)

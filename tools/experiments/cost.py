@@ -146,7 +146,7 @@ def _in_world(run: StepRun, at_once: int) -> Cost:
 
 def _of_steps(run: StepRun, at_once: int) -> Cost:
     """Cost of an algorithm that replays."""
-    from onrig.learner.trials.steps import StepTrials
+    from onrig.learner.trials.engine import world_trials
 
     batch = run.learner.batch
     fill = max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch)
@@ -158,11 +158,11 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
     evaluation = msgspec.structs.replace(run.evaluation, every=steps)
     probed = {"steps": steps, "random_steps": run.steps, "evaluation": evaluation, "selection": selection}
-    trials = StepTrials(msgspec.structs.replace(run, **probed), range(at_once))
+    trials = world_trials(msgspec.structs.replace(run, **probed), range(at_once))
     try:
         acting_s = _timed(lambda: trials.train(fill)) / fill
         each = run.update_every / run.updates
-        update_s, times = _update(lambda k: trials.train(math.ceil(k * each)), trials.learn, run.updates)
+        update_s, times = _update(lambda k: trials.train(math.ceil(k * each)), trials.replay.learn, run.updates)
         return Cost(acting_s, update_s, _timed(trials.evaluate), times)
     finally:
         trials.close()
@@ -170,7 +170,7 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
 
 def _of_batches(run: StepRun, at_once: int) -> Cost:
     """Cost of an algorithm that learns from batches of its own policies; of PPO's, a part that has as many as all."""
-    from onrig.learner.trials.batches import BatchTrials
+    from onrig.learner.trials.engine import world_trials
 
     selected, parts = run.learner.selected, 1
     batches = 2
@@ -180,7 +180,7 @@ def _of_batches(run: StepRun, at_once: int) -> Cost:
         selected, batches = msgspec.structs.replace(selected, steps=selected.steps // parts), max(2, selected.depth)
         run = msgspec.structs.replace(run, learner=msgspec.structs.replace(run.learner, ppo=selected))
     gathering, together = selected.batch_steps - selected.parallel, selected.parallel
-    trials = BatchTrials(run, range(at_once))
+    trials = world_trials(run, range(at_once))
     try:
         for _ in range(batches - 1):
             trials.train(selected.batch_steps)
@@ -192,19 +192,19 @@ def _of_batches(run: StepRun, at_once: int) -> Cost:
 
 
 def _of_run(config: RunConfig, at_once: int) -> Cost:
-    from onrig.learner.trials.engine import Trials
+    from onrig.learner.trials.engine import run_trials
 
     selection = msgspec.structs.replace(config.selection, capacity=None)
     learner = msgspec.convert(config.learner, LearnerSettings)
-    trials = Trials(
+    trials = run_trials(
         msgspec.structs.replace(config, episodes=_EPISODES, selection=selection),
         msgspec.structs.replace(learner, updates_per_episode=1),
         range(at_once),
     )
-    trials.episode()
-    episode_s = _timed(trials.episode)
-    trials.updates = 0
-    update_s, times = _update(lambda k: trials.episode(), trials.learn, learner.updates_per_episode or 1)
+    trials.advance()
+    episode_s = _timed(trials.advance)
+    trials.replay.number = 0
+    update_s, times = _update(lambda k: trials.advance(), trials.replay.learn, learner.updates_per_episode or 1)
     return Cost(episode_s, update_s, 0.0, times)
 
 

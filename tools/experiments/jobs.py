@@ -22,12 +22,11 @@ from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell, Trial
 
 ENGINE: Final = "onrig.learner.trials.engine"
-"""Module whose ``Trials`` runs the trials of a run; those in a world are made by
-``onrig.learner.trials.batches.world_trials``."""
+"""Module whose ``run_trials`` makes the trials of a run; its ``world_trials`` makes those in a world."""
 
 
 class Scores(Protocol):
-    """Of one episode of S trials: ``onrig.learner.trials.engine.Scores``."""
+    """Of S trials: ``onrig.learner.trials.engine.Scores``."""
 
     @property
     def train(self) -> NDArray[np.float64]:
@@ -53,8 +52,8 @@ class Scores(Protocol):
 class Trials(Protocol):
     """S trials in step: ``onrig.learner.trials.engine.Trials``."""
 
-    def episode(self) -> Scores:
-        """Do the next episode of every trial."""
+    def advance(self) -> Scores:
+        """Train until the next scores."""
 
 
 Engine = Callable[[RunConfig, LearnerSettings, Sequence[int]], Trials]
@@ -137,7 +136,7 @@ def job_of(unit: Unit) -> AnyJob:
 
 def engine_named(module: str) -> Engine:
     """The trials engine in a module."""
-    engine: Engine = importlib.import_module(module).Trials
+    engine: Engine = importlib.import_module(module).run_trials
     return engine
 
 
@@ -145,8 +144,8 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finish
     """Run a job's trials; ``on_episode`` is told after each episode (evaluation, in a world) how many are done."""
     if isinstance(job, Job):
         settings = msgspec.convert(job.config.learner, LearnerSettings)
-        return _scored(engine(job.config, settings, job.seeds).episode, job.config.episodes, len(job.seeds), on_episode)
-    from onrig.learner.trials.batches import world_trials
+        return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
+    from onrig.learner.trials.engine import world_trials
     from onrig.learner.trials.worlds.making import run_behind
 
     if cell_id(job.config, run_behind(job.config)) != job.cell:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.engine import Trials
+from onrig.learner.trials.engine import run_trials
 from onrig.learner.trials.measures import Bounds, mu_final, normalized_curves, paired_difference
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
@@ -42,10 +42,10 @@ def compare_policies(
     lanes = [parameters for pair in zip(learned_on, [*true, *true], strict=True) for parameters in pair]
     plant = nominal.with_identifiable({name: np.array([lane[name] for lane in lanes]) for name in lanes[0]})
     seeds = [*range(len(outcomes))] * 2
-    trials = Trials(config, msgspec.convert(config.learner, LearnerSettings), seeds, plant)
+    trials = run_trials(config, msgspec.convert(config.learner, LearnerSettings), seeds, plant)
     rewards = np.empty((len(seeds), config.episodes))
     for episode in range(config.episodes):
-        rewards[:, episode] = trials.episode().evaluation
+        rewards[:, episode] = trials.advance().evaluation
         progress(episode + 1)
     final = mu_final(normalized_curves(config.task, rewards))
     identified, on_true = final[: len(outcomes)], final[len(outcomes) :]

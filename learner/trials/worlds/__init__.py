@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Values = NDArray[np.float32]
+from onrig.runtime.random_streams import Role
+
+Values = NDArray[np.floating]
 Bools = NDArray[np.bool_]
+Policy = Callable[[NDArray[np.floating]], NDArray[np.floating]]
+"""Actions (S, E, m) in [-1, 1] at observations (S, E, n)."""
 
 
 class Stepped(NamedTuple):
@@ -32,6 +36,9 @@ class Stepped(NamedTuple):
     """(S, E): a shield changed the action."""
     tripped: Bools
     """(S, E): it handed over to its fallback."""
+    noise: NDArray[np.float64] | None = None
+    """(S, E, k): what sensors added to the observation before the step, and actuators to the action, normalised; None
+    without any."""
 
 
 class NoSuchTask(Exception):
@@ -51,11 +58,32 @@ class Spaces(NamedTuple):
     """Steps after which an episode is truncated."""
 
 
-class World(Protocol):
-    """E actors for each of S trials.
+class Actor(NamedTuple):
+    """One of the E actors of a trial."""
 
-    What an actor meets depends on its trial's seed, its number and its own episodes alone, never on the actors and
-    trials beside it.
+    seed: int
+    role: Role
+    number: int
+    """Its number among those of its role, from 0 on."""
+    of: int
+    """How many there are of its role."""
+
+    def episode(self, played: int) -> int:
+        """Number, from 0 on, of its next episode among those of all actors of its role."""
+        return played * self.of + self.number
+
+
+def actors_of(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
+    """Actors with these roles in trials of ``seeds``, those of a trial together."""
+    of_trial = [(role, [*roles[:e]].count(role), [*roles].count(role)) for e, role in enumerate(roles)]
+    return [Actor(seed, *actor) for seed in seeds for actor in of_trial]
+
+
+class World(Protocol):
+    """E actors for each of S trials, each with a role (``onrig.runtime.random_streams``).
+
+    What an actor meets depends on its trial's seed, its role, its number among those of the role and its own episodes
+    alone, never on other actors and trials.
     """
 
     @property
@@ -76,13 +104,8 @@ class World(Protocol):
         ...
 
 
-def episode_returns(
-    world: World, actors: tuple[int, int], act: Callable[[Values], NDArray[np.floating]]
-) -> NDArray[np.float64]:
-    """Play one episode with each of (S, E) actors, side by side; returns the sum of each one's rewards, (S, E).
-
-    ``act`` maps observations (S, E, n) to actions (S, E, m) in [-1, 1].
-    """
+def episode_returns(world: World, actors: tuple[int, int], act: Policy) -> NDArray[np.float64]:
+    """Play one episode with each of (S, E) actors, side by side; returns the sum of each one's rewards, (S, E)."""
     playing: Bools = np.ones(actors, np.bool_)
     observation, total = world.begin(playing), np.zeros(actors)
     while playing.any():

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values, actors_of
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.sim.envs import register_envs
@@ -64,25 +64,23 @@ def spaces_of(task: str, env: Env) -> Spaces:
 
 
 class GymWorld:
-    """One environment for every actor of every trial; an episode is seeded by trial, actor and its number."""
+    """One environment for every actor of every trial; an episode is seeded by trial, role and its number."""
 
     def __init__(
         self,
         task: str,
         seeds: Sequence[int],
-        role: Role,
+        roles: Sequence[Role],
         *,
-        actors: int = 1,
         horizon: int | None = None,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        """Make the environments; raises NoSuchTask."""
-        self._seeds, self._role, self._actors = seeds, role, actors
-        self._envs: Final = [make(task, horizon, options or {}) for _ in range(len(seeds) * actors)]
+        """Make an environment for each role in each trial; raises NoSuchTask."""
+        self._actors: Final = actors_of(seeds, roles)
+        self._envs: Final = [make(task, horizon, options or {}) for _ in self._actors]
         self.spaces: Final = spaces_of(task, self._envs[0])
         self._episodes: Final = np.zeros(len(self._envs), np.int64)
-        shape = (len(seeds), actors)
-        self._shape: Final = shape
+        self._shape: Final = (len(seeds), len(roles))
         self._observation: Final = np.zeros((len(self._envs), self.spaces.n), np.float32)
         box = self._envs[0].action_space
         self._first = int(box.start) if isinstance(box, Discrete) else 0
@@ -94,10 +92,10 @@ class GymWorld:
     def begin(self, which: Bools) -> Values:
         """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
         for i in np.flatnonzero(which).tolist():
-            trial, actor = divmod(i, self._actors)
-            number = int(self._episodes[i]) * self._actors + actor
+            actor = self._actors[i]
+            seed = device_seed(actor.seed, actor.role, actor.episode(int(self._episodes[i])))
             self._episodes[i] += 1
-            self._observation[i], _ = self._envs[i].reset(seed=device_seed(self._seeds[trial], self._role, number))
+            self._observation[i], _ = self._envs[i].reset(seed=seed)
         return self._observation.reshape(*self._shape, -1).copy()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:

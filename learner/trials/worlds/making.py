@@ -14,16 +14,15 @@ from onrig.runtime.random_streams import Role
 from onrig.runtime.run_config import RunConfig
 
 
-def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) -> World:
-    """Make the world of trials of ``seeds``; raises NoSuchTask."""
+def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> World:
+    """Make the world of trials of ``seeds``, with an actor for each role; raises NoSuchTask."""
     if run.world.startswith(PLANT):
         options = _plant_options(run.options)
         try:
             return PlantWorld(
                 run_of(run.task, options),
                 seeds,
-                role,
-                actors=actors,
+                roles,
                 horizon=run.horizon,
                 shield=options.shield,
                 end_outside=options.end_outside,
@@ -35,7 +34,7 @@ def make_world(run: StepRun, seeds: Sequence[int], role: Role, actors: int = 1) 
         from onrig.learner.trials.worlds.gym import GymWorld
     except ModuleNotFoundError as error:
         raise NoSuchTask(f"{error.name} is not installed: pip install 'onrig[learner]'") from None
-    return GymWorld(run.task, seeds, role, actors=actors, horizon=run.horizon, options=run.options)
+    return GymWorld(run.task, seeds, roles, horizon=run.horizon, options=run.options)
 
 
 def run_behind(run: StepRun) -> RunConfig | None:
@@ -45,7 +44,7 @@ def run_behind(run: StepRun) -> RunConfig | None:
 
 def spaces_of_world(run: StepRun) -> Spaces:
     """Sizes of a run's world, in which a step is tried; raises NoSuchTask."""
-    world = make_world(run, [0], Role.PLANT_EVAL)
+    world = make_world(run, [0], [Role.PLANT_EVAL])
     actor = np.ones((1, 1), np.bool_)
     try:
         world.begin(actor)

@@ -1,11 +1,11 @@
-"""Our plants as worlds, step by step: S different ones if wanted, with delay, early ends and the shield.
+"""Our plants as worlds: different ones if wanted, with delay, early ends and the shield.
 
-Without options, observations, noise and rewards are those of ``onrig.learner.trials.rollout``, bit for bit.  Where the
-shield acts, the experience has the action that it let through, as on a rig.
+Noise is drawn per episode.  Where the shield acts, the experience has the action that it let through, as on a rig.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.instruments import Instruments
-from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values
+from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values, actors_of
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.random_streams import Role
 from onrig.runtime.record import Rule
@@ -25,6 +25,8 @@ from onrig.runtime.safety.shield import Shield
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import advance, maths_for
 from onrig.sim.twin.options import TwinOptions
+
+States = tuple[NDArray[np.float64], ...]
 
 
 class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,37 +58,47 @@ def run_of(task: str, options: PlantOptions) -> RunConfig:
 
 
 class PlantWorld:
-    """A plant for every actor of every trial."""
+    """A plant for every actor of every trial, all advanced as one batch and computed element by element."""
 
     def __init__(
         self,
         config: RunConfig,
         seeds: Sequence[int],
-        role: Role,
+        roles: Sequence[Role],
         *,
-        actors: int = 1,
         horizon: int | None = None,
         shield: bool = False,
         end_outside: bool = False,
         counts: bool = False,
         plant: Plant | None = None,
+        whole: bool = False,
     ) -> None:
-        """``plant`` takes the place of the twin's; its parameters may be arrays (S,), one for each trial.
+        """``plant`` takes the place of the twin's; its parameters may be arrays (S * E,), one for each actor.
 
-        Raises ValueError for limits under which no shield can be built.
+        ``whole``: all actors play episodes of fixed length side by side.  Rewards are then views, which are filled when
+        the episode has ended, and policies see float64 (those that standardise it give other bits than for the float32
+        that a memory stores).  Raises ValueError for limits under which no shield can be built.
         """
-        self._seeds, self._role, self._actors = seeds, role, actors
         rig = config.rig
-        instruments = Instruments(config, None if plant is None else repeated(plant, actors), counts=counts)
+        instruments = Instruments(config, plant, counts=counts)
         self._instruments: Final = instruments
         self.spaces: Final = Spaces(instruments.k, instruments.m, None, horizon or instruments.steps)
-        self._shape: Final = (len(seeds), actors)
-        A = len(seeds) * actors
+        self._actors: Final = actors_of(seeds, roles)
+        self._shape: Final = (len(seeds), len(roles))
+        A = len(self._actors)
+        self._at: Final = np.arange(A)
+        self._dtype: Final = np.float64 if whole else np.float32
+        T = self.spaces.horizon if whole else 0
+        self._measured, self._applied = np.zeros((T, A, instruments.n)), np.zeros((T, A, instruments.m))
+        """Of each step of whole episodes, SI, from which all rewards are computed at once."""
+        self._rewards: NDArray[np.float64] = np.zeros((T, A))
+        self._nothing: Final = np.zeros(A, np.bool_)
         self._shields = [Shield(config.limits, rig, instruments.period_s) for _ in range(A)] if shield else []
         self._in_fallback: Final = np.zeros(A, np.bool_)
         at = {o.name: i for i, o in enumerate(rig.observations)}
         envelope = config.limits.envelope if end_outside else {}
         self._ends = [(at[name], e.low, e.high) for name, e in envelope.items()]
+        self._terminates: Final = bool(config.task.terminate or self._ends)
         self._safe = np.array([a.safe for a in rig.actuators])
         self._episodes: Final = np.zeros(A, np.int64)
         self._step: Final = np.zeros(A, np.int64)
@@ -98,90 +110,104 @@ class PlantWorld:
         delay = instruments.plant.delay_s
         periods = np.zeros(A) if delay is msgspec.UNSET else np.broadcast_to(delay, A) / instruments.period_s
         periods = np.minimum(periods, self.spaces.horizon)  # what takes longer reaches no plant in its episode
-        whole = np.floor(periods + 1e-9)
-        self._whole: Final = whole.astype(np.int64)
+        before = np.floor(periods + 1e-9)
+        self._whole: Final = before.astype(np.int64)
         """Whole periods of delay."""
-        self._rest_s: Final = np.maximum(periods - whole, 0.0) * instruments.period_s
+        self._rest_s: Final = np.maximum(periods - before, 0.0) * instruments.period_s
+        self._delays: Final = bool(self._whole.any() or self._rest_s.any())
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, A, instruments.m))
         """Last commands, the newest first."""
-        self._sent: Final = np.zeros((A, instruments.m))
-        """The command in force, before the actuators' noise: what the shield measures rates from."""
-        self._sent_before: Final = np.zeros((A, instruments.m))
+        self._sent: Final = np.zeros((2, A, instruments.m))
+        """The last two commands sent, the newest first, before the actuators' noise: what shields go by."""
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether sensors or actuators add noise."""
+        return self._instruments.is_noisy
 
     def begin(self, which: Bools) -> Values:
         """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
         chosen, instruments = which.reshape(-1), self._instruments
-        start = instruments.start(len(chosen))
-        self._state = tuple(np.where(chosen, new, old) for new, old in zip(start, self._state, strict=True))
+        self._state = _where(chosen, instruments.start(len(chosen)), self._state)
         for i in np.flatnonzero(chosen).tolist():
-            trial, actor = divmod(i, self._actors)
-            number = int(self._episodes[i]) * self._actors + actor + 1
+            actor = self._actors[i]
             if instruments.is_noisy:
-                seed = self._seeds[trial]
-                self._noise[i] = instruments.noise(seed, self._role, number, self.spaces.horizon)
+                number = actor.episode(int(self._episodes[i])) + 1
+                self._noise[i] = instruments.noise(actor.seed, actor.role, number, self.spaces.horizon)
             if self._shields:
                 self._shields[i].reset()
                 self._in_fallback[i] = False
         self._episodes[chosen] += 1
         self._step[chosen] = 0
-        self._commands[:, chosen] = self._sent[chosen] = self._sent_before[chosen] = self._safe
-        self._seen[:, chosen] = self._observed()[chosen]
+        self._rewards = np.zeros_like(self._rewards)
+        self._commands[:, chosen] = self._sent[:, chosen] = self._safe
+        self._seen[:, chosen] = self._observed(instruments.measured(self._state), self._row())[chosen]
         return self._shown()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         instruments, chosen = self._instruments, which.reshape(-1)
-        wish = np.clip(action.astype(np.float64), -1.0, 1.0).reshape(len(chosen), -1)
-        if not np.isfinite(wish).all():
+        wish = np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0).reshape(len(chosen), -1)
+        if not math.isfinite(wish.sum()):
             raise ValueError("an action is not finite")
-        intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
+        intervened = tripped = terminated = self._nothing
+        at = slice(None) if len(self._rewards) or chosen.all() else chosen
         if self._shields:
-            wish = wish.copy()
-            for i in np.flatnonzero(chosen).tolist():
-                intervened[i], tripped[i] = self._guard(i, wish[i])
+            intervened, tripped = self._guard(wish, chosen)
         wish = instruments.settable(wish)
-        self._sent_before[chosen] = self._sent[chosen]
-        self._sent[chosen] = instruments.commanded(wish)[chosen]
-        moved = wish if not instruments.is_noisy else wish + self._row(self._step)[:, instruments.n :]
-        command = instruments.commanded(moved)
+        noise = self._row()
+        command = instruments.commanded(wish)
+        if self._shields:
+            self._sent[:, at] = np.stack((command, self._sent[0]))[:, at]
+        if noise is not None:
+            command = instruments.commanded(wish + noise[:, instruments.n :])
         state = self._moved(command, chosen)
         measured = instruments.measured(state)
-        reward = np.where(chosen, instruments.reward(measured, command), 0.0)
-        terminated = chosen & (instruments.terminated(measured) | self._outside(measured))
-        self._state = tuple(np.where(chosen, new, old) for new, old in zip(state, self._state, strict=True))
-        self._step[chosen] += 1
+        reward = self._reward(measured, command)
+        if self._terminates:
+            terminated = chosen & (instruments.terminated(measured) | self._outside(measured))
+        if at is chosen:
+            state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
+            measured = instruments.measured(state)
+        self._state = state
+        self._step[at] += 1
         truncated = chosen & (self._step >= self.spaces.horizon) & ~terminated
-        self._seen[1:, chosen] = self._seen[:-1, chosen]
-        self._seen[0, chosen] = self._observed()[chosen]
+        if instruments.reach:
+            self._seen[1:, at] = self._seen[:-1, at]
+        self._seen[0, at] = self._observed(measured, self._row())[at]
         flags = (terminated, truncated, intervened, tripped)
         over, out_of_time, held, fell = (flag.reshape(self._shape) for flag in flags)
+        added = None if noise is None else noise.reshape(*self._shape, -1)
         paid, applied = reward.reshape(self._shape), wish.reshape(*self._shape, -1)
-        return Stepped(self._shown(), paid, over, out_of_time, applied, held, fell)
+        return Stepped(self._shown(), paid, over, out_of_time, applied, held, fell, added)
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _guard(self, i: int, wish: NDArray[np.float64]) -> tuple[bool, bool]:
-        """Replace an actor's action by what its shield lets through; returns whether it intervened, and tripped."""
+    def _guard(self, wish: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
+        """Replace actions (A, m) by what shields let through; returns which of them intervened, and tripped, (A,)."""
         instruments = self._instruments
-        seen = instruments.in_si(self._seen[0, i]).tolist()
-        asked = instruments.commanded(wish).tolist()
-        verdict = self._shields[i].decide(seen, asked, self._sent[i].tolist(), self._sent_before[i].tolist())
-        if verdict.rule is not Rule.NONE:
-            wish[:] = instruments.wished(np.array(verdict.action))
-        before, self._in_fallback[i] = bool(self._in_fallback[i]), verdict.rule.falls_back
-        return verdict.rule is not Rule.NONE, verdict.rule.falls_back and not before
+        intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
+        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.commanded(wish).tolist()
+        last, before = self._sent.tolist()
+        for i in np.flatnonzero(chosen).tolist():
+            verdict = self._shields[i].decide(seen[i], asked[i], last[i], before[i])
+            falls = verdict.rule.falls_back
+            intervened[i], tripped[i] = verdict.rule is not Rule.NONE, falls and not self._in_fallback[i]
+            if intervened[i]:
+                wish[i] = instruments.wished(np.array(verdict.action))
+            self._in_fallback[i] = falls
+        return intervened, tripped
 
     def _moved(self, command: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
         """States a period later; a command reaches the plant after its delay."""
+        instruments = self._instruments
+        if not self._delays:
+            return instruments.moved(self._state, command)
         commands = self._commands
         commands[1:, chosen] = commands[:-1, chosen]
         commands[0, chosen] = command[chosen]
-        instruments = self._instruments
-        if len(commands) == 2 and not self._rest_s.any():
-            return instruments.moved(self._state, command)
-        actor = np.arange(len(chosen))
-        before, after = (commands[self._whole + k, actor] for k in (1, 0))
+        before, after = (commands[self._whole + k, self._at] for k in (1, 0))
         state = self._state
         for held, duration_s in ((before, self._rest_s), (after, instruments.period_s - self._rest_s)):
             state = advance(instruments.plant, state, tuple(held.T.copy()), duration_s, instruments.substeps)
@@ -193,21 +219,30 @@ class PlantWorld:
             outside |= ~((low <= measured[:, at]) & (measured[:, at] <= high))
         return outside
 
-    def _observed(self) -> NDArray[np.float64]:
-        """Normalised observations (A, n)."""
+    def _reward(self, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rewards (A,) of this step, or a view that is filled when a whole episode has ended."""
+        if not len(self._rewards):
+            return self._instruments.reward(measured, command)
+        t = int(self._step[0])
+        self._measured[t], self._applied[t] = measured, command
+        if t == len(self._rewards) - 1:
+            self._rewards[:] = self._instruments.reward(self._measured, self._applied)
+        row: NDArray[np.float64] = self._rewards[t]
+        return row
+
+    def _observed(self, measured: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Normalised observations (A, n) of what sensors have to see."""
         instruments = self._instruments
-        noise = self._row(self._step)[:, : instruments.n] if instruments.is_noisy else None
-        return instruments.normalised(instruments.measured(self._state), noise)
+        return instruments.normalised(measured, None if noise is None else noise[:, : instruments.n])
 
     def _shown(self) -> Values:
         """What policies see, (S, E, k)."""
-        return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(np.float32)
+        return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(self._dtype)
 
-    def _row(self, step: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.asarray(self._noise[np.arange(len(step)), step])
+    def _row(self) -> NDArray[np.float64] | None:
+        """Present noise (A, n + m)."""
+        return self._noise[self._at, self._step] if self._instruments.is_noisy else None
 
 
-def repeated(plant: Plant, actors: int) -> Plant:
-    """Copy of a plant whose parameters are arrays (S,): each trial's for all of its actors, (S * actors,)."""
-    arrays = {p.name: np.repeat(p.value, actors) for p in plant.parameters() if np.ndim(p.value)}
-    return plant.varied(arrays) if arrays and actors > 1 else plant
+def _where(chosen: NDArray[np.bool_], new: States, old: States) -> States:
+    return tuple(np.where(chosen, a, b) for a, b in zip(new, old, strict=True))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms.on_policy import PolicyBatch
-from onrig.learner.trials.batches import BatchTrials, world_trials
+from onrig.learner.trials.engine import world_trials
+from onrig.learner.trials.learning import OwnBatches, Replay
 from onrig.learner.trials.step_run import StepRun, step_problems
-from onrig.learner.trials.steps import StepTrials
 
 PPO: dict[str, Any] = {
     "algorithm": "ppo",
@@ -44,10 +44,10 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(learner: dic
 
 
 def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = BatchTrials(_run(), [3, 4])
+    trials = world_trials(_run(), [3, 4])
     heard: list[tuple[PolicyBatch, float]] = []
     monkeypatch.setattr(
-        trials._algorithm,
+        trials.algorithm,
         "learn",
         lambda batch, left: heard.append((deepcopy(batch), left)),
     )
@@ -68,22 +68,22 @@ def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch
 
 
 def test_actions_that_a_shield_changed_are_not_the_policies_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = BatchTrials(_run(), [3, 4])
+    trials = world_trials(_run(), [3, 4])
     step = trials._world.step
     shielded = np.random.default_rng(0).random((16, 2, 2)) < 0.3
     monkeypatch.setattr(
-        trials._world, "step", lambda *given: step(*given)._replace(intervened=shielded[trials.steps // 2 - 1])
+        trials._world, "step", lambda *given: step(*given)._replace(intervened=shielded[trials.steps // 2])
     )
     heard: list[PolicyBatch] = []
-    monkeypatch.setattr(trials._algorithm, "learn", lambda batch, left: heard.append(batch))
+    monkeypatch.setattr(trials.algorithm, "learn", lambda batch, left: heard.append(batch))
     trials.train(32)
     assert (heard[0].deviates == np.moveaxis(shielded, 0, 2)).all()
 
 
 def test_the_kind_of_algorithm_decides_how_trials_learn() -> None:
     off_policy = _run(learner={"algorithm": "td3", "td3": {"hidden": [8], "batch": 8}}, random_steps=10)
-    assert isinstance(world_trials(off_policy, [0]), StepTrials)
-    assert isinstance(world_trials(_run(), [0]), BatchTrials)
+    assert isinstance(world_trials(off_policy, [0]).learning, Replay)
+    assert isinstance(world_trials(_run(), [0]).learning, OwnBatches)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from onrig.learner.trials.departures import scores_for
+from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import REPLAYED, StepRun
-from onrig.learner.trials.steps import StepTrials
 
 RUN = {
     "world": "gym:Pendulum-v1",
@@ -38,7 +38,7 @@ def test_each_reading_has_its_own_variance() -> None:
 
 
 def test_batches_are_scored_by_their_origin() -> None:
-    trials = StepTrials(msgspec.convert(RUN, StepRun), [3, 4])
+    trials = world_trials(msgspec.convert(RUN, StepRun), [3, 4])
     before, after = (np.asarray(trials.advance().replayed) for _ in range(2))
     assert np.isnan(before[:, _at("kl covariance")]).all(), "nothing was replayed"
     assert np.isnan(before[:, _at("kl covariance old")]).all()
@@ -55,10 +55,10 @@ def test_batches_are_scored_by_their_origin() -> None:
 
 def test_levels_and_diverged_policies_have_no_score() -> None:
     dqn = {"world": "gym:CartPole-v1", "learner": {"algorithm": "dqn", "dqn": {"levels": 2}}}
-    replayed = np.asarray(StepTrials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replayed)
+    replayed = np.asarray(world_trials(msgspec.convert(RUN | dqn, StepRun), [0]).advance().replayed)
     assert np.isnan(replayed[:, 2:]).all()
     single = {"learner": {"algorithm": "td3", "td3": {"hidden": [8, 8], "batch": 1}}}
-    replayed = np.asarray(StepTrials(msgspec.convert(RUN | single, StepRun), [0]).advance().replayed)
+    replayed = np.asarray(world_trials(msgspec.convert(RUN | single, StepRun), [0]).advance().replayed)
     assert np.isnan(replayed[:, 2:]).all(), "a batch of one has no covariance"
     score = scores_for(lambda observation: np.full((1, 8, 2), np.nan), 0.1)
     assert np.isnan(score(np.zeros((1, 8, 3)), np.zeros((1, 8, 2)), 8)).all()

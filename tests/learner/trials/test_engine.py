@@ -8,9 +8,8 @@ import pytest
 
 from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.acting import acting_for
-from onrig.learner.trials.engine import Scores, Trials
-from onrig.learner.trials.rollout import TRAINING
+from onrig.learner.trials.engine import Scores, Trials, run_trials
+from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
 from onrig.learner.trials.supported import trials_problems
 from onrig.runtime.explore.noise import unit_signal
 from onrig.runtime.random_streams import Role, stream
@@ -83,8 +82,8 @@ def _settings(config: RunConfig) -> LearnerSettings:
 
 def _run(overrides: Sequence[str], seeds: Sequence[int], name: str = "pendulum", episodes: int = 10) -> list[Scores]:
     config = load(name, [*SHORT, *overrides])
-    trials = Trials(config, _settings(config), seeds)
-    return [trials.episode() for _ in range(episodes)]
+    trials = run_trials(config, _settings(config), seeds)
+    return [trials.advance() for _ in range(episodes)]
 
 
 @pytest.mark.parametrize("overrides", CASES.values(), ids=CASES.keys())
@@ -121,8 +120,8 @@ def test_training_explores_and_evaluation_does_not() -> None:
 def test_trials_learn_to_hold_a_ball() -> None:
     overrides = ["task.episode_s=2", "learner.updates_per_episode=50", "episodes=40"]
     config = load("magman", overrides)
-    trials = Trials(config, _settings(config), range(3))
-    means = [trials.episode().evaluation.mean() for _ in range(36)]
+    trials = run_trials(config, _settings(config), range(3))
+    means = [trials.advance().evaluation.mean() for _ in range(36)]
     assert means[0] < -5.0
     assert np.mean(means[-5:]) > -3.5
 
@@ -140,18 +139,18 @@ def test_algorithms_by_autograd_learn_to_hold_a_ball(
     overrides = [f"learner.algorithm={name}", f"learner.{name}={msgspec.json.encode(given).decode()}", explore]
     sizes = ["task.episode_s=2", "learner.updates_per_episode=40", f"episodes={episodes}"]
     config = load("magman", [*sizes, *overrides])
-    trials = Trials(config, _settings(config), range(3))
+    trials = run_trials(config, _settings(config), range(3))
     # Without the worst of three: the shorter the training, the more often one still hangs at a magnet.
-    means = [np.sort(trials.episode().evaluation)[1:].mean() for _ in range(episodes)]
+    means = [np.sort(trials.advance().evaluation)[1:].mean() for _ in range(episodes)]
     assert means[0] < -5.0
     assert np.mean(means[-5:]) > -4.0
 
 
 def test_a_stochastic_policy_explores_by_itself_and_is_evaluated_at_its_mean() -> None:
     config = load("pendulum", [*SHORT, *CASES["sac"]])
-    trials = Trials(config, _settings(config), [0, 1])
+    trials = run_trials(config, _settings(config), [0, 1])
     for _ in range(2):
-        scores = trials.episode()
+        scores = trials.advance()
         assert (scores.evaluation != scores.train).all()
     exploration = trials.memories.rows[:, :50, -1]
     distance = exploration[exploration > 0.0]
@@ -178,11 +177,11 @@ def test_noise_disturbs_plant_and_policy() -> None:
 def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
     undisturbed = _run(CASES[case], [3, 4, 5])
-    trials = Trials(config, _settings(config), [3, 4, 5])
+    trials = run_trials(config, _settings(config), [3, 4, 5])
     for episode, expected in enumerate(undisturbed):
         if episode == 4:
             _poison(trials, 1)
-        scores = trials.episode()
+        scores = trials.advance()
         for among, alone in ((scores.train, expected.train), (scores.evaluation, expected.evaluation)):
             assert (among[[0, 2]] == alone[[0, 2]]).all()
             assert np.isnan(among[1]) == (episode >= 4)
@@ -190,11 +189,11 @@ def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case:
 
 def _poison(trials: Trials, trial: int) -> None:
     """Make the networks of one trial what a divergence leaves of them."""
-    state = trials._algorithm.state()
+    state = trials.algorithm.state()
     for name, values in state.items():
         if "/" in name and not name.startswith(("adam/", "target_")):
             values[trial] = np.nan
-    trials._algorithm.restore(state)
+    trials.algorithm.restore(state)
 
 
 @pytest.mark.parametrize(
@@ -217,16 +216,16 @@ def test_what_trials_cannot_do_is_told_before_anything_runs(name: str, overrides
     assert len(problems) == 1
     assert told in problems[0]
     with pytest.raises(ValueError, match=told):
-        Trials(config, _settings(config), [0])
+        run_trials(config, _settings(config), [0])
 
 
 def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None:
     process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
     config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
-    trials = Trials(config, _settings(config), [4])
-    trials.updates = 0
+    trials = run_trials(config, _settings(config), [4])
+    trials.replay.number = 0
     for episode, amplitude in ((1, 1.0), (2, 0.5), (3, 0.0)):
-        trials.episode()
+        trials.advance()
         slots = np.arange(25 * (episode - 1), 25 * episode)[None]
         seen = trials.memories.gather(slots)
         assert seen.behaviour is not None
@@ -244,15 +243,15 @@ def test_a_process_of_random_levels_sets_epsilon_as_on_a_rig() -> None:
     settings = msgspec.convert(config.learner, LearnerSettings)
     assert trials_problems(config, settings) == []
     dqn = algorithm_for(settings, 2, 1, [np.random.default_rng(0)])
-    acting = acting_for(dqn, config, [3], 200)
-    acting.begin_episode(1)
+    numbers = EpisodeNumbers(dqn, config.exploration, [3], 200, ["voltage"])
+    explorer = Explorer(dqn, numbers, 1, draws=False)
     signal = np.array(unit_signal(config.exploration, stream(3, Role.EXPLORATION, 1), 200, 1))
     observation = np.zeros((1, 2, 2))
     wish = dqn.policy(observation)[0, 0, 0]
-    chosen = np.array([acting(t, observation)[0][0, TRAINING, 0] for t in range(200)])
+    chosen = np.array([explorer(observation, np.array([1])).action[0, 0, 0] for _ in range(200)])
     assert (chosen == np.where(signal[:, 0] < 0.25, signal[:, 1], wish)).all()
-    acting.begin_episode(2)
-    assert all(acting(t, observation)[0][0, TRAINING, 0] == wish for t in range(200)), "a quiet episode"
+    quiet = [explorer(observation, np.array([2])).action[0, 0, 0] for _ in range(200)]
+    assert all(action == wish for action in quiet), "a quiet episode"
     other = msgspec.convert({"updates_per_episode": 100}, LearnerSettings)
     assert trials_problems(config, other) == [
         "the policies of ddpg have no levels: expected 'ou', 'gaussian', 'parameter' or 'none'"

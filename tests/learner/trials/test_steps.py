@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms import Recurrent
-from onrig.learner.trials.engine import Scores
+from onrig.learner.trials.engine import Scores, world_trials
 from onrig.learner.trials.exploring import Correlated
 from onrig.learner.trials.step_run import DEPARTURE, REPLAYED, StepRun, space_problems, step_problems
-from onrig.learner.trials.steps import StepTrials
 
 SMALL: dict[str, Any] = {"hidden": [8, 8], "batch": 8, "reward_scale": 1.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -84,7 +83,7 @@ def _run(**changes: Any) -> StepRun:
 
 
 def _scores(run: StepRun, seeds: list[int]) -> list[Scores]:
-    trials = StepTrials(run, seeds)
+    trials = world_trials(run, seeds)
     return [trials.advance() for _ in range(run.points)]
 
 
@@ -103,7 +102,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dic
 
 
 def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_marked() -> None:
-    trials = StepTrials(_run(**CASES["dqn"] | {"horizon": 15, "selection": {"strategy": "FULL[Uniform]"}}), [0, 1, 2])
+    trials = world_trials(_run(**CASES["dqn"] | {"horizon": 15, "selection": {"strategy": "FULL[Uniform]"}}), [0, 1, 2])
     trials.advance()
     n, m = 4, 1
     rows = trials.memories.rows[:, :40]
@@ -152,7 +151,7 @@ def test_correlated_noise_is_for_gaussians(learner: dict[str, Any], takes: bool)
 def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None:
     frozen = {"algorithm": "td3", "td3": {**SMALL, "lr": 1e-9}}
     run = _run(exploration_std=0.05, learner=frozen, steps=400, random_steps=200)
-    trials = StepTrials(run, [1])
+    trials = world_trials(run, [1])
     for _ in range(run.points):
         trials.advance()
     action, exploration = trials.memories.rows[0, :, 3], trials.memories.rows[0, :, 8]
@@ -162,7 +161,7 @@ def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None
 
 def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
     wide = {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"std": 0.8}}
-    trials = StepTrials(_run(learner=wide, selection={"strategy": "FULL[Uniform]"}), [1, 2])
+    trials = world_trials(_run(learner=wide, selection={"strategy": "FULL[Uniform]"}), [1, 2])
     trials.train(20)
     rows, n = trials.memories.rows[:, :20], 3
     mean, std, drawn, deviates = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
@@ -173,14 +172,14 @@ def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
     assert not deviates.any()
     for observation, acted in zip(rows[0, :, :n], mean[0], strict=True):  # nothing is learned before the 20th step
         both = np.stack([observation, observation])[:, None]
-        assert trials._algorithm.policy(both)[0, 0, 0] == acted
+        assert trials.algorithm.policy(both)[0, 0, 0] == acted
 
 
 def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
     run = _run(**CASES["vracer, recurrent"] | {"selection": {"strategy": "FULL[Uniform]"}}, horizon=7)
-    trials = StepTrials(run, [1, 2])
+    trials = world_trials(run, [1, 2])
     trials.train(20)  # nothing is learned before
-    rows, n, algorithm = trials.memories.rows[:, :20], 3, trials._algorithm
+    rows, n, algorithm = trials.memories.rows[:, :20], 3, trials.algorithm
     assert isinstance(algorithm, Recurrent)
     hidden = np.zeros((2, 1, algorithm.hidden_width), np.float32)
     for t in range(20):
@@ -195,13 +194,13 @@ def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
 
 
 def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = StepTrials(_run(updates_per_step=0.5, update_every=10), [0])
+    trials = world_trials(_run(updates_per_step=0.5, update_every=10), [0])
     done = []
     scheduled: list[int] = []
     monkeypatch.setattr(trials.memories, "begin_episode", scheduled.append)
     for _ in range(40):
         trials.train(1)
-        done.append(trials._algorithm.updates)
+        done.append(trials.algorithm.updates)
     # 20 random steps.
     assert done == [0] * 29 + [5] * 10 + [10]
     assert scheduled == [1, 11], "schedules begin with the first update"
@@ -210,21 +209,21 @@ def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.Monkey
 def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
     at = [REPLAYED.index(name) for name in DEPARTURE]
     run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
-    trials = StepTrials(run, [1, 2])
+    trials = world_trials(run, [1, 2])
     replayed = trials.advance().replayed
     assert replayed is not None
     kl, far = (np.stack([trials.memories.notes.of(s, name) for s in (0, 1)]) for name in ("kl", "far"))
     assert kl.shape == (2, 40)
     np.testing.assert_allclose(replayed[:, at], np.stack((kl.mean(axis=1), far.mean(axis=1)), axis=1), rtol=1e-6)
     assert (replayed[:, at[0]] > 0.0).all()
-    other = StepTrials(_run(), [1]).advance().replayed
+    other = world_trials(_run(), [1]).advance().replayed
     assert other is not None
     assert np.isnan(other[:, at]).all()
 
 
 def test_returns_are_means_of_whole_episodes() -> None:
     run = _run(world="gym:CartPole-v1", learner=CASES["dqn"]["learner"], horizon=None)
-    scores = StepTrials(run, [4, 5]).advance()
+    scores = world_trials(run, [4, 5]).advance()
     # CartPole pays 1 a step: a return is a length, and those of the closed episodes fit into the steps.
     assert (scores.train >= 8.0).all()
     assert (scores.train <= 40.0).all()
@@ -232,21 +231,21 @@ def test_returns_are_means_of_whole_episodes() -> None:
 
 
 def test_without_a_closed_episode_there_is_no_training_return() -> None:
-    assert np.isnan(StepTrials(_run(horizon=41), [0]).advance().train).all()
+    assert np.isnan(world_trials(_run(horizon=41), [0]).advance().train).all()
 
 
 def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run()
     healthy = _scores(run, [7])
-    trials = StepTrials(run, [3, 7])
-    policy = trials._algorithm.policy
+    trials = world_trials(run, [3, 7])
+    policy = trials.algorithm.policy
 
     def broken(observation: Any) -> Any:
         actions = policy(observation)
         actions[0] = np.nan
         return actions
 
-    monkeypatch.setattr(trials._algorithm, "policy", broken)
+    monkeypatch.setattr(trials.algorithm, "policy", broken)
     for expected in healthy:
         scores = trials.advance()
         assert np.isnan(scores.evaluation[0])
@@ -284,4 +283,4 @@ def test_algorithm_and_actions_have_to_fit() -> None:
     assert [at for at, _ in space_problems(dqn, 2, None)] == ["learner.algorithm"]
     assert [at for at, _ in space_problems(_run(), 1, 2)] == ["learner.algorithm"]
     with pytest.raises(ValueError, match="discrete actions"):
-        StepTrials(_run(world="gym:CartPole-v1"), [0])
+        world_trials(_run(world="gym:CartPole-v1"), [0])

@@ -237,12 +237,12 @@ def test_a_strategy_is_held_against_its_own_bound() -> None:
 def test_a_strategy_goes_forward_in_time_without_an_update() -> None:
     strategy = Strategy("FIFO[Uniform]", 2)
     strategy.forward_to(7)
-    assert strategy._trials.episodes == 7
-    assert strategy._trials._algorithm.updates == 0
+    assert strategy._trials.episodes.tolist() == [8, 8]
+    assert strategy._trials.algorithm.updates == 0
     assert strategy._trials.memories.offered == 1400
     assert len(strategy.durations(1).calls) == 1
-    assert strategy._trials.episodes == 8
-    assert strategy._trials._algorithm.updates == 100
+    assert strategy._trials.episodes.tolist() == [9, 9]
+    assert strategy._trials.algorithm.updates == 100
 
 
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_a_trial_of_one_batch_is_timed_too() -> None:
 def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     replayed: list[int] = []
-    monkeypatch.setattr("onrig.learner.trials.steps.replay", lambda _, __, updates, *___: replayed.append(updates))
+    monkeypatch.setattr("onrig.learner.trials.learning.Replay.learn", lambda self, updates: replayed.append(updates))
     selection = Selection("FIFO[Uniform]", capacity=500, write_probability=0.01)
     costs_of([_cell(msgspec.structs.replace(REPLAYING, selection=selection))], 2)
     assert replayed == [1, 1, 1]
@@ -96,6 +96,6 @@ def test_time_left_is_told_by_updates_not_by_evaluations() -> None:
 @pytest.mark.parametrize("actors", [1, 4])
 def test_a_part_of_a_batch_stands_for_all(actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gathered: list[int] = []
-    monkeypatch.setattr("onrig.learner.trials.world_trials.WorldTrials.train", lambda self, n: gathered.append(n))
+    monkeypatch.setattr("onrig.learner.trials.engine.Trials.train", lambda self, n: gathered.append(n))
     costs_of([_batches(actors=actors, depth=3, draw="uniform")], 1)
     assert gathered == [4, 4, 4 - actors, actors]

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.batches import world_trials
+from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds import NoSuchTask as NoSuchTask
 from onrig.learner.trials.worlds import Values, episode_returns
@@ -91,7 +91,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     from stable_baselines3.common.noise import NormalActionNoise
 
     run = case.run
-    m = GymWorld(run.task, [seed], Role.PLANT_TRAIN).spaces.m
+    m = GymWorld(run.task, [seed], [Role.PLANT_TRAIN]).spaces.m
     env = make(run.task, run.horizon, run.options)
     own: dict[str, object] = {} if case.algorithm == "ppo" else {"learning_starts": run.random_steps}
     if case.algorithm == "td3":
@@ -101,7 +101,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
     model.set_logger(Logger(None, []))  # its own leaves a folder behind
     actors = (1, run.evaluation.episodes)
-    world = GymWorld(run.task, [seed], Role.PLANT_EVAL, actors=actors[1])
+    world = GymWorld(run.task, [seed], [Role.PLANT_EVAL] * actors[1])
     box = model.action_space
 
     def act(observation: Values) -> NDArray[np.floating]:
@@ -126,7 +126,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
 def random_returns(case: Case) -> NDArray[np.float64]:
     """Returns of uniformly random actions, (episodes,)."""
     run, random = case.run, np.random.default_rng(0)
-    world = GymWorld(run.task, [0], Role.PLANT_EVAL, actors=RANDOM_EPISODES)
+    world = GymWorld(run.task, [0], [Role.PLANT_EVAL] * RANDOM_EPISODES)
     actors = (1, RANDOM_EPISODES)
     returns = episode_returns(world, actors, lambda _: random.uniform(-1.0, 1.0, (*actors, world.spaces.m)))
     return returns.reshape(-1)

@@ -21,7 +21,7 @@ from onrig.learner.algorithm_settings import DdpgConfig, SacConfig, Td3Config
 from onrig.learner.algorithms import algorithm_for
 from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.engine import Trials
+from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories, kept_by
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
@@ -122,7 +122,7 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     memories = Memories(kept_by(config, case.settings, noisy=False), range(case.trials))
     t = transitions(STORED, n, m, seed)
     rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
-    memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)), None)
+    memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)))
     return memories
 
 
@@ -185,7 +185,7 @@ class Strategy:
     def __init__(self, strategy: str, trials: int) -> None:
         self._config: Final = config_of(strategy)
         settings = msgspec.convert(self._config.learner, LearnerSettings)
-        self._trials: Final = Trials(self._config, settings, range(trials))
+        self._trials: Final[Trials] = run_trials(self._config, settings, range(trials))
         self._n_trials: Final = trials
         self._random: Final = np.random.default_rng(trials)
 
@@ -198,17 +198,17 @@ class Strategy:
         trials, memories = self._trials, self._trials.memories
         steps = episode_steps(self._config.task, self._config.rate_hz)
         enough = -(-capacity_of(self._config) // steps)
-        for _ in range(min(done - trials.episodes, enough)):
+        for _ in range(min(done + 1 - int(trials.episodes[0]), enough)):
             rows = self._random.uniform(-1.0, 1.0, (self._n_trials, steps, memories.width)).astype(np.float32)
-            memories.insert(rows, None)
-        trials.episodes = done
+            memories.insert(rows)
+        trials.episodes[:], trials.steps = done + 1, done * steps
 
     def durations(self, episodes: int) -> Timings:
         """Time whole episodes, by the clock and by the processor's time."""
         calls, busy_calls = [], []
         for _ in range(episodes):
             busy, start = time.process_time_ns(), time.perf_counter_ns()
-            self._trials.episode()
+            self._trials.advance()
             calls.append(time.perf_counter_ns() - start)
             busy_calls.append(time.process_time_ns() - busy)
         return Timings(calls, busy_calls=busy_calls)

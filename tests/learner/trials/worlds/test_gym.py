@@ -43,7 +43,7 @@ if TASK not in registry:
 def _world(seeds: list[int], actors: int = 1, **options: object) -> GymWorld:
     horizon = options.pop("horizon", None)
     assert horizon is None or isinstance(horizon, int)
-    return GymWorld(TASK, seeds, Role.PLANT_TRAIN, actors=actors, horizon=horizon, options=options)
+    return GymWorld(TASK, seeds, [Role.PLANT_TRAIN] * actors, horizon=horizon, options=options)
 
 
 def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
@@ -56,12 +56,12 @@ def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
 
 
 def test_discrete_actions_may_begin_anywhere() -> None:
-    world = GymWorld("tests/Odd-v0", [0, 0], Role.PLANT_TRAIN, options={"action": Discrete(3, start=-1)})
+    world = GymWorld("tests/Odd-v0", [0, 0], [Role.PLANT_TRAIN], options={"action": Discrete(3, start=-1)})
     assert world._native(np.array([[-1.0], [0.0], [1.0]])) == [-1, 0, 1]
 
 
 def test_discrete_actions_are_levels() -> None:
-    world = GymWorld("CartPole-v1", [0, 0], Role.PLANT_TRAIN)
+    world = GymWorld("CartPole-v1", [0, 0], [Role.PLANT_TRAIN])
     assert world.spaces == Spaces(n=4, m=1, levels=2, horizon=500)
     all_ = np.ones((2, 1), np.bool_)
     world.begin(all_)
@@ -121,7 +121,7 @@ if "tests/Odd-v0" not in registry:
 
 
 def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Spaces:
-    world = GymWorld(task, [0], Role.PLANT_TRAIN, horizon=horizon, options=options)
+    world = GymWorld(task, [0], [Role.PLANT_TRAIN], horizon=horizon, options=options)
     world.close()
     return world.spaces
 

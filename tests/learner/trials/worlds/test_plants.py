@@ -1,19 +1,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.trials.rollout import Rollouts
+from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import StepRun
-from onrig.learner.trials.steps import StepTrials
 from onrig.learner.trials.worlds import NoSuchTask, World
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.learner.trials.worlds.plants import PlantOptions, PlantWorld, run_of
-from onrig.runtime.random_streams import Role
+from onrig.runtime.random_streams import Role, stream
 from onrig.sim.envs import TwinEnv
 from onrig.sim.plants.integrate import advance
 from onrig.sim.plants.pendulum import Pendulum
@@ -45,8 +45,8 @@ def _world(
     end_outside: bool = False,
 ) -> PlantWorld:
     config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **(sets or {})}))
-    role = Role.PLANT_TRAIN
-    return PlantWorld(config, seeds, role, actors=actors, shield=shield, plant=plant, end_outside=end_outside)
+    roles = [Role.PLANT_TRAIN] * actors
+    return PlantWorld(config, seeds, roles, shield=shield, plant=plant, end_outside=end_outside)
 
 
 def _all(world: PlantWorld, trials: int, actors: int = 1) -> NDArray[np.bool_]:
@@ -60,22 +60,28 @@ def _observed(world: PlantWorld, actions: NDArray[np.float64]) -> NDArray[np.flo
     return np.array([world.step(action[:, None], everyone).observation[:, 0] for action in actions])
 
 
-def test_it_is_the_rollout_of_whole_episodes_bit_for_bit() -> None:
+def test_an_actor_s_noise_is_that_of_its_role_and_episode_whoever_is_beside_it() -> None:
     config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **NOISE}))
-    rollouts = Rollouts(config, [4, 9])
-    rng = np.random.default_rng(0)
-    world = _world([4, 9], NOISE)
+    roles = [Role.PLANT_TRAIN, Role.PLANT_EVAL]
+    together = PlantWorld(config, [4, 9], roles)
+    apart = [PlantWorld(config, [9], [role]) for role in roles]
+    rng, both, one = np.random.default_rng(0), np.ones((2, 2), np.bool_), np.ones((1, 1), np.bool_)
+    drawn = [stream(9, role, 1).standard_normal((21, 3)) * [0.02, 0.02, 0.05] for role in roles]
     for episode in (1, 2):
-        actions = rng.uniform(-1.0, 1.0, (20, 2, 2, 1))
-        expected = rollouts(episode, lambda t, seen, actions=actions: (actions[t], actions[t]))  # type: ignore[misc]
-        everyone = _all(world, 2)
-        observation = world.begin(everyone)
+        observation = together.begin(both)
+        alone = [world.begin(one) for world in apart]
         for t in range(20):
-            assert (observation[:, 0] == expected.observation[:, t]).all()
-            stepped = world.step(actions[t, :, :1], everyone)
+            actions = rng.uniform(-1.0, 1.0, (2, 2, 1))
+            for e in (0, 1):
+                assert (observation[1, e] == alone[e][0, 0]).all()
+            stepped = together.step(actions, both)
+            assert stepped.noise is not None
+            for e, world in enumerate(apart):
+                own = world.step(actions[1:, [e]], one)
+                alone[e] = own.observation
+                assert own.reward[0, 0] == stepped.reward[1, e]
+                assert (stepped.noise[1, e] == drawn[e][t]).all() == (episode == 1)
             observation = stepped.observation
-            assert (observation[:, 0] == expected.next_observation[:, t]).all()
-            assert (stepped.reward[:, 0].astype(np.float32) == expected.reward[:, t]).all()
             assert stepped.truncated.all() == (t == 19)
         assert not stepped.terminated.any()
 
@@ -85,7 +91,7 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
     config = run_of(name, PlantOptions())
     assert config.device.twin is not None
     env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
-    worlds = [PlantWorld(config, [0], Role.PLANT_TRAIN, counts=counts) for counts in (False, True)]
+    worlds = [PlantWorld(config, [0], [Role.PLANT_TRAIN], counts=counts) for counts in (False, True)]
     one = np.ones((1, 1), np.bool_)
     starts = [world.begin(one)[0, 0] for world in worlds]
     assert (starts[1] == env.reset(seed=0)[0]).all()
@@ -101,7 +107,7 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
 
 def test_what_noise_makes_of_a_sensor_is_a_count_as_well() -> None:
     config = run_of("pendulum", PlantOptions(set=NOISE))
-    world = PlantWorld(config, [0, 1], Role.PLANT_TRAIN, counts=True)
+    world = PlantWorld(config, [0, 1], [Role.PLANT_TRAIN], counts=True)
     everyone = _all(world, 2)
     world.begin(everyone)
     half_range = np.array([o.high for o in config.rig.observations])  # they are symmetric
@@ -122,8 +128,8 @@ def test_each_trial_has_a_plant_of_its_own() -> None:
     assert (together[-1, 0] != together[-1, 2]).all()
 
 
-def test_actors_of_a_trial_have_its_plant() -> None:
-    world = _world([1, 2], plant=Pendulum().varied({"length": np.array([0.03, 0.05])}), actors=2)
+def test_each_actor_has_a_plant_of_its_own() -> None:
+    world = _world([1, 2], plant=Pendulum().varied({"length": np.array([0.03, 0.03, 0.05, 0.05])}), actors=2)
     everyone = _all(world, 2, 2)
     world.begin(everyone)
     seen = world.step(np.ones((2, 2, 1)), everyone).observation
@@ -220,7 +226,7 @@ def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
         },
         StepRun,
     )
-    together, alone = StepTrials(run, [5, 6]), StepTrials(run, [6])
+    together, alone = world_trials(run, [5, 6]), world_trials(run, [6])
     scores, same = together.advance(), alone.advance()
     assert scores.evaluation[1] == same.evaluation[0]
     assert scores.shield is not None
@@ -230,7 +236,7 @@ def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
     assert (interventions >= trips).all()
     assert (interventions < 60).all()
     assert scores.shield[1].tolist() == same.shield[0].tolist()
-    unguarded = StepTrials(msgspec.structs.replace(run, options={"set": {"task.episode_s": 0.4}}), [6])
+    unguarded = world_trials(msgspec.structs.replace(run, options={"set": {"task.episode_s": 0.4}}), [6])
     unguarded.train(20)
     changed = together.memories.rows[1, :20, 2] != unguarded.memories.rows[0, :20, 2]
     assert changed.any()
@@ -248,14 +254,14 @@ def test_another_world_may_take_its_place() -> None:
         },
         StepRun,
     )
-    made: list[tuple[Role, int]] = []
+    made: list[list[Role]] = []
 
-    def make(role: Role, actors: int) -> World:
-        made.append((role, actors))
-        return _world([0], actors=actors)
+    def make(roles: Sequence[Role]) -> World:
+        made.append([*roles])
+        return _world([0], actors=len(roles))
 
-    assert np.isfinite(StepTrials(run, [0], make).advance().evaluation).all()
-    assert made == [(Role.PLANT_TRAIN, 1), (Role.PLANT_EVAL, 2)]
+    assert np.isfinite(world_trials(run, [0], make).advance().evaluation).all()
+    assert made == [[Role.PLANT_TRAIN], [Role.PLANT_EVAL] * 2]
 
 
 @pytest.mark.parametrize(
@@ -279,21 +285,24 @@ HIDDEN: dict[str, object] = {
 
 
 @pytest.mark.parametrize("noise", [{}, NOISE])
-def test_a_policy_sees_the_same_of_whole_episodes_and_of_steps(noise: dict[str, object]) -> None:
-    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **noise, **HIDDEN}))
-    plain = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **noise}))
-    actions = np.random.default_rng(0).uniform(-1, 1, (20, 2, 2, 1))
-    shown, seen = ((Rollouts(c, [4, 9])(1, lambda t, _: (actions[t], actions[t]))) for c in (config, plain))
-    assert shown.observation.shape == (2, 20, 4)
-    angle = np.pi * seen.observation[..., 0].astype(np.float64)
-    for lag, first in ((0, 0), (2, 2)):
-        before = angle[:, np.maximum(np.arange(20) - lag, 0)]
-        np.testing.assert_allclose(shown.observation[..., first], np.cos(before), atol=1e-6)
-        np.testing.assert_allclose(shown.observation[..., first + 1], np.sin(before), atol=1e-6)
-    assert (shown.reward == seen.reward).all(), "the reward is that of what the rig observes"
-    assert (shown.observation[:, 1:] == shown.next_observation[:, :-1]).all()
-    world = _world([4, 9], {**noise, **HIDDEN})
+def test_a_policy_sees_inputs_composed_of_what_the_rig_observes(noise: dict[str, object]) -> None:
+    actions = np.random.default_rng(0).uniform(-1, 1, (20, 2, 1))
+    world, plain = _world([4, 9], {**noise, **HIDDEN}), _world([4, 9], noise)
     assert world.spaces.n == 4
-    assert (_observed(world, actions[:, :, 0]) == shown.next_observation.transpose(1, 0, 2)).all()
-    begun = world.begin(_all(world, 2))[:, 0]
+    everyone = _all(world, 2)
+    first = plain.begin(everyone)[:, 0]
+    shown, seen = _observed(world, actions), np.concatenate((first[None], _observed(_world([4, 9], noise), actions)))
+    angle = np.pi * seen[..., 0].astype(np.float64)
+    for lag, column in ((0, 0), (2, 2)):
+        before = angle[np.maximum(np.arange(1, 21) - lag, 0)]
+        np.testing.assert_allclose(shown[..., column], np.cos(before), atol=1e-6)
+        np.testing.assert_allclose(shown[..., column + 1], np.sin(before), atol=1e-6)
+    rewards = [w.step(actions[0][:, None], everyone).reward for w in (_begun(world), _begun(plain))]
+    assert (rewards[0] == rewards[1]).all(), "the reward is that of what the rig observes"
+    begun = world.begin(everyone)[:, 0]
     assert (begun[:, :2] == begun[:, 2:]).all(), "nothing is left of the episode before"
+
+
+def _begun(world: PlantWorld) -> PlantWorld:
+    world.begin(_all(world, 2))
+    return world
