@@ -32,5 +32,5 @@ def evaluated(function: Callable[..., Array], *inputs: Values) -> tuple[Values, 
     for group, values in zip(groups, inputs, strict=True):
         rows[0, group.flat.slice] = values.reshape(-1)
     executor.bind(program_of(tape))(rows, records[:, None], None)
-    got, *gradients = (records[0, f.slice].reshape(f.shape) for f in (value, *by_input))
+    got, *gradients = (records[0, f.slice].reshape(f.shape).astype(np.float64) for f in (value, *by_input))
     return got, gradients

@@ -103,7 +103,8 @@ class UniformArrays:
 
     def take(self, n: int) -> NDArray[np.float64]:
         """Return the next ``n`` numbers, (n,), read-only by convention."""
-        return self._rows.take(n)[0]
+        taken: NDArray[np.float64] = self._rows.take(n)[0]
+        return taken
 
 
 def _check_pcg64(rng: np.random.Generator) -> None:
