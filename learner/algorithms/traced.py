@@ -121,15 +121,12 @@ class Forward:
         return self._owner.executor.bind(program_of(tape)), records[:, None], views[0], views[1], views[2]
 
 
-class Records:
-    """Records of updates on minibatches: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
+class Fields:
+    """Records of updates: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
 
-    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
-        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+    def __init__(self, shapes: Mapping[str, tuple[int, int]]) -> None:
+        """``shapes``: rows and columns of each field."""
         self.layout: Final = Layout()
-        self._shape = batch, n, m
-        columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
-        shapes = {name: (batch, cols) for name, cols in columns.items()} | more
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
         self._rows: Values = np.zeros((0, 0, 0))
 
@@ -137,24 +134,11 @@ class Records:
         """Arrays of all fields."""
         return {name: tape.read(field) for name, field in self.fields.items()}
 
-    def pack(self, owner: Traced, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
-        """Write minibatches into records (S, K, size) for the trials of ``owner``: discount 0 where terminated, ``gamma``
-        elsewhere, which may differ, (K, S, B).
-
-        Raises ValueError when they are of another shape.
-        """
-        K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
-        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
-            got = f"{batches.observation.shape} and {batches.action.shape}"
-            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
-        if self._rows.shape[:2] != (S, K):
-            self._rows = rows_of(S * K, self.layout, owner.executor.dtype).reshape(S, K, -1)
-        self.set("observation", batches.observation)
-        self.set("action", batches.action)
-        self.set("reward", batches.reward * reward_scale)
-        self.set("next_observation", batches.next_observation)
-        self.set("discount", np.where(batches.terminated, 0.0, gamma))
-        self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
+    def of(self, owner: Traced, updates: int) -> Values:
+        """Records (S, K, size) of so many updates of the trials of ``owner``, with what they last held."""
+        if self._rows.shape[:2] != (owner.trials, updates):
+            rows = rows_of(owner.trials * updates, self.layout, owner.executor.dtype)
+            self._rows = rows.reshape(owner.trials, updates, -1)
         return self._rows
 
     def set(self, name: str, values: Values) -> None:
@@ -168,3 +152,32 @@ class Records:
         S, K, _ = self._rows.shape
         values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
         return np.ascontiguousarray(values[..., 0] if field.shape[1] == 1 else values)
+
+
+class Records(Fields):
+    """Records of updates on minibatches."""
+
+    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
+        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+        self._shape = batch, n, m
+        columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
+        super().__init__({name: (batch, cols) for name, cols in columns.items()} | more)
+
+    def pack(self, owner: Traced, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
+        """Write minibatches into records (S, K, size) for the trials of ``owner``: discount 0 where terminated, ``gamma``
+        elsewhere, which may differ, (K, S, B).
+
+        Raises ValueError when they are of another shape.
+        """
+        K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
+        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
+            got = f"{batches.observation.shape} and {batches.action.shape}"
+            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
+        rows = self.of(owner, K)
+        self.set("observation", batches.observation)
+        self.set("action", batches.action)
+        self.set("reward", batches.reward * reward_scale)
+        self.set("next_observation", batches.next_observation)
+        self.set("discount", np.where(batches.terminated, 0.0, gamma))
+        self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
+        return rows
