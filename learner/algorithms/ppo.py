@@ -75,7 +75,8 @@ class Ppo(ActorCritic):
         gained = minimum(ratio * advantage, within * advantage)
         error = self._value(observation) - target
         loss = (square(error) * self.config.value_weight - gained).mean()
-        descend(tape, loss, self._adams, factor=rate, max_norm=self.config.max_norm)
+        learning = self._adams if self.config.value_weight else self._adams[:-1]  # the values' is the last
+        descend(tape, loss, learning, factor=rate, max_norm=self.config.max_norm)
 
     @property
     def _standardises(self) -> bool:
@@ -105,7 +106,8 @@ class Ppo(ActorCritic):
     def _memory(self) -> Experiences:
         """All experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
         flat = flattened(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
-        return Experiences(self._inputs(flat.observation).astype(self.executor.dtype), *flat[1:])
+        fields = self._inputs(flat.observation), *flat[1:]
+        return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
     def _minibatches(self, memory: Experiences) -> Experiences:
         """Draw the minibatches of one epoch."""
