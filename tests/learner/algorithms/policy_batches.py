@@ -1,4 +1,4 @@
-"""Random batches of experiences for the tests of algorithms that learn from their own policies, and their parameters."""
+"""Random batches of experiences for the tests of algorithms that learn from their own policies; their parameters."""
 
 from __future__ import annotations
 
