@@ -24,29 +24,24 @@ from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of
 Values = NDArray[Any]
 
 
-class Traced:
-    """State of S trials, and programs bound to it; a subclass lays out the state and traces."""
+class Nets:
+    """Networks of S trials with all that their updates change, and programs bound to them; a subclass lays them out."""
 
-    def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
-        """``state`` is complete; ``streams`` (one per trial) are taken over."""
+    def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
+        """``state`` is complete."""
         self.layout: Final = state
         self.executor: Final = executor_for(dtype)
-        self.rows: Final = rows_of(len(streams), state, self.executor.dtype)
+        self.rows: Final = rows_of(trials, state, self.executor.dtype)
         """(S, P)"""
-        self.updates = 0
-        self.program: Program
-        """That of the update."""
-        self._streams: Final = tuple(streams)
 
     @property
     def trials(self) -> int:
         """S."""
-        return len(self._streams)
+        return len(self.rows)
 
-    def bind_update(self, tape: Tape) -> Run:
-        """Finish the tape of the update and prepare its program."""
-        self.program = program_of(tape)
-        return self.executor.bind(self.program)
+    def bind(self, tape: Tape) -> Run:
+        """Finish a tape and prepare its program."""
+        return self.executor.bind(program_of(tape))
 
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
@@ -57,6 +52,40 @@ class Traced:
     def values(self, field: Field) -> Values:
         """View of a field of the state, (S, rows, cols)."""
         return self.rows[:, field.slice].reshape(-1, *field.shape)
+
+    def state(self) -> State:
+        """Copy of all fields, (S, rows, cols) by name."""
+        return {name: self.values(field).copy() for name, field in self.layout.fields.items()}
+
+    def check(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Check that the fields of a state fit; raises KeyError or ValueError."""
+        for name, field in self.layout.fields.items():
+            if state[name].shape != (self.trials, *field.shape):
+                raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        not fit."""
+        self.check(state)
+        for name, field in self.layout.fields.items():
+            self.values(field)[:] = state[name]
+
+
+class Traced(Nets):
+    """An algorithm's networks, with the random streams and the number of their updates."""
+
+    def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
+        """``state`` is complete; ``streams`` (one per trial) are taken over."""
+        super().__init__(state, len(streams), dtype)
+        self.updates = 0
+        self.program: Program
+        """That of the update."""
+        self._streams: Final = tuple(streams)
+
+    def bind_update(self, tape: Tape) -> Run:
+        """Finish the tape of the update and prepare its program."""
+        self.program = program_of(tape)
+        return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
         """Draw N(0, 1) for updates, each trial's from its own stream: (S, *shape)."""
@@ -69,22 +98,16 @@ class Traced:
 
     def state(self) -> State:
         """Copy of everything needed to resume training: fields (S, rows, cols) by name, streams, number of updates."""
-        return {
-            "updates": np.array(self.updates, dtype=np.int64),
-            **{name: self.values(field).copy() for name, field in self.layout.fields.items()},
-            "streams": words_of_streams(self._streams),
-        }
+        own = {"updates": np.array(self.updates, dtype=np.int64), "streams": words_of_streams(self._streams)}
+        return super().state() | own
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
         not fit."""
-        for name, field in self.layout.fields.items():
-            if state[name].shape != (self.trials, *field.shape):
-                raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
+        self.check(state)
         updates = int(state["updates"])
         restore_streams(self._streams, state["streams"])
-        for name, field in self.layout.fields.items():
-            self.values(field)[:] = state[name]
+        super().restore(state)
         self.updates = updates
 
 
@@ -92,7 +115,7 @@ class Forward:
     """A program from inputs (S, E, n), and noise where it takes some, to outputs (S, E, m), for any E."""
 
     def __init__(
-        self, owner: Traced, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
+        self, owner: Nets, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
     ) -> None:
         self._owner, self._trace, self._sizes = owner, trace, (inputs, outputs, noises)
         self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
@@ -134,7 +157,7 @@ class Fields:
         """Arrays of all fields."""
         return {name: tape.read(field) for name, field in self.fields.items()}
 
-    def of(self, owner: Traced, updates: int) -> Values:
+    def of(self, owner: Nets, updates: int) -> Values:
         """Records (S, K, size) of so many updates of the trials of ``owner``, with what they last held."""
         if self._rows.shape[:2] != (owner.trials, updates):
             rows = rows_of(owner.trials * updates, self.layout, owner.executor.dtype)
@@ -163,7 +186,7 @@ class Records(Fields):
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
         super().__init__({name: (batch, cols) for name, cols in columns.items()} | more)
 
-    def pack(self, owner: Traced, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
+    def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
         """Write minibatches into records (S, K, size) for the trials of ``owner``: discount 0 where terminated, ``gamma``
         elsewhere, which may differ, (K, S, B).
 
