@@ -1,4 +1,4 @@
-"""PPO with the clipped objective (Schulman et al. 2017), and PPO-ER, which replays its last batches (Han and Sung 2017)."""
+"""PPO with the clipped objective (Schulman et al. 2017), and with replay, PPO-ER (Han and Sung 2017)."""
 
 from __future__ import annotations
 

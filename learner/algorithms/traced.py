@@ -49,6 +49,11 @@ class Nets:
         """Prepare a program from inputs to outputs for any number of rows."""
         return Forward(self, trace, inputs, outputs, noises)
 
+    def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
+        """Run a program with the records of these trials alone; the others stay, moments included."""
+        for trial in trials.tolist():
+            run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
+
     def values(self, field: Field) -> Values:
         """View of a field of the state, (S, rows, cols)."""
         return self.rows[:, field.slice].reshape(-1, *field.shape)
