@@ -120,7 +120,8 @@ def flattened(batch: Frozen) -> Frozen:
 
 def gathered(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
     """Minibatches (k, S, M, ...) of a field (S, R, ...), whose slots are (k, S, M)."""
-    return np.asarray(field[np.arange(len(field))[:, None], slots])
+    S, size, *rest = field.shape
+    return np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
 
 
 class ActorCritic(Traced):
