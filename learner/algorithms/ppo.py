@@ -56,7 +56,7 @@ class Ppo(ActorCritic):
         self._records = Fields(shapes)
         tape = Tape(self.layout, self._records.layout)
         self._update(tape, **self._records.read(tape))
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     def _update(
         self,

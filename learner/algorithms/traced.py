@@ -146,7 +146,7 @@ class Forward:
         tape.output(y, self._trace(tape, tape.read(x), None if drawn is None else tape.read(drawn)))
         records = rows_of(self._owner.trials, record, self._owner.executor.dtype)
         views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, drawn or x, y)]
-        return self._owner.executor.bind(program_of(tape)), records[:, None], views[0], views[1], views[2]
+        return self._owner.bind(tape), records[:, None], views[0], views[1], views[2]
 
 
 class Fields:
@@ -192,10 +192,10 @@ class Records(Fields):
         super().__init__({name: (batch, cols) for name, cols in columns.items()} | more)
 
     def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
-        """Write minibatches into records (S, K, size) for the trials of ``owner``: discount 0 where terminated, ``gamma``
-        elsewhere, which may differ, (K, S, B).
+        """Write minibatches into records (S, K, size) for the trials of ``owner``.
 
-        Raises ValueError when they are of another shape.
+        The discount is 0 where terminated, else ``gamma``, which may differ, (K, S, B).  Raises ValueError when
+        minibatches are of another shape.
         """
         K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
         if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
