@@ -6,57 +6,42 @@ Sung 2017, §III-A.  The filter has then seen the batch, so that importance rati
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import InputFilter, State
-from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.returns import generalised_advantages
-from onrig.learner.autograd import Blocks, states, tanh_outputs
-from onrig.learner.networks import Layer, Layout, mlp_layout, split_layers
+from onrig.learner.algorithms.traced import Traced
 from onrig.learner.on_policy_settings import OnPolicyConfig
-from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.learner.tape.array import Array, clip, exp, tanh
+from onrig.learner.tape.densities import log_density
+from onrig.learner.tape.networks import Mlp
+from onrig.learner.tape.optimiser import Adam
+from onrig.learner.tape.spaces import Group, Layout
+from onrig.learner.tape.trace import Tape
 
 FILTER_CUT: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
 """Weight of the standard normal that a filter starts with, and its least variance (OpenAI's baselines)."""
 MEAN_GAIN: Final = 0.01
-"""Of the initial weights of the last layer of a policy's mean."""
+"""Factor of the initial weights of the last layer of a policy's mean."""
 
 
-def policy_layout(n: int, m: int, hidden: Sequence[int]) -> Layout:
-    """Lay out a policy: the layers of its mean, then ln std as a layer without inputs."""
-    return Layout((*mlp_layout(n, m, hidden).layers, Layer(0, m, last=True)))
-
-
-def value_layout(n: int, hidden: Sequence[int]) -> Layout:
-    """Lay out a value: observation -> hidden ... -> 1."""
-    return mlp_layout(n, 1, hidden)
-
-
-def initial_vector(
-    layout: Layout, stream: np.random.Generator, *, initial: str, last_gain: float, log_std: float = 0.0
-) -> NDArray[np.float64]:
-    """Draw one trial's parameters (P,): weights as ``OnPolicyConfig.initial`` says, ``log_std`` where it stands."""
-    parts = []
-    for layer in layout.layers:
-        shape = (layer.inputs, layer.outputs)
-        if not layer.inputs:
-            parts.append(np.full(layer.outputs, log_std))
-            continue
-        drawn = stream.standard_normal(shape)
-        if initial == "normc":
-            weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))
-        else:
-            weights = _orthogonal(drawn) * (1.0 if layer.last else 2.0**0.5)
-        parts += [(weights * (last_gain if layer.last else 1.0)).reshape(-1), np.zeros(layer.outputs)]
-    return np.concatenate(parts)
+def initial_layer(
+    stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw weights as ``OnPolicyConfig.initial`` says, ``last_gain`` times as large in the last layer; biases are 0."""
+    drawn = stream.standard_normal((inputs, outputs))
+    if initial == "normc":
+        weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))
+    else:
+        weights = _orthogonal(drawn) * (1.0 if last else 2.0**0.5)
+    return weights * (last_gain if last else 1.0), np.zeros(outputs)
 
 
 def _orthogonal(drawn: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,15 +118,14 @@ def flattened(batch: Frozen) -> Frozen:
     return Frozen(*(field.reshape(len(field), -1, *field.shape[3:]) for field in batch))
 
 
-def gathered(field: torch.Tensor, slots: NDArray[np.int64]) -> torch.Tensor:
+def gathered(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
     """Minibatches (k, S, M, ...) of a field (S, R, ...), whose slots are (k, S, M)."""
-    S, size = field.shape[:2]
-    rows = torch.from_numpy(slots + size * np.arange(S)[:, None]).reshape(-1)
-    return field.reshape(S * size, *field.shape[2:])[rows].reshape(*slots.shape, *field.shape[2:])
+    S, size, *rest = field.shape
+    return np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
 
 
-class ActorCritic(ABC):
-    """Gaussian policies and values of S trials; a subclass has the networks and learns."""
+class ActorCritic(Traced):
+    """Gaussian policies and values of S trials; a subclass learns."""
 
     discrete: Final = None
 
@@ -151,71 +135,69 @@ class ActorCritic(ABC):
         n: int,
         m: int,
         streams: Sequence[np.random.Generator],
-        dtype: torch.dtype = torch.float32,
+        dtype: DTypeLike,
+        *,
+        value_lr: float,
+        policy_lr: float | None = None,
+        adam_eps: float = 1e-8,
     ) -> None:
-        """Raises ValueError without a stream."""
+        """Initialise one trial from each of ``streams`` (policy, value); policies have Adam if they have a step size.
+
+        Raises ValueError without a stream.
+        """
         if not streams:
             raise ValueError("expected one random stream per trial, got none")
+        state = Layout()
+        self._mean = Mlp(state, "policy", (n, *config.hidden, m), units=tanh)
+        self._spread: Final[Group] = state.group("spread", {"log_std": (1, m)})
+        self._value = Mlp(state, "value", (n, *config.hidden, 1), units=tanh)
+        rates = {self._mean.group: policy_lr, self._spread: policy_lr, self._value.group: value_lr}
+        self._adams = [Adam(state, g, lr=lr, eps=adam_eps) for g, lr in rates.items() if lr is not None]
+        super().__init__(state, streams, dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            for net, gain in ((self._mean, MEAN_GAIN), (self._value, 1.0)):
+                net.draw(row, stream, partial(initial_layer, initial=config.initial, last_gain=gain))
+            row[self._spread.flat.slice] = config.log_std
         self._common: Final = config
-        self.updates = 0
-        self._m, self._dtype = m, dtype
-        self._streams: Final = tuple(streams)
         self._filter: Final = Filter(len(streams), n)
+        self._acts = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
+        self._draws = self.forward(self._drawn, n, m, m)
+        self._statistics = self.forward(self._judged, n, 2, m)
+        """ln pi(a|s) and the value of states, by the actions drawn in them."""
+        self._values = self.forward(lambda tape, x, _: self._value(x), n, 1)
 
-    @property
-    @abstractmethod
-    def _policy_blocks(self) -> Blocks:
-        """Blocks of ``policy_layout``, without gradients."""
+    def _distribution(self, x: Array) -> tuple[Array, Array]:
+        """Mean (B, m) and standard deviation (1, m)."""
+        return self._mean(x), exp(x.tape.read(self._spread.fields[0]))
 
-    @property
-    @abstractmethod
-    def _value_blocks(self) -> Blocks:
-        """Blocks of ``value_layout``, without gradients."""
+    def _drawn(self, tape: Tape, x: Array, noise: Array | None) -> Array:
+        mean, std = self._distribution(x)
+        assert noise is not None
+        return mean + std * noise
 
-    @abstractmethod
-    def _policy_vectors(self) -> NDArray[np.floating]:
-        """Parameters of ``policy_layout``, (S, P)."""
+    def _judged(self, tape: Tape, x: Array, drawn: Array | None) -> Array:
+        assert drawn is not None
+        return tape.concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
 
-    def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
-        """Prepared states (S, rows, cols) of observations (S, R, n)."""
-        return states(self._filter(observation) if self._common.filter else observation, self._dtype)
-
-    def _distribution(self, blocks: Blocks, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation, (S, rows, m) each."""
-        *mean, log_std = blocks
-        # By a product with a constant unit: the gradient's sum over experiences is then a product too, and its bits do
-        # not depend on the number of trials.
-        ones = torch.zeros((*x.shape[:2], log_std.shape[1]), dtype=x.dtype)
-        ones[..., 0] = 1.0
-        return tanh_outputs(mean, x)[..., : self._m], torch.bmm(ones, log_std)[..., : self._m].exp()
+    def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
+        """What networks see of observations (S, R, n)."""
+        return self._filter(observation) if self._common.filter else observation
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
-        x = self._inputs(observation)
-        with torch.no_grad():
-            mean = tanh_outputs(self._policy_blocks[:-1], x)
-        acted: NDArray[np.floating] = np.clip(mean[:, : observation.shape[1], : self._m].numpy(), -1.0, 1.0)
-        return acted
+        return self._acts(self._inputs(observation)).copy()
 
     def draw(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Draw actions by N(0, 1) ``noise`` (S, E, m): (S, E, m), not clipped."""
-        E, x = observation.shape[1], self._inputs(observation)
-        with torch.no_grad():
-            *layers, log_std = self._policy_blocks
-            mean = tanh_outputs(layers, x)[:, :E, : self._m].numpy()
-            std = log_std[:, :1, : self._m].exp().numpy()
-        drawn: NDArray[np.floating] = mean + std * noise.astype(np.float32)
-        return drawn
+        return self._draws(self._inputs(observation), noise).copy()
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer, tanh between them."""
-        config = self._common
-        mean = mlp_layout(self._filter.total.shape[1], self._m, config.hidden)
-        return split_layers(mean, self._policy_vectors()[trial])
+        return self._mean.layers(self.rows[trial])
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
-        std: NDArray[np.floating] = np.exp(self._policy_vectors()[trial, -self._m :])
+        std: NDArray[np.floating] = np.exp(self.rows[trial, self._spread.flat.slice])
         return std
 
     def actor_filter(self, trial: int) -> InputFilter | None:
@@ -225,23 +207,17 @@ class ActorCritic(ABC):
     def _freeze(self, batch: PolicyBatch) -> Frozen:
         """Statistics of a batch under the present policies; ValueError for one of another size."""
         config, (S, K, T) = self._common, batch.reward.shape
-        expected = len(self._streams), config.actors, config.steps // config.actors
+        expected = self.trials, config.actors, config.steps // config.actors
         if batch.reward.shape != expected:
             raise ValueError(f"a batch of {(S, K, T)} experiences, expected {expected}")
-        seen = batch.observation.reshape(S, K * T, -1)
+        seen, after, drawn = (
+            field.reshape(S, K * T, -1) for field in (batch.observation, batch.next_observation, batch.drawn)
+        )
         self._filter.add(seen)
-        x = self._inputs(seen)
-        with torch.no_grad():
-            log_pi = batch.log_pi
-            if log_pi is None:
-                mean, std = self._distribution(self._policy_blocks, x)
-                drawn = torch.tensor(batch.drawn.reshape(S, K * T, -1), dtype=self._dtype)
-                log_pi = log_density(drawn, mean[:, : K * T], std[:, : K * T]).numpy().reshape(S, K, T)
-            after = self._inputs(batch.next_observation.reshape(S, K * T, -1))
-            value, next_value = (
-                tanh_outputs(self._value_blocks, at)[:, : K * T, 0].double().numpy().reshape(S, K, T)
-                for at in (x, after)
-            )
+        statistics = self._statistics(self._inputs(seen), drawn).reshape(S, K, T, 2)
+        log_pi = statistics[..., 0] if batch.log_pi is None else batch.log_pi
+        value = statistics[..., 1].astype(np.float64)
+        next_value = self._values(self._inputs(after)).astype(np.float64).reshape(S, K, T)
         ended = batch.terminated | batch.truncated
         over = batch.terminated if config.truncations == "bootstrap" else ended
         error = config.reward_scale * batch.reward + config.gamma * np.where(over, 0.0, next_value) - value
@@ -261,15 +237,10 @@ class ActorCritic(ABC):
         return True
 
     def state(self) -> State:
-        """Copy of what all have: streams, filter, count."""
-        return {
-            "updates": np.array(self.updates, dtype=np.int64),
-            **self._filter.state(),
-            "streams": words_of_streams(self._streams),
-        }
+        """Copy of everything needed to resume training."""
+        return super().state() | self._filter.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore it; raises KeyError or ValueError if it does not fit."""
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
+        super().restore(state)
         self._filter.restore(state)
-        restore_streams(self._streams, state["streams"])
-        self.updates = int(state["updates"])

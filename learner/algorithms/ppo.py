@@ -1,47 +1,36 @@
-"""PPO with the clipped objective (Schulman et al. 2017), and PPO-ER: its last batches are replayed (Han and Sung 2017).
-
-By autograd, for S trials at once (``onrig.learner.autograd``): trial s of S gives bit for bit what it gives alone.
-"""
+"""PPO with the clipped objective (Schulman et al. 2017), and with replay, PPO-ER (Han and Sung 2017)."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import State
-from onrig.learner.algorithms.actor_critic import (
-    MEAN_GAIN,
-    ActorCritic,
-    Frozen,
-    flattened,
-    gathered,
-    initial_vector,
-    policy_layout,
-    value_layout,
-)
-from onrig.learner.algorithms.densities import likelihood_ratio, log_density
+from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
-from onrig.learner.autograd import TANH_CONSTANT, Blocks, Nets, tanh_outputs
-from onrig.learner.networks import Layout
+from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import PpoConfig
+from onrig.learner.tape.array import Array, maximum, minimum, square
+from onrig.learner.tape.densities import likelihood_ratio, log_density
+from onrig.learner.tape.optimiser import descend
+from onrig.learner.tape.trace import Tape
 
 
-class Minibatch(NamedTuple):
-    """M experiences of each of S trials, with their statistics."""
+class Experiences(NamedTuple):
+    """Experiences with their statistics, R of each of S trials or M of each in each of k minibatches."""
 
-    x: torch.Tensor
-    """(S, M, cols): prepared states."""
-    drawn: torch.Tensor
-    """(S, M, m)"""
-    log_pi: torch.Tensor
-    """(S, M)"""
-    advantage: torch.Tensor
-    target: torch.Tensor
+    observation: NDArray[Any]
+    """(S, R, n) or (k, S, M, n), as networks see it."""
+    drawn: NDArray[Any]
+    """(S, R, m) or (k, S, M, m)"""
+    log_pi: NDArray[Any]
+    """(S, R) or (k, S, M)"""
+    advantage: NDArray[Any]
+    target: NDArray[Any]
 
 
 class Ppo(ActorCritic):
@@ -54,47 +43,40 @@ class Ppo(ActorCritic):
         n_actions: int,
         streams: Sequence[np.random.Generator],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams`` (policy, value, then the draws of minibatches)."""
-        super().__init__(config, n_observations, n_actions, streams, dtype)
+        rates = {"policy_lr": config.lr, "value_lr": config.value_lr or config.lr, "adam_eps": config.adam_eps}
+        super().__init__(config, n_observations, n_actions, streams, dtype, **rates)
         self.config: Final = config
-        policy = policy_layout(n_observations, n_actions, config.hidden)
-        value = value_layout(n_observations, config.hidden)
-        self._policy_layers, self._policy_size = len(policy.layers), policy.n_parameters
-        vectors = [
-            np.concatenate(
-                (
-                    initial_vector(policy, s, initial=config.initial, last_gain=MEAN_GAIN, log_std=config.log_std),
-                    initial_vector(value, s, initial=config.initial, last_gain=1.0),
-                )
-            )
-            for s in streams
-        ]
-        # Both in one vector: one step of Adam, and one norm of the gradient.
-        self._nets = Nets(
-            Layout((*policy.layers, *value.layers)),
-            np.array(vectors)[:, None],
-            lr=config.lr,
-            dtype=dtype,
-            targets=False,
-            eps=config.adam_eps,
-            constant=TANH_CONSTANT,
-            rest=None if config.value_lr is None else (len(policy.layers), config.value_lr / config.lr),
-        )
         self._replayed: Final[deque[Frozen]] = deque(maxlen=config.depth)
         """Replay memory: the last L batches, oldest first."""
+        columns = {"observation": n_observations, "drawn": n_actions, "log_pi": 1, "advantage": 1, "target": 1}
+        shapes = {name: (config.batch, cols) for name, cols in columns.items()} | {"rate": (1, 1), "clip": (1, 1)}
+        self._records = Fields(shapes)
+        tape = Tape(self.layout, self._records.layout)
+        self._update(tape, **self._records.read(tape))
+        self._run = self.bind_update(tape)
 
-    @property
-    def _policy_blocks(self) -> Blocks:
-        return self._nets.frozen[: self._policy_layers]
-
-    @property
-    def _value_blocks(self) -> Blocks:
-        return self._nets.frozen[self._policy_layers :]
-
-    def _policy_vectors(self) -> NDArray[np.floating]:
-        return self._nets.vectors()[:, 0, : self._policy_size]
+    def _update(
+        self,
+        tape: Tape,
+        observation: Array,
+        drawn: Array,
+        log_pi: Array,
+        advantage: Array,
+        target: Array,
+        rate: Array,
+        clip: Array,
+    ) -> None:
+        """Take a step down -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
+        ratio = likelihood_ratio(log_density(drawn, *self._distribution(observation)), log_pi)
+        within = maximum(minimum(ratio, clip + 1.0), 1.0 - clip)
+        gained = minimum(ratio * advantage, within * advantage)
+        error = self._value(observation) - target
+        loss = (square(error) * self.config.value_weight - gained).mean()
+        learning = self._adams if self.config.value_weight else self._adams[:-1]  # the values' is the last
+        descend(tape, loss, learning, factor=rate, max_norm=self.config.max_norm)
 
     @property
     def _standardises(self) -> bool:
@@ -102,45 +84,41 @@ class Ppo(ActorCritic):
 
     def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
         """Take the epochs of one iteration; ``left`` is the share of the run that was left at its start."""
-        config = self.config
         self._replayed.append(self._freeze(batch))
-        alpha = left if config.anneal else 1.0
+        alpha = left if self.config.anneal else 1.0
         memory = self._memory()
-        for _ in range(config.epochs):
-            for minibatch in self._minibatches(memory):
-                self._nets.anneal(alpha / (1.0 + config.lr_decay * self.updates))
-                self._descend(minibatch, config.clip * alpha)
-                self.updates += 1
+        for _ in range(self.config.epochs):
+            self._descend(self._minibatches(memory), alpha)
             beat()
 
-    def _descend(self, minibatch: Minibatch, clip: float) -> None:
-        """Take a step down -mean min(R A, clip(R) A) + c mean (V - V^)^2."""
-        config, blocks = self.config, self._nets.online
-        mean, std = self._distribution(blocks[: self._policy_layers], minibatch.x)
-        ratio = likelihood_ratio(log_density(minibatch.drawn, mean, std), minibatch.log_pi)
-        advantage = minibatch.advantage
-        clipped = torch.minimum(ratio * advantage, ratio.clamp(1.0 - clip, 1.0 + clip) * advantage)
-        value = tanh_outputs(blocks[self._policy_layers :], minibatch.x)[..., 0]
-        loss = config.value_weight * (value - minibatch.target).square() - clipped
-        self._nets.descend(loss.sum() / config.batch, config.max_norm)
+    def _descend(self, minibatches: Experiences, alpha: float) -> None:
+        """Take a step with each of k minibatches, with step sizes and clip annealed by ``alpha``."""
+        config, records, (k, S) = self.config, self._records, minibatches.log_pi.shape[:2]
+        rows = records.of(self, k)
+        for name, values in minibatches._asdict().items():
+            records.set(name, values)
+        rates = alpha / (1.0 + config.lr_decay * (self.updates + np.arange(k)))
+        records.set("rate", np.repeat(rates[:, None], S, axis=1))
+        records.set("clip", np.full((k, S), config.clip * alpha))
+        self._run(self.rows, rows, None)
+        self.updates += k
 
-    def _memory(self) -> Minibatch:
+    def _memory(self) -> Experiences:
         """All experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
         flat = flattened(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
-        numbers = (torch.from_numpy(field).to(self._dtype) for field in flat[1:])
-        return Minibatch(self._inputs(flat.observation), *numbers)
+        fields = self._inputs(flat.observation), *flat[1:]
+        return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
-    def _minibatches(self, memory: Minibatch) -> Iterator[Minibatch]:
+    def _minibatches(self, memory: Experiences) -> Experiences:
         """Draw the minibatches of one epoch."""
-        config, size = self.config, memory.log_pi.shape[1]
+        size = memory.log_pi.shape[1]
         slots = np.stack([self._slots(stream, size) for stream in self._streams], axis=1)
-        drawn = Minibatch(*(gathered(field, slots) for field in memory))
-        if config.standardise == "minibatch":
-            a = drawn.advantage.numpy()
+        drawn = Experiences(*(gathered(field, slots) for field in memory))
+        if self.config.standardise == "minibatch":
+            a = drawn.advantage
             a = (a - a.mean(axis=2, keepdims=True)) / (a.std(axis=2, ddof=1, keepdims=True) + 1e-8)
-            drawn = drawn._replace(advantage=torch.from_numpy(a))
-        for fields in zip(*drawn, strict=True):
-            yield Minibatch(*fields)
+            drawn = drawn._replace(advantage=a)
+        return drawn
 
     def _slots(self, stream: np.random.Generator, size: int) -> NDArray[np.int64]:
         """Slots of one trial's minibatches of an epoch, (size / M, M)."""
@@ -158,12 +136,11 @@ class Ppo(ActorCritic):
             for name in Frozen._fields
             if self._replayed
         }
-        return super().state() | self._nets.state("networks") | frozen
+        return super().state() | frozen
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
-        self._nets.restore(state, "networks")
         self._replayed.clear()
         if "replayed_log_pi" in state:
             columns = [np.asarray(state[f"replayed_{name}"], np.float32) for name in Frozen._fields]

@@ -54,6 +54,9 @@ def generalised_advantages(
     """
     advantage = np.array(error, np.float64)
     factor = np.where(ended, 0.0, gamma * gae_lambda)
-    for t in reversed(range(advantage.shape[-1] - 1)):
-        advantage[..., t] += factor[..., t] * advantage[..., t + 1]
+    ahead = 1
+    while ahead < advantage.shape[-1]:  # by doubling: so far of as many steps each
+        advantage[..., :-ahead] += factor[..., :-ahead] * advantage[..., ahead:]
+        factor[..., :-ahead] *= factor[..., ahead:]
+        ahead *= 2
     return advantage

@@ -24,29 +24,24 @@ from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of
 Values = NDArray[Any]
 
 
-class Traced:
-    """State of S trials, and programs bound to it; a subclass lays out the state and traces."""
+class Nets:
+    """Networks of S trials with all that their updates change, and programs bound to them; a subclass lays them out."""
 
-    def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
-        """``state`` is complete; ``streams`` (one per trial) are taken over."""
+    def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
+        """``state`` is complete."""
         self.layout: Final = state
         self.executor: Final = executor_for(dtype)
-        self.rows: Final = rows_of(len(streams), state, self.executor.dtype)
+        self.rows: Final = rows_of(trials, state, self.executor.dtype)
         """(S, P)"""
-        self.updates = 0
-        self.program: Program
-        """That of the update."""
-        self._streams: Final = tuple(streams)
 
     @property
     def trials(self) -> int:
         """S."""
-        return len(self._streams)
+        return len(self.rows)
 
-    def bind_update(self, tape: Tape) -> Run:
-        """Finish the tape of the update and prepare its program."""
-        self.program = program_of(tape)
-        return self.executor.bind(self.program)
+    def bind(self, tape: Tape) -> Run:
+        """Finish a tape and prepare its program."""
+        return self.executor.bind(program_of(tape))
 
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
@@ -54,9 +49,48 @@ class Traced:
         """Prepare a program from inputs to outputs for any number of rows."""
         return Forward(self, trace, inputs, outputs, noises)
 
+    def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
+        """Run a program with the records of these trials alone; the others stay, moments included."""
+        for trial in trials.tolist():
+            run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
+
     def values(self, field: Field) -> Values:
         """View of a field of the state, (S, rows, cols)."""
         return self.rows[:, field.slice].reshape(-1, *field.shape)
+
+    def state(self) -> State:
+        """Copy of all fields, (S, rows, cols) by name."""
+        return {name: self.values(field).copy() for name, field in self.layout.fields.items()}
+
+    def check(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Check that the fields of a state fit; raises KeyError or ValueError."""
+        for name, field in self.layout.fields.items():
+            if state[name].shape != (self.trials, *field.shape):
+                raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        not fit."""
+        self.check(state)
+        for name, field in self.layout.fields.items():
+            self.values(field)[:] = state[name]
+
+
+class Traced(Nets):
+    """An algorithm's networks, with the random streams and the number of their updates."""
+
+    def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
+        """``state`` is complete; ``streams`` (one per trial) are taken over."""
+        super().__init__(state, len(streams), dtype)
+        self.updates = 0
+        self.program: Program
+        """That of the update."""
+        self._streams: Final = tuple(streams)
+
+    def bind_update(self, tape: Tape) -> Run:
+        """Finish the tape of the update and prepare its program."""
+        self.program = program_of(tape)
+        return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
         """Draw N(0, 1) for updates, each trial's from its own stream: (S, *shape)."""
@@ -69,22 +103,16 @@ class Traced:
 
     def state(self) -> State:
         """Copy of everything needed to resume training: fields (S, rows, cols) by name, streams, number of updates."""
-        return {
-            "updates": np.array(self.updates, dtype=np.int64),
-            **{name: self.values(field).copy() for name, field in self.layout.fields.items()},
-            "streams": words_of_streams(self._streams),
-        }
+        own = {"updates": np.array(self.updates, dtype=np.int64), "streams": words_of_streams(self._streams)}
+        return super().state() | own
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
         not fit."""
-        for name, field in self.layout.fields.items():
-            if state[name].shape != (self.trials, *field.shape):
-                raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
+        self.check(state)
         updates = int(state["updates"])
         restore_streams(self._streams, state["streams"])
-        for name, field in self.layout.fields.items():
-            self.values(field)[:] = state[name]
+        super().restore(state)
         self.updates = updates
 
 
@@ -92,7 +120,7 @@ class Forward:
     """A program from inputs (S, E, n), and noise where it takes some, to outputs (S, E, m), for any E."""
 
     def __init__(
-        self, owner: Traced, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
+        self, owner: Nets, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
     ) -> None:
         self._owner, self._trace, self._sizes = owner, trace, (inputs, outputs, noises)
         self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
@@ -118,18 +146,15 @@ class Forward:
         tape.output(y, self._trace(tape, tape.read(x), None if drawn is None else tape.read(drawn)))
         records = rows_of(self._owner.trials, record, self._owner.executor.dtype)
         views = [records[:, f.slice].reshape(-1, *f.shape) for f in (x, drawn or x, y)]
-        return self._owner.executor.bind(program_of(tape)), records[:, None], views[0], views[1], views[2]
+        return self._owner.bind(tape), records[:, None], views[0], views[1], views[2]
 
 
-class Records:
-    """Records of updates on minibatches: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
+class Fields:
+    """Records of updates: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
 
-    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
-        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+    def __init__(self, shapes: Mapping[str, tuple[int, int]]) -> None:
+        """``shapes``: rows and columns of each field."""
         self.layout: Final = Layout()
-        self._shape = batch, n, m
-        columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
-        shapes = {name: (batch, cols) for name, cols in columns.items()} | more
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
         self._rows: Values = np.zeros((0, 0, 0))
 
@@ -137,25 +162,11 @@ class Records:
         """Arrays of all fields."""
         return {name: tape.read(field) for name, field in self.fields.items()}
 
-    def pack(self, owner: Traced, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
-        """Write minibatches into records (S, K, size) for the trials of ``owner``.
-
-               The discount is 0 where terminated, else ``gamma``, which may differ, (K, S, B).
-        Raises ValueError when they are of another
-               shape.
-        """
-        K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
-        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
-            got = f"{batches.observation.shape} and {batches.action.shape}"
-            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
-        if self._rows.shape[:2] != (S, K):
-            self._rows = rows_of(S * K, self.layout, owner.executor.dtype).reshape(S, K, -1)
-        self.set("observation", batches.observation)
-        self.set("action", batches.action)
-        self.set("reward", batches.reward * reward_scale)
-        self.set("next_observation", batches.next_observation)
-        self.set("discount", np.where(batches.terminated, 0.0, gamma))
-        self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
+    def of(self, owner: Nets, updates: int) -> Values:
+        """Records (S, K, size) of so many updates of the trials of ``owner``, with what they last held."""
+        if self._rows.shape[:2] != (owner.trials, updates):
+            rows = rows_of(owner.trials * updates, self.layout, owner.executor.dtype)
+            self._rows = rows.reshape(owner.trials, updates, -1)
         return self._rows
 
     def set(self, name: str, values: Values) -> None:
@@ -169,3 +180,32 @@ class Records:
         S, K, _ = self._rows.shape
         values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
         return np.ascontiguousarray(values[..., 0] if field.shape[1] == 1 else values)
+
+
+class Records(Fields):
+    """Records of updates on minibatches."""
+
+    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
+        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+        self._shape = batch, n, m
+        columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
+        super().__init__({name: (batch, cols) for name, cols in columns.items()} | more)
+
+    def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
+        """Write minibatches into records (S, K, size) for the trials of ``owner``.
+
+        The discount is 0 where terminated, else ``gamma``, which may differ, (K, S, B).  Raises ValueError when
+        minibatches are of another shape.
+        """
+        K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
+        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
+            got = f"{batches.observation.shape} and {batches.action.shape}"
+            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
+        rows = self.of(owner, K)
+        self.set("observation", batches.observation)
+        self.set("action", batches.action)
+        self.set("reward", batches.reward * reward_scale)
+        self.set("next_observation", batches.next_observation)
+        self.set("discount", np.where(batches.terminated, 0.0, gamma))
+        self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
+        return rows

@@ -1,34 +1,25 @@
 """TRPO: natural gradient steps within a bound on the KL divergence (Schulman et al. 2015), as in OpenAI's baselines.
 
-By autograd, for S trials at once (``onrig.learner.autograd``); conjugate gradients and line search are plain functions
-of parameter vectors, a row for each trial.
+Conjugate gradients and line search are plain functions of parameter vectors, a row for each trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms import State
-from onrig.learner.algorithms.actor_critic import (
-    MEAN_GAIN,
-    ActorCritic,
-    Frozen,
-    flattened,
-    gathered,
-    initial_vector,
-    policy_layout,
-    value_layout,
-)
-from onrig.learner.algorithms.densities import kl_divergence, likelihood_ratio, log_density
+from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
-from onrig.learner.autograd import TANH_CONSTANT, Blocks, Nets, tanh_outputs
-from onrig.learner.networks import WIDTH
+from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import TrpoConfig
+from onrig.learner.tape.array import Array, exp, square
+from onrig.learner.tape.densities import kl_divergence, likelihood_ratio, log_density
+from onrig.learner.tape.executor import Run
+from onrig.learner.tape.optimiser import descend
+from onrig.learner.tape.trace import Tape
 
 Vectors = NDArray[np.float64]
 """(S, P)"""
@@ -71,132 +62,143 @@ class Trpo(ActorCritic):
         n_actions: int,
         streams: Sequence[np.random.Generator],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams`` (policy, value, then the order of minibatches)."""
-        super().__init__(config, n_observations, n_actions, streams, dtype)
+        super().__init__(config, n_observations, n_actions, streams, dtype, value_lr=config.value_lr)
         self.config: Final = config
-        layouts = policy_layout(n_observations, n_actions, config.hidden), value_layout(n_observations, config.hidden)
-        initial = config.initial
-        vectors = [
-            (
-                initial_vector(layouts[0], s, initial=initial, last_gain=MEAN_GAIN, log_std=config.log_std),
-                initial_vector(layouts[1], s, initial=initial, last_gain=1.0),
-            )
-            for s in streams
-        ]
-        self._layout = layouts[0]
-        self._actor, self._critic = (
-            Nets(
-                layout,
-                np.array(drawn)[:, None],
-                lr=config.value_lr,
-                dtype=dtype,
-                targets=False,
-                constant=TANH_CONSTANT,
-            )
-            for layout, drawn in zip(layouts, zip(*vectors, strict=True), strict=True)
-        )
+        N, F, n, m = config.steps, -(-config.steps // config.fisher_every), n_observations, n_actions
+        self._policy: Final = (self._mean.group, self._spread)
+        size = self._mean.group.flat.size
 
-    @property
-    def _policy_blocks(self) -> Blocks:
-        return self._actor.frozen
+        batch = {"observation": (N, n), "drawn": (N, m), "log_pi": (N, 1), "advantage": (N, 1)}
+        present = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
+        self._batch = Fields(batch | present | {"gain": (N, 1), "divergence": (N, 1)})
+        self._differentiate = self._program(self._batch, self._gradient)
+        self._judge = self._program(self._batch, self._judgement)
+        self._few = Fields({"observation": (F, n), "along": (1, size), "product": (1, size)})
+        self._multiply = self._program(self._few, self._product)
+        self._minibatches = Fields({"observation": (config.batch, n), "target": (config.batch, 1)})
+        self._fit = self._program(self._minibatches, self._value_step)
 
-    @property
-    def _value_blocks(self) -> Blocks:
-        return self._critic.frozen
+    def _program(self, records: Fields, trace: Callable[[Tape], None]) -> Run:
+        tape = Tape(self.layout, records.layout)
+        trace(tape)
+        return self.bind(tape)
 
-    def _policy_vectors(self) -> NDArray[np.floating]:
-        return self._actor.vectors()[:, 0]
+    def _gains(self, tape: Tape, mean: Array, std: Array) -> Array:
+        """R A of each experience, (N, 1)."""
+        at = self._batch.read(tape)
+        return likelihood_ratio(log_density(at["drawn"], mean, std), at["log_pi"]) * at["advantage"]
+
+    def _gradient(self, tape: Tape) -> None:
+        """Report the gradient of the mean gain, and the present policy."""
+        mean, std = self._distribution(self._batch.read(tape)["observation"])
+        gains = self._gains(tape, mean, std)
+        gradient = tape.concatenated(*tape.gradient(gains.mean(), self._policy))
+        found = {"mean": mean, "log_std": tape.read(self._spread.fields[0]), "gain": gains, "gradient": gradient}
+        for name, value in found.items():
+            tape.output(self._batch.fields[name], value)
+
+    def _judgement(self, tape: Tape) -> None:
+        """Report gains, and divergences from what was the present policy."""
+        at = self._batch.read(tape)
+        mean, std = self._distribution(at["observation"])
+        tape.output(self._batch.fields["gain"], self._gains(tape, mean, std))
+        divergence = kl_divergence(at["mean"], exp(at["log_std"]), mean, std)
+        tape.output(self._batch.fields["divergence"], divergence)
+
+    def _product(self, tape: Tape) -> None:
+        """Report the product of a vector with the Fisher matrix of the mean's network.
+
+        The divergence has no gradient at the present policy, so its Hessian is J' M J exactly, where J leads from
+        parameters to means, whose Hessian M is 1 / std^2.
+        """
+        at, net = self._few.read(tape), self._mean
+        x, start, last = at["observation"], net.group.flat.at, len(net.sizes) - 1
+        along = [at["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields]
+        change = None
+        for layer, weight in enumerate(net.weights):
+            moved = tape.dense(x, *along[2 * layer : 2 * layer + 2])
+            if change is not None:
+                moved = moved + tape.dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
+            x = net.layer(layer, x, last=layer == last)
+            change = moved if layer == last else moved * (1.0 - square(x))  # tanh' = 1 - tanh^2
+        assert change is not None
+        weighted = (change / square(exp(tape.read(self._spread.fields[0])))).detached()
+        (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
+        tape.output(self._few.fields["product"], product)
+
+    def _value_step(self, tape: Tape) -> None:
+        at = self._minibatches.read(tape)
+        descend(tape, square(self._value(at["observation"]) - at["target"]).mean(), self._adams)
 
     def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
         """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
         frozen = flattened(self._freeze(batch))
-        x = self._inputs(frozen.observation)
+        x = self._inputs(frozen.observation).astype(self.executor.dtype)
         self._step_policies(x, frozen)
         self._fit_values(x, frozen.target, beat)
         self.updates += 1
 
-    def _step_policies(self, x: torch.Tensor, batch: Frozen) -> None:
+    def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
         """Follow the natural gradient as far as the divergence is within its bound and the objective does not fall."""
-        config, S = self.config, len(x)
-        drawn, log_pi, advantage = (
-            torch.from_numpy(field).to(self._dtype) for field in (batch.drawn, batch.log_pi, batch.advantage)
-        )
+        config, S, at = self.config, len(x), self._batch
+        rows = at.of(self, 1)
+        given = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
+        for name, field in given.items():
+            at.set(name, field[None])
+        self._differentiate(self.rows, rows, None)
+        gradient = at.get("gradient")[0, :, 0].astype(np.float64)
+        before = at.get("gain")[0].mean(axis=1, dtype=np.float64)
+        product = self.fisher_product(x[:, :: config.fisher_every])
+        direction = conjugate_gradients(product, gradient, config.cg_steps)
+        full = step_of_divergence(product, direction, config.max_kl)
 
-        def gains(blocks: Blocks) -> torch.Tensor:
-            """R A of each experience, (S, N)."""
-            ratio = likelihood_ratio(log_density(drawn, *self._distribution(blocks, x)), log_pi)
-            return ratio * advantage
-
-        N = log_pi.shape[1]
-        present = gains(self._actor.online)
-        before = present.detach().double().numpy().mean(axis=1)
-        gradient = self._vectors(torch.autograd.grad(present.sum() / N, self._actor.online))
-        few = x[:, :: config.fisher_every]
-        product = self.fisher_product(few[:, : few.shape[1] // WIDTH * WIDTH])
-        full = step_of_divergence(product, conjugate_gradients(product, gradient, config.cg_steps), config.max_kl)
-
-        with torch.no_grad():
-            old = self._distribution(self._actor.frozen, x)
-        start = self._actor.vectors()[:, 0].astype(np.float64)
+        start = self._policy_vectors().astype(np.float64)
         taken, waiting = start.copy(), np.ones(S, np.bool_)
         for halving in range(config.halvings):
             tried = start + 0.5**halving * full
             self._write(tried)
-            with torch.no_grad():
-                gain = gains(self._actor.frozen).double().numpy().mean(axis=1)
-                divergence = kl_divergence(*old, *self._distribution(self._actor.frozen, x))
-            accepted = waiting & (gain >= before)
-            accepted &= divergence.double().numpy().mean(axis=1) <= KL_SLACK * config.max_kl
+            self._judge(self.rows, rows, None)
+            gain, divergence = (at.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
+            accepted = waiting & (gain >= before) & (divergence <= KL_SLACK * config.max_kl)
             taken[accepted] = tried[accepted]
             waiting &= ~accepted
             if not waiting.any():
                 break
         self._write(taken)
 
-    def fisher_product(self, x: torch.Tensor) -> Callable[[Vectors], Vectors]:
+    def fisher_product(self, x: NDArray[np.floating]) -> Callable[[Vectors], Vectors]:
         """Products v -> (F + damping) v of parameter vectors; F is the Hessian of the mean KL divergence at ``x``."""
-        leaves = self._actor.online
-        present = self._distribution(leaves, x)
-        mean, std = (part.detach() for part in present)
-        divergence = kl_divergence(mean, std, *present).sum() / x.shape[1]
-        slope = torch.autograd.grad(divergence, leaves, create_graph=True)
+        few, size = self._few, self._mean.group.flat.size
+        rows = few.of(self, 1)
+        few.set("observation", x[None])
 
         def product(v: Vectors) -> Vectors:
-            flat = torch.zeros_like(self._actor.flat)
-            self._layout.write(flat, v, len(v), constant=0.0)
-            along = torch.autograd.grad(slope, leaves, self._layout.blocks(flat, len(v)), retain_graph=True)
-            return self._vectors(along) + self.config.damping * v
+            few.set("along", v[None, :, :size])
+            self._multiply(self.rows, rows, None)
+            # By ln std the Hessian is 2, whatever the state.
+            found = np.concatenate((few.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
+            return found.astype(np.float64) + self.config.damping * v
 
         return product
 
-    def _vectors(self, blocks: Sequence[torch.Tensor]) -> Vectors:
-        """Plain vectors (S, P) of blocks such as the policy's."""
-        S, flat = len(self._streams), torch.zeros_like(self._actor.flat)
-        for part, block in zip(self._layout.blocks(flat, S), blocks, strict=True):
-            part.copy_(block)
-        return self._layout.read(flat, S).astype(np.float64)
+    def _policy_vectors(self) -> NDArray[np.floating]:
+        """Parameters of mean and spread, (S, P)."""
+        return np.concatenate([self.rows[:, group.flat.slice] for group in self._policy], axis=1)
 
-    def _write(self, vectors: Vectors) -> None:
-        self._layout.write(self._actor.flat, vectors, len(vectors), constant=TANH_CONSTANT)
+    def _write(self, vectors: NDArray[np.floating]) -> None:
+        ends = np.cumsum([group.flat.size for group in self._policy])[:-1]
+        for group, part in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
+            self.rows[:, group.flat.slice] = part
 
-    def _fit_values(self, x: torch.Tensor, target: NDArray[np.float32], beat: Beat = silently) -> None:
+    def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = silently) -> None:
         config, N = self.config, target.shape[1]
-        aims = torch.from_numpy(target).to(self._dtype)
+        rows = self._minibatches.of(self, N // config.batch)
         for _ in range(config.value_epochs):
             slots = np.stack([s.permutation(N).reshape(-1, config.batch) for s in self._streams], axis=1)
-            for states, aim in zip(gathered(x, slots), gathered(aims, slots), strict=True):
-                error = tanh_outputs(self._critic.online, states)[..., 0] - aim
-                self._critic.descend(error.square().sum() / config.batch)
+            self._minibatches.set("observation", gathered(x, slots))
+            self._minibatches.set("target", gathered(target, slots))
+            self._fit(self.rows, rows, None)
             beat()
-
-    def state(self) -> State:
-        """Copy of everything needed to resume training."""
-        return super().state() | self._actor.state("policy") | self._critic.state("value")
-
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
-        super().restore(state)
-        self._actor.restore(state, "policy")
-        self._critic.restore(state, "value")

@@ -11,17 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.autograd import Nets, drawn_vectors, outputs
-from onrig.learner.networks import mlp_layout, padded
+from onrig.learner.algorithms.traced import Fields, Nets
+from onrig.learner.sampler_settings import EroSettings
 from onrig.learner.samplers import Draw, Setting, State, within
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.learner.samplers.uniform import Uniform
+from onrig.learner.tape.array import sigmoid, softplus
+from onrig.learner.tape.networks import Mlp, by_inputs
+from onrig.learner.tape.optimiser import Adam, descend
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
@@ -30,6 +34,45 @@ _TD: Final = 2
 """Place of the TD error among the features."""
 _AT_FIRST: Final = 0.5
 """Probability of an experience never replayed."""
+
+
+class InclusionNets(Nets):
+    """Networks of S trials that give the probability of an experience to be in."""
+
+    def __init__(
+        self, settings: EroSettings, streams: Sequence[np.random.Generator], *, dtype: DTypeLike = np.float32
+    ) -> None:
+        """Initialise one trial from each of ``streams``."""
+        state, size = Layout(), settings.sample
+        net = Mlp(state, "net", (_FEATURES, *settings.hidden, 1))
+        adam = Adam(state, net.group, lr=settings.lr)
+        super().__init__(state, len(streams), dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            net.draw(row, stream, by_inputs)
+        self.chances: Final = self.forward(lambda tape, x, _: sigmoid(net(x)), _FEATURES, 1)
+        """Probabilities (S, n, 1) of features (S, n, 3)."""
+        self._records = Fields({"features": (size, _FEATURES), "sign": (size, 1), "weight": (size, 1)})
+        tape = Tape(state, self._records.layout)
+        given = self._records.read(tape)
+        # ln p = -ln(1 + e^-z), and ln(1 - p) = -ln(1 + e^z).
+        descend(tape, (given["weight"] * softplus(-given["sign"] * net(given["features"]))).sum(), [adam])
+        self._run = self.bind(tape)
+
+    def step(
+        self,
+        features: NDArray[np.floating],
+        inside: NDArray[np.bool_],
+        weights: NDArray[np.float64],
+        trials: NDArray[np.int64],
+    ) -> None:
+        """Take one step of Adam with these trials down -sum of weight (I ln p + (1 - I) ln(1 - p)).
+
+        ``features`` (S, sample, 3), ``inside`` and ``weights`` (S, sample); the other trials stay, moments included.
+        """
+        rows = self._records.of(self, 1)
+        for name, values in (("features", features), ("sign", np.where(inside, 1.0, -1.0)), ("weight", weights)):
+            self._records.set(name, values[None])
+        self.run_some(self._run, rows, trials)
 
 
 class Ero(Joint):
@@ -56,9 +99,7 @@ class Ero(Joint):
         """(S, capacity): written since the last draw."""
         self._any_new = False
         self._features: Final = Features(self._look, self._trials, setting.capacity)
-        layout = mlp_layout(_FEATURES, 1, settings.hidden)
-        vectors = drawn_vectors(layout, [stream for _, _, _, stream in spawned])
-        self._nets: Final = Nets(layout, vectors, lr=settings.lr, dtype=torch.float32, targets=False, by_trial=True)
+        self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
         """Note new experiences."""
@@ -102,20 +143,15 @@ class Ero(Joint):
         """Toss the coins of the experiences of an update again."""
         (drawn,) = slots
         self._features.updated(drawn, signals)
-        with torch.no_grad():
-            chances = torch.sigmoid(self._logits(drawn))[:, : drawn.shape[1]].double().numpy()
+        chances = self._nets.chances(self._seen(drawn))[..., 0].astype(np.float64)
         for trial, own in enumerate(drawn):
             self._toss(trial, own, chances[trial])
 
-    def _logits(self, slots: NDArray[np.int64]) -> torch.Tensor:
-        """Output of the network for slots (S, n): (S, rows), rows padded."""
-        S, n = slots.shape
+    def _seen(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """What the network sees of slots (S, n): (S, n, 3)."""
         features = self._features.few(slots)
-        x = torch.zeros((S, padded(n), padded(_FEATURES + 1)))
-        x[:, :n, :_FEATURES] = torch.from_numpy(features)
-        x[:, :n, _TD].abs_()
-        x[:, :, _FEATURES] = 1.0
-        return outputs(self._nets.online, x)[..., 0]
+        features[..., _TD] = np.abs(features[..., _TD])
+        return features
 
     def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
         size = self._settings.sample
@@ -130,18 +166,10 @@ class Ero(Joint):
             inside[trial, :n] = self._members[trial].values[own] > 0.0
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.clear()
-            self._loss(slots, inside, np.where(valid, gain[:, None], 0.0)).backward()  # type: ignore[no-untyped-call]
-            self._nets.step(trials)
+            self._nets.step(self._seen(slots), inside, np.where(valid, gain[:, None], 0.0), trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._features.standardise(ended)
-
-    def _loss(self, slots: NDArray[np.int64], inside: NDArray[np.bool_], weights: NDArray[np.float64]) -> torch.Tensor:
-        """-sum of weight (I ln p + (1 - I) ln(1 - p)) over slots (S, n), to descend."""
-        logits = self._logits(slots)[:, : slots.shape[1]]
-        likelihood = torch.nn.functional.logsigmoid(torch.where(torch.from_numpy(inside), logits, -logits))
-        return -(torch.from_numpy(weights.astype(np.float32)) * likelihood).sum()
 
     def state(self) -> State:
         """Copy of coins, features, network and streams."""
@@ -156,13 +184,13 @@ class Ero(Joint):
 
     def learned(self) -> State:
         """Copy of the network."""
-        return self._nets.state("net")
+        return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``: under the same policy the next draws are the same."""
         super().restore(state)
         self._features.restore(within(state, "features/"))
-        self._nets.restore(state, "net")
+        self._nets.restore(within(state, "nets/"))
         self._new[...] = state["new"]
         self._any_new = bool(self._new.any())
         restore_streams(self._coins, state["coins"])

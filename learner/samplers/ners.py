@@ -12,18 +12,21 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.autograd import Nets, action_value_layout, drawn_vectors, outputs
-from onrig.learner.networks import WIDTH, Layout, mlp_layout, padded
+from onrig.learner.algorithms.traced import Fields, Nets
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Draw, Setting, State, within
 from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.proportional_per import ProportionalPer
+from onrig.learner.tape.array import Array, log, sigmoid
+from onrig.learner.tape.networks import Mlp, by_inputs
+from onrig.learner.tape.optimiser import Adam, descend
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
@@ -31,7 +34,7 @@ LEAST: Final = 1e-6
 """Added to a score in its logarithm (eq. 7); scores below it count as this one, so that all can be drawn."""
 
 
-class ScoreNets:
+class ScoreNets(Nets):
     """The networks f of S trials: minibatches of experiences to a score in (0, 1) each."""
 
     def __init__(
@@ -40,81 +43,61 @@ class ScoreNets:
         width: int,
         streams: Sequence[np.random.Generator],
         *,
-        dtype: torch.dtype = torch.float32,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams``, for ``width`` features."""
-        *hidden, embedding = settings.hidden
-        self._width, self._embedding, self._trials, self._dtype = width, embedding, len(streams), dtype
-        self._sees_others: Final = settings.ablation != "local"
-        embed = mlp_layout(width, embedding, hidden)
-        score = action_value_layout(embedding, embedding, settings.score)
-        self.n_parameters: Final = 2 * embed.n_parameters + score.n_parameters
-        """Of one trial."""
+        state, embedding, size = Layout(), settings.hidden[-1], settings.sample
+        self._local, self._global = (Mlp(state, name, (width, *settings.hidden)) for name in ("local", "global"))
+        self._score = Mlp(state, "score", (2 * embedding, *settings.score, 1))
+        nets = (self._local, self._global, self._score)
+        adams = [Adam(state, net.group, lr=settings.lr) for net in nets]
+        self.n_parameters: Final = sum(net.group.flat.size for net in nets)
+        """Number of parameters of one trial."""
+        super().__init__(state, len(streams), dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            for net in nets:
+                net.draw(row, stream, by_inputs)
+        self._width, self._sees_others = width, settings.ablation != "local"
+        self._forward = self.forward(self._scores, width, 1, 1)
+        self._records = Fields({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
+        tape = Tape(state, self._records.layout)
+        given = self._records.read(tape)
+        loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + LEAST)
+        descend(tape, loss.sum(), adams)
+        self._run = self.bind(tape)
 
-        def nets(layout: Layout, copies: int) -> Nets:
-            vectors = drawn_vectors(layout, streams, copies)
-            return Nets(layout, vectors, lr=settings.lr, dtype=dtype, targets=False, by_trial=True)
+    def _scores(self, tape: Tape, x: Array, share: Array | None) -> Array:
+        """Scores (B, 1) of features (B, width), whose ``share`` (B, 1) in the mean over the minibatch sums to 1."""
+        assert share is not None
+        others = (share * self._global(x)).column_sums()
+        for_each = tape.filled((x.shape[0], 1), 1.0) * others
+        return sigmoid(self._score(tape.concatenated(self._local(x), for_each)))
 
-        self._embed: Final = nets(embed, 2)
-        """Local network, global network."""
-        self._score: Final = nets(score, 1)
+    def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
+        """Share of each experience (S, B) in the mean over its minibatch; 0 where none is looked at."""
+        return valid / np.maximum(valid.sum(axis=1, keepdims=True), 1) * self._sees_others
 
     def scores(self, features: NDArray[np.floating]) -> NDArray[np.float64]:
         """Score minibatches (S, B, width): (S, B)."""
-        S, B, _ = features.shape
-        with torch.no_grad():
-            found = self._scores(features, np.ones((S, B), np.bool_))
-        scores: NDArray[np.float64] = found[:, :B].double().numpy()
-        return scores
+        share = self._shares(np.ones(features.shape[:2], np.bool_))
+        return self._forward(features, share[..., None])[..., 0].astype(np.float64)
 
-    def _scores(self, features: NDArray[np.floating], valid: NDArray[np.bool_]) -> torch.Tensor:
-        """Score the ``valid`` (S, B) experiences of minibatches: (S, rows), rows padded."""
-        S, B, width = features.shape
-        rows, embedding = padded(B), self._embedding
-        x = torch.zeros((S, rows, padded(width + 1)), dtype=self._dtype)
-        x[:, :B, :width] = torch.from_numpy(np.where(valid[..., None], features, 0.0))
-        x[:, :, width] = 1.0
-        local, others = outputs(self._embed.online, x.repeat(2, 1, 1)).view(2, S, rows, -1)
-        # The mean over the minibatch as a product: a trial's bits must not depend on how many there are.
-        share = torch.zeros((S, WIDTH, rows), dtype=self._dtype)
-        if self._sees_others:
-            share[:, 0, :B] = torch.from_numpy(valid / np.maximum(valid.sum(axis=1, keepdims=True), 1))
-        first = torch.zeros((S, rows, WIDTH), dtype=self._dtype)
-        first[..., 0] = 1.0
-        constant = torch.zeros((S, rows, padded(embedding + 1) - embedding), dtype=self._dtype)
-        constant[..., 0] = 1.0
-        joined = torch.cat((local[..., :embedding], constant, torch.bmm(first, torch.bmm(share, others))), dim=-1)
-        return torch.sigmoid(outputs(self._score.online, joined)[..., 0])
+    def step(
+        self,
+        features: NDArray[np.floating],
+        valid: NDArray[np.bool_],
+        gain: NDArray[np.float64],
+        trials: NDArray[np.int64],
+    ) -> None:
+        """Take one step of Adam with these trials down eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
-    def gradients(
-        self, features: NDArray[np.floating], valid: NDArray[np.bool_], gain: NDArray[np.float64]
-    ) -> torch.Tensor:
-        """Set the gradients of eq. 7, to descend: -gain times the sum of ln(score + 1e-6) over the valid rows.
-
-        ``features`` (S, B, width), ``valid`` (S, B), ``gain`` (S,); returns the loss, summed over trials.
+        ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials stay, moments included.
         """
-        self._embed.clear()
-        self._score.clear()
-        found = self._scores(features, valid)
-        weight = torch.zeros_like(found)
-        weight[:, : valid.shape[1]] = torch.from_numpy(np.where(valid, -gain[:, None], 0.0))
-        loss = (weight * torch.log(found + LEAST)).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
-
-    def step(self, trials: NDArray[np.int64]) -> None:
-        """Take one step of Adam with these trials down their gradients; the others stay, moments included."""
-        self._embed.step(trials)
-        self._score.step(trials)
-
-    def state(self) -> State:
-        """Copy of parameters and moments."""
-        return self._embed.state("embed") | self._score.state("score")
-
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
-        self._embed.restore(state, "embed")
-        self._score.restore(state, "score")
+        rows = self._records.of(self, 1)
+        self._records.set("features", np.where(valid[..., None], features, 0.0)[None])
+        self._records.set("share", self._shares(valid)[None])
+        self._records.set("weight", np.where(valid, -gain[:, None], 0.0)[None])
+        self.run_some(self._run, rows, trials)
 
 
 class Ners(Joint):
@@ -192,8 +175,7 @@ class Ners(Joint):
             valid[trial, : len(chosen)] = True
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.gradients(self._of(slots), valid, gain)
-            self._nets.step(trials)
+            self._nets.step(self._of(slots), valid, gain, trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._replayed[ended] = False

@@ -334,14 +334,15 @@ def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() 
     settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
     agent = Agent(config, settings, mirror)
-    before = agent._algorithm.state()["online_networks"]
+    before = agent._algorithm.state()
     for step, x in enumerate(np.random.default_rng(1).uniform(-1, 1, (24, 7)).tolist()):
         acted = (x[6], 0.2, x[2])
         mirror.storage.insert(step, x[:2], x[2:3], x[5], x[3:5], 0, 1, behaviour=acted, episode=3, step=step)
     agent.join(b"one", {})
     agent.learn_from_batches(lambda: None)
     assert agent.updates == 30
-    assert (agent._algorithm.state()["online_networks"] == before).all()
+    after = agent._algorithm.state()
+    assert all((after[name] == values).all() for name, values in before.items() if name.startswith(("policy", "value")))
 
 
 def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:

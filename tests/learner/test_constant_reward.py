@@ -23,7 +23,6 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.acer import Acer
 from onrig.learner.algorithms.actor_critic import ActorCritic
 from onrig.learner.algorithms.vracer import Vracer
-from onrig.learner.autograd import tanh_outputs
 from onrig.learner.mirror import Mirror
 from onrig.learner.settings import LearnerSettings, rig_problems
 from onrig.learner.trials.engine import world_trials
@@ -158,14 +157,11 @@ class Readings:
 
     def _of_states(self) -> NDArray[np.float64]:
         made, E = self._algorithm, self._probes.shape[1]
-        with torch.no_grad():
-            x = made._inputs(self._probes)
-            value = (
-                made._value_of(made._value.frozen, x)
-                if isinstance(made, Acer)
-                else tanh_outputs(made._value_blocks, x)[..., 0]
-            )
-        values = value[:, :E].double().numpy()
+        if isinstance(made, ActorCritic):
+            values = made._values(made._inputs(self._probes))[..., 0].astype(np.float64)
+        else:
+            with torch.no_grad():
+                values = made._value_of(made._value.frozen, made._inputs(self._probes))[:, :E].double().numpy()
         return np.stack((values, np.ones_like(values)))
 
     def _of_replayed(self, batches: Minibatches, told: Signals) -> list[NDArray[np.float64]]:

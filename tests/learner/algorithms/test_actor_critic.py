@@ -8,18 +8,16 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Filtering, algorithm_for
-from onrig.learner.algorithms.actor_critic import value_layout
 from onrig.learner.algorithms.ppo import Ppo
 from onrig.learner.algorithms.trpo import Trpo
 from onrig.learner.export import export_gaussian_policy
-from onrig.learner.networks import split_layers
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession
 from tests.learner.algorithms.hosts import BENCH
-from tests.learner.algorithms.policy_batches import policy_batch
+from tests.learner.algorithms.policy_batches import policies, policy_batch, value_nets
 
 N_OBS, M_ACT, T = 3, 2, 32
 BOTH = pytest.mark.parametrize("name", ["ppo", "trpo"])
@@ -73,9 +71,7 @@ def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(
     assert batch.terminated[0, :, :-1].any(axis=1).all()
     assert batch.truncated[0, :, :-1].any(axis=1).all()
 
-    layout = value_layout(N_OBS, (8, 6))
-    nets = algorithm._nets if isinstance(algorithm, Ppo) else algorithm._critic
-    *hidden, last = split_layers(layout, nets.vectors()[0, 0, -layout.n_parameters :].astype(np.float64))
+    *hidden, last = algorithm._value.layers(algorithm.rows[0].astype(np.float64))
 
     def value(y: NDArray[np.floating]) -> NDArray[np.floating]:
         for weight, bias in hidden:
@@ -97,27 +93,27 @@ def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(
 
 @BOTH
 def test_recorded_densities_take_the_place_of_its_own(name: str) -> None:
-    policies = []
+    learned = []
     for shift in (None, 0.0, -1.0):
         algorithm = _made(name)
         batch = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
         own = _made(name)._freeze(batch).log_pi
         algorithm.learn(batch if shift is None else batch._replace(log_pi=own + shift), 1.0)
-        policies.append(algorithm._policy_vectors())
-    assert (policies[0] == policies[1]).all()
-    assert (policies[0] != policies[2]).any()
+        learned.append(policies(algorithm))
+    assert (learned[0] == learned[1]).all()
+    assert (learned[0] != learned[2]).any()
 
 
 @BOTH
 def test_the_policy_learns_nothing_from_actions_that_were_not_its_own_but_the_value_does(name: str) -> None:
     algorithm = _made(name)
     batch = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
-    policy, value = algorithm._policy_vectors(), [block.clone() for block in algorithm._value_blocks]
+    policy, value = policies(algorithm), value_nets(algorithm)
     algorithm.learn(batch._replace(deviates=np.ones(batch.reward.shape, np.bool_)), 1.0)
-    assert (algorithm._policy_vectors() == policy).all()
-    assert all((after != before).any() for after, before in zip(algorithm._value_blocks, value, strict=True))
+    assert (policies(algorithm) == policy).all()
+    assert (value_nets(algorithm) != value).any()
 
     some = policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
     algorithm.learn(some._replace(deviates=some.reward < 0.0), 1.0)
-    assert np.isfinite(algorithm._policy_vectors()).all()
-    assert (algorithm._policy_vectors() != policy).any()
+    assert np.isfinite(policies(algorithm)).all()
+    assert (policies(algorithm) != policy).any()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +10,18 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms.actor_critic import flattened
-from onrig.learner.algorithms.densities import log_density
-from onrig.learner.algorithms.ppo import Minibatch, Ppo
-from onrig.learner.networks import split_layers
+from onrig.learner.algorithms.on_policy import PolicyBatch
+from onrig.learner.algorithms.ppo import Experiences, Ppo
 from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig, batch_problems
-from tests.learner.algorithms.policy_batches import policy_batch
+from onrig.learner.tape.numpy_executor import NumpyExecutor
+from tests.learner.algorithms.policy_batches import policies, policy_batch, value_nets
+from tests.learner.torch_nets import assert_state_close, leaves, mlp, of_net
 
 N_OBS, M_ACT = 4, 3
 SMALL: dict[str, Any] = {"hidden": [8, 6], "steps": 32, "batch": 8, "epochs": 2}
 
 
-def _ppo(seeds: list[int], dtype: torch.dtype = torch.float32, **changes: Any) -> Ppo:
+def _ppo(seeds: list[int], dtype: type[np.floating] = np.float32, **changes: Any) -> Ppo:
     config = msgspec.convert(SMALL | changes, PpoConfig)
     return Ppo(config, N_OBS, M_ACT, [np.random.default_rng(seed) for seed in seeds], dtype=dtype)
 
@@ -31,7 +31,18 @@ def _learned(algorithm: Ppo, seeds: list[int], iterations: int) -> NDArray[np.fl
     for i in range(iterations):
         batch = policy_batch(algorithm, [100 * i + s for s in seeds], N_OBS, M_ACT, K, algorithm.config.steps // K)
         algorithm.learn(batch, 1.0 - i / 10)
-    return algorithm._nets.vectors()
+    return _parameters(algorithm)
+
+
+def _parameters(algorithm: Ppo) -> NDArray[np.floating]:
+    return np.concatenate((policies(algorithm), value_nets(algorithm)), axis=1)
+
+
+def _minibatch(ppo: Ppo, batch: PolicyBatch, size: int) -> Experiences:
+    """The first experiences of a batch, under statistics of the present policy: (1, S, size, ...)."""
+    frozen = flattened(ppo._freeze(batch))
+    fields = ppo._inputs(frozen.observation), *frozen[1:]
+    return Experiences(*(np.asarray(field, np.float64)[None, :, :size] for field in fields))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +64,32 @@ def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_st
     assert (_learned(resumed, [2], 1) == _learned(alone, [2], 1)).all()
 
 
+@pytest.mark.parametrize("S", [1, 2, 7, 16])
+def test_trials_of_any_number_and_odd_sizes_learn_what_each_learns_alone(S: int) -> None:
+    odd = {"hidden": [7, 5], "steps": 33, "batch": 11, "max_norm": 0.2}
+    together = _learned(_ppo([*range(S)], **odd), [*range(S)], 2)
+    for trial in {0, S // 2, S - 1}:
+        assert (_learned(_ppo([trial], **odd), [trial], 2)[0] == together[trial]).all()
+
+
+def test_kernels_and_numpy_agree_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = _ppo([3])
+    monkeypatch.setattr("onrig.learner.algorithms.traced.executor_for", lambda real: NumpyExecutor(np.dtype(real)))
+    by_numpy = _ppo([3])
+    got, wanted = (_learned(ppo, [3], 3) for ppo in (default, by_numpy))
+    assert by_numpy.executor.name == "numpy"
+    assert default.updates == 24
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_policy_and_value_take_steps_of_their_own_sizes_which_fall_with_their_number() -> None:
     ppo = _ppo([4], steps=64, batch=64, epochs=1, lr=1e-4, value_lr=3e-4, lr_decay=0.5, anneal=False, adam_eps=1e-12)
     for step, divisor in enumerate((1.0, 1.5)):
-        before = ppo._nets.vectors()[0, 0]
-        ppo._nets._adam.restore({"mean": 0.0 * before[None], "square": 0.0 * before[None], "step": np.array(0.0)})
-        moved = np.abs(_learned(ppo, [4 + step], 1)[0, 0] - before)  # the first step of Adam is the step size
-        policy, value = moved[: ppo._policy_size], moved[ppo._policy_size :]
+        before = _parameters(ppo)[0]
+        for adam in ppo._adams:
+            ppo.values(adam.moments)[:] = 0.0
+        moved = np.abs(_learned(ppo, [4 + step], 1)[0] - before)  # the first step of Adam is the step size
+        policy, value = np.split(moved, [policies(ppo).shape[1]])
         assert policy.max() == pytest.approx(1e-4 / divisor, rel=1e-2)
         assert value.max() == pytest.approx(3e-4 / divisor, rel=1e-2)
 
@@ -69,10 +99,8 @@ def test_ratios_are_one_before_the_first_step() -> None:
     _learned(ppo, [5, 6], 1)
     ppo._replayed.append(ppo._freeze(policy_batch(ppo, [7, 8], N_OBS, M_ACT)))
     memory = ppo._memory()
-    with torch.no_grad():
-        mean, std = ppo._distribution(ppo._policy_blocks, memory.x)
-        log_pi = log_density(memory.drawn, mean, std)
-    np.testing.assert_allclose((log_pi - memory.log_pi).exp().numpy(), 1.0, atol=2e-6)
+    log_pi = ppo._statistics(memory.observation, memory.drawn)[..., 0]
+    np.testing.assert_allclose(np.exp(log_pi - memory.log_pi), 1.0, atol=2e-6)
 
 
 def test_a_replay_memory_of_one_batch_is_ppo_until_there_is_another() -> None:
@@ -103,7 +131,7 @@ def test_the_batch_before_the_last_ones_is_forgotten_and_statistics_stay_frozen(
     for stored, first in zip(ppo._replayed, kept[1:], strict=True):
         assert stored is first
     memory = ppo._memory()
-    assert memory.target.numpy()[0].tolist() == np.concatenate([b.target.reshape(-1) for b in kept[1:]]).tolist()
+    assert memory.target[0].tolist() == np.concatenate([b.target.reshape(-1) for b in kept[1:]]).tolist()
 
 
 def test_every_actor_gives_an_equal_share_of_each_minibatch_from_its_own_experiences() -> None:
@@ -115,7 +143,7 @@ def test_every_actor_gives_an_equal_share_of_each_minibatch_from_its_own_experie
     batch = policy_batch(ppo, [2], N_OBS, M_ACT, 8, 64)
     ppo._replayed.append(ppo._freeze(batch))
     ppo._replayed.append(ppo._freeze(batch._replace(observation=batch.observation + 1.0)))
-    of_third = ppo._memory().drawn.numpy()[0, 2 * 128 : 2 * 128 + 64]
+    of_third = ppo._memory().drawn[0, 2 * 128 : 2 * 128 + 64]
     assert (of_third == batch.drawn[0, 2].astype(np.float32)).all()
 
 
@@ -132,79 +160,101 @@ class _Case:
 )
 def test_beyond_the_clip_the_gradient_is_zero_on_the_better_side_only(case: _Case) -> None:
     ppo = _ppo([3], value_weight=0.0)
-    frozen = flattened(ppo._freeze(policy_batch(ppo, [1], N_OBS, M_ACT)))
-    x, log_pi = ppo._inputs(frozen.observation[:, :8]), torch.from_numpy(frozen.log_pi[:, :8])
-    before = ppo._nets.vectors()
-    eight = torch.full((1, 8), case.advantage)
-    ppo._descend(Minibatch(x, torch.from_numpy(frozen.drawn[:, :8]), log_pi - np.log(case.ratio), eight, eight), 0.2)
-    assert (ppo._nets.vectors() != before).any() == case.moves
+    minibatch = _minibatch(ppo, policy_batch(ppo, [1], N_OBS, M_ACT), 8)
+    before, eight = _parameters(ppo), np.full((1, 1, 8), case.advantage)
+    log_pi = minibatch.log_pi - np.log(case.ratio)
+    ppo._descend(minibatch._replace(log_pi=log_pi, advantage=eight, target=eight), 1.0)
+    assert (_parameters(ppo) != before).any() == case.moves
 
 
 def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
-    ppo = _ppo([3], torch.float64, hidden=[3, 5], value_weight=0.7)
-    frozen = flattened(ppo._freeze(policy_batch(ppo, [1], N_OBS, M_ACT)))
-    x, rest = ppo._inputs(frozen.observation), [torch.from_numpy(f).double()[:, :8] for f in frozen[1:]]
-    rest[1] = rest[1] + torch.linspace(-0.5, 0.5, 8, dtype=torch.float64)  # some ratios beyond the clip
-    drawn, log_pi, advantage, target = (part[0].numpy() for part in rest)
-    states = x[0, :8, :N_OBS].numpy()
+    ppo = _ppo([3], np.float64, hidden=[3, 5], value_weight=0.7, lr=1e-12)
+    minibatch = _minibatch(ppo, policy_batch(ppo, [1], N_OBS, M_ACT), 8)
+    beyond = np.linspace(-0.5, 0.5, 8)  # some ratios beyond the clip
+    minibatch = minibatch._replace(log_pi=minibatch.log_pi + beyond)
+    states, drawn, log_pi, advantage, target = (field[0, 0] for field in minibatch)
+    fields = [field for name, field in ppo.layout.fields.items() if not name.startswith("adam")]
 
-    def loss(vector: NDArray[np.float64]) -> float:
-        layers = split_layers(ppo._nets._layout, vector)
+    def loss(row: NDArray[np.floating]) -> float:
+        *rest, log_std = (
+            row[field.slice].reshape(field.shape) for field in sorted(fields, key=lambda f: "std" in f.name)
+        )
         outputs = []
-        for part in (layers[:3], layers[4:]):
+        for part in (rest[:6], rest[6:]):
             y = states
-            for weight, bias in part[:-1]:
+            for weight, bias in zip(part[:-2:2], part[1:-2:2], strict=True):
                 y = np.tanh(y @ weight + bias)
-            outputs.append(y @ part[-1][0] + part[-1][1])
-        (mean, value), log_std = outputs, layers[3][1]
+            outputs.append(y @ part[-2] + part[-1])
+        mean, value = outputs
         log = (-0.5 * np.square((drawn - mean) / np.exp(log_std)) - log_std - 0.5 * np.log(2.0 * np.pi)).sum(axis=1)
         ratio = np.exp(log - log_pi)
         gained = np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage)
         return float(-gained.mean() + 0.7 * np.square(value[:, 0] - target).mean())
 
-    start = np.array(ppo._nets.vectors()[0, 0], np.float64)
-    steps = 1e-6 * np.eye(len(start))
-    expected = [(loss(start + step) - loss(start - step)) / 2e-6 for step in steps]
-    ppo._descend(Minibatch(x[:, :8], *rest), 0.2)
-    gradient = ppo._nets._layout.read(ppo._nets._gradient, 1)[0]
-    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
+    start = ppo.rows[0].copy()
+    ppo._descend(minibatch, 1.0)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    for adam in ppo._adams:
+        at = np.arange(adam.group.flat.at, adam.group.flat.slice.stop)
+        moments = 10.0 * ppo.values(adam.moments)[0, 0, : len(at)]
+        for place, gradient in zip(at, moments, strict=True):
+            step = 1e-6 * (np.arange(len(start)) == place)
+            expected = (loss(start + step) - loss(start - step)) / 2e-6
+            assert gradient == pytest.approx(expected, rel=1e-5, abs=1e-8)
 
 
-def _net(blocks: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    for block in blocks[:-1]:
-        x = torch.tanh(x @ block[:-1] + block[-1])
-    return x @ blocks[-1][:-1] + blocks[-1][-1]
-
-
-def test_an_iteration_is_that_of_ppo_written_out() -> None:
-    lr, left, clip = 1e-2, 0.6, 0.6 * 0.2
-    ppo, twin = (_ppo([3], torch.float64, lr=lr, epochs=3) for _ in range(2))
-    batch = policy_batch(ppo, [1], N_OBS, M_ACT)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"value_lr": 1e-3, "lr_decay": 0.1, "max_norm": 0.5, "value_weight": 0.3},
+        {"standardise": "minibatch", "initial": "orthogonal", "adam_eps": 1e-8, "clip": 0.05},
+    ],
+)
+def test_an_iteration_is_that_of_ppo_written_out(changes: dict[str, Any]) -> None:
+    left = 0.6
+    ppo, twin = (_ppo([3, 4], np.float64, lr=1e-2, epochs=5, **changes) for _ in range(2))
+    batch = policy_batch(ppo, [1, 2], N_OBS, M_ACT)
     ppo.learn(batch, left)
-
     frozen = flattened(twin._freeze(batch))
     fields = (twin._filter(frozen.observation), *frozen[1:])
-    states, drawn, log_pi, advantage, target = (torch.tensor(field[0]).double() for field in fields)
-    vector = torch.tensor(twin._nets.vectors()[0, 0], requires_grad=True)
-    shapes = [(N_OBS + 1, 8), (9, 6), (7, M_ACT), (1, M_ACT), (N_OBS + 1, 8), (9, 6), (7, 1)]
-    ends = np.cumsum([rows * cols for rows, cols in shapes]).tolist()
-    mean, square, step, beyond = torch.zeros_like(vector), torch.zeros_like(vector), 0, 0
-    for _ in range(3):
-        for slots in twin._streams[0].permutation(32).reshape(4, 8):
-            cuts = zip(shapes, ends, strict=True)
-            blocks = [vector[end - rows * cols : end].view(rows, cols) for (rows, cols), end in cuts]
-            noise = (drawn[slots] - _net(blocks[:3], states[slots])) / blocks[3][0].exp()
-            density = -0.5 * noise.square() - blocks[3][0] - 0.5 * np.log(2.0 * np.pi)
-            ratio = (density.sum(dim=1) - log_pi[slots]).exp()
-            gained = torch.minimum(ratio * advantage[slots], ratio.clamp(1 - clip, 1 + clip) * advantage[slots])
-            error = _net(blocks[4:], states[slots])[:, 0] - target[slots]
-            (gradient,) = torch.autograd.grad(error.square().mean() - gained.mean(), vector)
-            step, mean, square = step + 1, 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient.square()
-            root = (square / (1.0 - 0.999**step)).sqrt()
-            vector.data -= left * lr * mean / (1.0 - 0.9**step) / (root + 1e-5)
-            beyond += int(((ratio - 1.0).abs() > clip).sum())
-    assert 10 < beyond < 86
-    np.testing.assert_allclose(ppo._nets.vectors()[0, 0], vector.detach(), rtol=1e-9, atol=1e-12)
+    assert ppo.updates == 20
+    for trial in range(2):
+        wanted = leaves(twin.state(), trial, ("policy", "spread", "value"))
+        clipped = _iteration(twin, wanted, [torch.tensor(field[trial]).double() for field in fields], left, trial)
+        assert 10 < clipped < 150
+        assert_state_close(ppo.state(), trial, wanted)
+
+
+def _iteration(twin: Ppo, wanted: dict[str, torch.Tensor], fields: list[torch.Tensor], left: float, trial: int) -> int:
+    """Train ``wanted`` by torch; returns how often a ratio was beyond the clip."""
+    config, (states, drawn, log_pi, advantage, target), beyond = twin.config, fields, 0
+    clip, rates = left * config.clip, (config.lr, config.lr, config.value_lr or config.lr)
+    groups = [
+        {"params": of_net(wanted, net), "lr": lr} for net, lr in zip(("policy", "spread", "value"), rates, strict=True)
+    ]
+    adam = torch.optim.Adam(groups, eps=config.adam_eps)
+    for step in range(config.epochs * 4):
+        if step % 4 == 0:
+            minibatches = twin._streams[trial].permutation(32).reshape(4, 8)
+        slots = minibatches[step % 4]
+        for group, lr in zip(adam.param_groups, rates, strict=True):
+            group["lr"] = lr * left / (1.0 + config.lr_decay * step)
+        a, std = advantage[slots], wanted["spread/log_std"].exp()
+        if config.standardise == "minibatch":
+            a = (a - a.mean()) / (a.std() + 1e-8)
+        normal = torch.distributions.Normal(mlp(wanted, "policy", states[slots]), std)
+        ratio = (normal.log_prob(drawn[slots]).sum(dim=1) - log_pi[slots]).exp()
+        gained = torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)
+        error = mlp(wanted, "value", states[slots])[:, 0] - target[slots]
+        adam.zero_grad()
+        (config.value_weight * error.square().mean() - gained.mean()).backward()
+        if config.max_norm is not None:
+            norm = torch.stack([p.grad.square().sum() for p in wanted.values()]).sum().sqrt()
+            for p in wanted.values():
+                p.grad *= config.max_norm / norm.clamp(min=config.max_norm)
+        adam.step()
+        beyond += int(((ratio - 1.0).abs() > clip).sum())
+    return beyond
 
 
 def test_advantages_are_standardised_over_the_batch_only_if_so_configured() -> None:
@@ -225,18 +275,18 @@ def test_the_clip_falls_with_what_is_left_of_the_run(left: float, anneal: bool, 
     batch = batch._replace(reward=np.full_like(batch.reward, 100.0))
     frozen = _ppo([3], standardise="none")._freeze(batch)
     assert (frozen.advantage > 0.0).all()
-    before = ppo._nets.vectors()
+    before = _parameters(ppo)
     ppo.learn(batch._replace(log_pi=frozen.log_pi - np.log(1.15)), left)
-    assert (ppo._nets.vectors() != before).any() == moves
+    assert (_parameters(ppo) != before).any() == moves
 
 
 def test_the_step_size_falls_with_what_is_left_of_the_run() -> None:
     moved = []
     for left in (1.0, 1e-9):
         ppo = _ppo([3])
-        before = ppo._nets.vectors()
+        before = _parameters(ppo)
         ppo.learn(policy_batch(ppo, [1], N_OBS, M_ACT), left)
-        moved.append(np.abs(ppo._nets.vectors() - before).max())
+        moved.append(np.abs(_parameters(ppo) - before).max())
     assert moved[0] > 1e-4
     assert moved[1] < 1e-8
 
@@ -249,11 +299,13 @@ def test_the_filter_standardises_with_what_it_has_seen_and_initial_weights_are_s
     np.testing.assert_allclose(standardised.mean(axis=1), 0.0, atol=0.05)
     np.testing.assert_allclose(standardised.std(axis=1), 1.0, atol=0.05)
     assert np.abs(ppo._filter(batch.observation[:, 0] + 1e3)).max() == 5.0
-    layers = split_layers(ppo._nets._layout, ppo._nets.vectors()[0, 0])
-    norms = [float(np.sqrt(np.square(weight).sum(axis=0)).mean()) for weight, _ in layers]
-    np.testing.assert_allclose(norms, [1.0, 1.0, 0.01, 0.0, 1.0, 1.0, 1.0], atol=1e-6)
-    orthogonal = split_layers(ppo._nets._layout, _ppo([3], initial="orthogonal")._nets.vectors()[0, 0])
-    weight = orthogonal[1][0]
+    state = ppo.state()
+    names = ["policy/weight0", "policy/weight1", "policy/weight2", "value/weight0", "value/weight1", "value/weight2"]
+    norms = [float(np.sqrt(np.square(state[name][0]).sum(axis=0)).mean()) for name in names]
+    np.testing.assert_allclose(norms, [1.0, 1.0, 0.01, 1.0, 1.0, 1.0], atol=1e-6)
+    assert (state["spread/log_std"] == 0.0).all()
+    assert all((values == 0.0).all() for name, values in state.items() if "/bias" in name)
+    weight = _ppo([3], initial="orthogonal").state()["policy/weight1"][0].astype(np.float64)
     np.testing.assert_allclose(weight.T @ weight, 2.0 * np.eye(6), atol=1e-5)
 
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import EroSettings
 from onrig.learner.samplers import Setting
-from onrig.learner.samplers.ero import Ero
+from onrig.learner.samplers.ero import Ero, InclusionNets
 from onrig.learner.settings import LearnerSettings
 from tests.learner.samplers.looks import looking_at
+from tests.learner.torch_nets import assert_state_close, leaves, mlp
 
 RNG = np.random.default_rng
 CAPACITY, BATCH = 60, 8
@@ -87,16 +88,12 @@ def test_a_gain_makes_the_present_choice_likelier() -> None:
     ero.written([np.arange(CAPACITY)])
     replayed(ero, 3)
     slots = np.arange(CAPACITY)[None]
-    inside, ones = members(ero)[None], np.ones((1, CAPACITY))
+    inside = members(ero)[None]
 
     def likelihood() -> float:
-        with torch.no_grad():
-            return -float(ero._loss(slots, inside, ones))
+        p = ero._nets.chances(ero._seen(slots))[..., 0]
+        return float(np.where(inside, np.log(p), np.log(1.0 - p)).sum())
 
-    with torch.no_grad():
-        logits = ero._logits(slots)[:, :CAPACITY].double().numpy()
-    p = 1.0 / (1.0 + np.exp(-logits))
-    assert likelihood() == pytest.approx(np.where(inside, np.log(p), np.log(1.0 - p)).sum(), rel=1e-5)
     for total, sign in ((0.0, 0), (3.0, 1), (3.0, 0), (1.0, -1)):
         before = likelihood()
         ero.episode_closed(np.array([total]), np.ones(1, np.bool_))
@@ -111,9 +108,37 @@ def test_only_trials_whose_episode_ended_are_stepped() -> None:
     before = ero.state()
     ero.episode_closed(np.ones(2), np.array([False, True]))
     after = ero.state()
-    changed = [not np.array_equal(before["online_net"][s], after["online_net"][s]) for s in range(2)]
-    assert changed == [False, True]
-    assert after["adam_step_net"].reshape(-1).tolist() == [0.0, 1.0]
+    names = [name for name in before if name.startswith("nets/")]
+    assert [any((before[name][s] != after[name][s]).any() for name in names) for s in range(2)] == [False, True]
+    assert after["nets/adam/net"][:, 0, -1].tolist() == [0.0, 1.0]
+
+
+def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
+    settings = EroSettings(hidden=(9, 5), sample=11)
+
+    def given(k: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
+        rng = RNG(k)
+        return rng.standard_normal((3, 11, 3)), rng.random((3, 11)) < 0.5, rng.standard_normal((3, 11))
+
+    nets, alone = (InclusionNets(settings, [RNG(s) for s in seeds], dtype=np.float64) for seeds in ((0, 1, 2), (1,)))
+    wanted = [leaves(nets.state(), trial, ("net",)) for trial in range(3)]
+    for k in range(20):
+        nets.step(*given(k), np.flatnonzero(np.arange(3) != k % 4))
+        if k % 4 != 1:
+            alone.step(*(field[1:2] for field in given(k)), np.array([0]))
+    assert np.array_equal(alone.rows[0], nets.rows[1])
+    for trial, parameters in enumerate(wanted):
+        adam = torch.optim.Adam(parameters.values(), lr=settings.lr)
+        for k in range(20):
+            if k % 4 == trial:
+                continue
+            x, inside, weight = (torch.tensor(field[trial]) for field in given(k))
+            logits = mlp(parameters, "net", x, torch.relu)[:, 0]
+            adam.zero_grad()
+            likelihood = torch.nn.functional.logsigmoid(torch.where(inside, logits, -logits))
+            (-(weight * likelihood).sum()).backward()
+            adam.step()
+        assert_state_close(nets.state(), trial, parameters)
 
 
 def test_a_restored_sampler_goes_on_as_the_one_before() -> None:

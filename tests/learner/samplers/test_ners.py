@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -12,7 +15,9 @@ from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, within
 from onrig.learner.samplers.ners import Ners, ScoreNets
 from onrig.learner.settings import LearnerSettings
+from onrig.learner.tape.numpy_executor import NumpyExecutor
 from tests.learner.samplers.looks import looking_at
+from tests.learner.torch_nets import Tensors, assert_state_close, leaves, mlp
 
 RNG = np.random.default_rng
 SMALL = NersSettings(hidden=(12, 8, 6), score=(8, 5), sample=24)
@@ -20,7 +25,7 @@ CAPACITY, BATCH = 40, 8
 
 
 def nets(settings: NersSettings = SMALL, trials: int = 1, width: int = 9) -> ScoreNets:
-    return ScoreNets(settings, width, [RNG(seed) for seed in range(trials)], dtype=torch.float64)
+    return ScoreNets(settings, width, [RNG(seed) for seed in range(trials)], dtype=np.float64)
 
 
 def sampler(trials: int = 1, settings: NersSettings = SMALL, *, updates: int = 1000) -> Ners:
@@ -51,7 +56,7 @@ def priorities(ners: Ners, trial: int = 0) -> NDArray[np.float64]:
 
 def parameters(ners: Ners) -> NDArray[np.float64]:
     state = ners.state()
-    names = [f"nets/{kind}_{net}" for net in ("embed", "score") for kind in ("online", "adam_mean", "adam_square")]
+    names = [name for name in state if name.startswith("nets/")]
     return np.concatenate([state[name].reshape(len(state[name]), -1).astype(np.float64) for name in names], axis=1)
 
 
@@ -80,30 +85,90 @@ def test_without_the_global_network_an_experience_is_scored_alone() -> None:
 
 
 def test_the_gradient_is_that_of_reinforce() -> None:
-    f, x, gain = nets(), RNG(3).standard_normal((1, 4, 9)), np.array([2.5])
-    valid = np.array([[True, True, True, False]])
-    loss = float(f.gradients(x, valid, gain))
-    assert loss == pytest.approx(-2.5 * np.log(f.scores(x[:, :3]) + 1e-6).sum(), rel=1e-12)
-    for net in (f._embed, f._score):
-        for leaf in net.online:
-            assert leaf.grad is not None
-            for at in RNG(4).integers(0, leaf.numel(), 12).tolist():
-                gradient = float(leaf.grad.view(-1)[at])
-                ends = []
-                for step in (1e-5, -2e-5):
-                    leaf.data.view(-1)[at] += step
-                    ends.append(-2.5 * np.log(f.scores(x[:, :3]) + 1e-6).sum())
-                leaf.data.view(-1)[at] += 1e-5
-                assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(gradient, rel=1e-4, abs=1e-7)
+    f = nets(msgspec.structs.replace(SMALL, sample=4, lr=1e-12))
+    x, gain, valid = RNG(3).standard_normal((1, 4, 9)), np.array([2.5]), np.array([[True, True, True, False]])
+    f.step(x, valid, gain, np.array([0]))  # by next to nothing: Adam's first moment is a tenth of the gradient
+    for name, field in f.layout.fields.items():
+        if name.startswith("adam"):
+            continue
+        group = f.layout.fields[f"adam/{name.partition('/')[0]}"]
+        start = f.layout.fields[f"{name.partition('/')[0]}/weight0"].at
+        for at in RNG(4).integers(field.at, field.slice.stop, 12).tolist():
+            gradient, ends = 10.0 * float(f.rows[0, group.at + at - start]), []
+            for step in (1e-5, -2e-5):
+                f.rows[0, at] += step
+                ends.append(-2.5 * np.log(f.scores(x[:, :3]) + 1e-6).sum())
+            f.rows[0, at] += 1e-5
+            assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(gradient, rel=1e-4, abs=1e-7)
+
+
+def _steps(f: ScoreNets, trials: int, steps: int = 20) -> None:
+    """Step all trials but one each time, on minibatches of different sizes."""
+    for k in range(steps):
+        f.step(*_given(f, trials, k), np.flatnonzero(np.arange(trials) != k % (trials + 1)))
+
+
+def _given(f: ScoreNets, trials: int, k: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
+    each = [RNG([k, trial]) for trial in range(trials)]
+    x = np.stack([rng.standard_normal((SMALL.sample, 9)) for rng in each])
+    valid = np.stack([np.arange(SMALL.sample) < rng.integers(1, SMALL.sample + 1) for rng in each])
+    return x, valid, np.array([rng.standard_normal() for rng in each])
+
+
+def _scores(parameters: Tensors, x: torch.Tensor, *, sees_others: bool) -> torch.Tensor:
+    others = mlp(parameters, "global", x, torch.relu).mean(dim=0, keepdim=True).expand(len(x), -1)
+    joined = torch.cat((mlp(parameters, "local", x, torch.relu), others * sees_others), dim=1)
+    return torch.sigmoid(mlp(parameters, "score", joined, torch.relu)[:, 0])
+
+
+@pytest.mark.parametrize("ablation", ["none", "local"])
+def test_steps_are_those_of_torch(ablation: Literal["none", "local"]) -> None:
+    f = nets(msgspec.structs.replace(SMALL, ablation=ablation), trials=3)
+    wanted = [leaves(f.state(), trial, ("local", "global", "score")) for trial in range(3)]
+    _steps(f, 3)
+    for trial, parameters in enumerate(wanted):
+        adam = torch.optim.Adam(parameters.values(), lr=SMALL.lr)
+        for k in range(20):
+            if k % 4 == trial:
+                continue
+            x, valid, gain = (torch.tensor(field[trial]) for field in _given(f, 3, k))
+            adam.zero_grad()
+            (-gain * (_scores(parameters, x[valid], sees_others=ablation == "none") + 1e-6).log().sum()).backward()
+            adam.step()
+        assert_state_close(f.state(), trial, parameters)
+
+
+@pytest.mark.parametrize("S", [1, 2, 7, 16])
+def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(S: int) -> None:
+    together, x = ScoreNets(SMALL, 9, [RNG(seed) for seed in range(S)]), RNG(1).standard_normal((S, 10, 9))
+    for k in range(5):
+        together.step(*_given(together, S, k), np.arange(S))
+    for trial in {0, S // 2, S - 1}:
+        alone = ScoreNets(SMALL, 9, [RNG(trial)])
+        for k in range(5):
+            of_trial = (field[trial : trial + 1] for field in _given(together, S, k))
+            alone.step(*of_trial, np.array([0]))
+        assert np.array_equal(alone.rows[0], together.rows[trial])
+        assert np.array_equal(alone.scores(x[trial : trial + 1])[0], together.scores(x)[trial])
+
+
+def test_kernels_and_numpy_agree_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = ScoreNets(SMALL, 9, [RNG(0)])
+    monkeypatch.setattr("onrig.learner.algorithms.traced.executor_for", lambda real: NumpyExecutor(np.dtype(real)))
+    by_numpy = ScoreNets(SMALL, 9, [RNG(0)])
+    for f in (default, by_numpy):
+        for k in range(20):
+            f.step(*_given(f, 1, k), np.array([0]))
+    x = RNG(1).standard_normal((1, 10, 9))
+    np.testing.assert_allclose(default.scores(x), by_numpy.scores(x), rtol=1e-4)
 
 
 @pytest.mark.parametrize("gain", [-3.0, 3.0])
 def test_a_gain_raises_the_scores_of_what_was_replayed_and_a_loss_lowers_them(gain: float) -> None:
-    f, x = nets(), RNG(5).standard_normal((1, 20, 9))
+    f, x = nets(), RNG(5).standard_normal((1, SMALL.sample, 9))
     before = np.log(f.scores(x)).mean()
     for _ in range(3):
-        f.gradients(x, np.ones((1, 20), np.bool_), np.array([gain]))
-        f.step(np.array([0]))
+        f.step(x, np.ones(x.shape[:2], np.bool_), np.array([gain]), np.array([0]))
     assert np.sign(np.log(f.scores(x)).mean() - before) == np.sign(gain)
 
 
@@ -192,9 +257,10 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
     before = np.log(ners._nets.scores(features)).mean()
     ners.episode_closed(np.array([gain]), np.ones(1, np.bool_))
     assert np.sign(np.log(ners._nets.scores(features)).mean() - before) == np.sign(gain)
-    alone.gradients(features, np.ones(slots.shape, np.bool_), np.array([gain]))
-    alone.step(np.array([0]))
-    for name in ("adam_mean_embed", "adam_mean_score"):
+    padded = np.zeros((1, SMALL.sample, features.shape[2]), features.dtype)
+    padded[:, : slots.size] = features
+    alone.step(padded, np.arange(SMALL.sample)[None] < slots.size, np.array([gain]), np.array([0]))
+    for name in ("adam/local", "adam/global", "adam/score"):
         got, wanted = (np.asarray(of[name], np.float64) for of in (within(ners.state(), "nets/"), alone.state()))
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-6)
 
@@ -211,8 +277,7 @@ def test_only_trials_whose_episode_ended_are_stepped() -> None:
     changed = (parameters(ners) != before).any(axis=1)
     assert changed.tolist() == [False, True, False]
     assert np.array_equal(parameters(ners)[1], parameters(alone)[1])
-    steps = ners.state()["nets/adam_step_score"]
-    assert steps.reshape(-1).tolist() == [0.0, 1.0, 0.0]
+    assert ners.state()["nets/adam/score"][:, 0, -1].tolist() == [0.0, 1.0, 0.0]
 
 
 def test_an_update_that_diverged_leaves_the_scores_as_they_were() -> None:
