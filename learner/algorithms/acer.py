@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
-from onrig.learner.algorithms.host import (
+from onrig.learner.algorithms.torch_host import (
     LEAST_STD,
     Host,
     MinibatchTensors,
@@ -32,7 +32,7 @@ from onrig.learner.algorithms.host import (
     initial_vectors,
     with_common_std,
 )
-from onrig.learner.algorithms.refer import Refer
+from onrig.learner.algorithms.torch_refer import Refer
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
 from onrig.learner.networks import Layout, mlp_layout, padded

@@ -121,10 +121,10 @@ class Forward:
 class Records:
     """Records of updates on minibatches: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
 
-    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
-        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+    def __init__(self, batch: int, n: int, m: int, *, in_turn: bool = False, **more: tuple[int, int]) -> None:
+        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols); ``in_turn``: run in K calls, not in one."""
         self.layout: Final = Layout()
-        self._shape = batch, n, m
+        self._shape, self._in_turn = (batch, n, m), in_turn
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
         shapes = {name: (batch, cols) for name, cols in columns.items()} | more
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
@@ -145,7 +145,9 @@ class Records:
             got = f"{batches.observation.shape} and {batches.action.shape}"
             raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
         if self._rows.shape[:2] != (S, K):
-            self._rows = rows_of(S * K, self.layout, owner.executor.dtype).reshape(S, K, -1)
+            rows = rows_of(S * K, self.layout, owner.executor.dtype)
+            # Records of one update next to one another, where a call takes those.
+            self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._in_turn else rows.reshape(S, K, -1)
         self.set("observation", batches.observation)
         self.set("action", batches.action)
         self.set("reward", batches.reward * reward_scale)
@@ -153,6 +155,10 @@ class Records:
         self.set("discount", np.where(batches.terminated, 0.0, gamma))
         self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
         return self._rows
+
+    def of_update(self, k: int) -> Values:
+        """View of the records of one update, (S, 1, size)."""
+        return self._rows[:, k : k + 1]
 
     def set(self, name: str, values: Values) -> None:
         """Write a field: (K, S, ...)."""
