@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_config import AlgorithmConfig
 from onrig.learner.algorithms import Minibatches, Signals, State, Stored
 from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
-from onrig.learner.algorithms.traced import Forward, Records, Traced, Values
+from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, check_shapes
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.spaces import Group, Layout
@@ -41,9 +41,9 @@ def initial(
     return stream.uniform(-bound, bound, (inputs, outputs)), np.zeros(outputs)
 
 
-def common_std(state: Layout, m: int) -> Group:
+def common_std(state: Layout, m: int, name: str = "std") -> Group:
     """Lay out a standard deviation of m actions, the same in all states, behind a softplus."""
-    return state.group("std", {"output": (1, m)})
+    return state.group(name, {"output": (1, m)})
 
 
 def behind_softplus(std: float) -> float:
@@ -99,7 +99,9 @@ class Host(Traced, ABC):
         """Layers that lead from standardised states to means, the last with no other outputs."""
 
     def _acting(self) -> Forward:
-        return self.forward(lambda tape, s, _: self._joined(tape, *self._present(self._inputs(s))), self._n, 2 * self._m)
+        return self.forward(
+            lambda tape, s, _: self._joined(tape, *self._present(self._inputs(s))), self._n, 2 * self._m
+        )
 
     def _joined(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
         return tape.concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
@@ -133,6 +135,7 @@ class Host(Traced, ABC):
         """Train on K minibatches in turn, with their slots and behaviour; ValueError when they are of another shape."""
         if batches.behaviour is None or batches.slots is None:
             raise ValueError("expected minibatches with the policies that acted, and their slots")
+        check_shapes(batches, self.trials, self._config.batch, self._n, self._m)
         assert self._refer is not None
         self._pack(batches)
         told = []

@@ -109,9 +109,7 @@ class Refer:
         rules[:, 1:3] = (1.0 / self.cut, self.cut) if self.settings.masks else (-math.inf, math.inf)
         return rules
 
-    def judge(
-        self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]
-    ) -> NDArray[np.bool_]:
+    def judge(self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Judge replayed experiences (S, B), move beta by the far ones stored before, and count the update; returns
         which are far."""
         share = self.far_share if self.settings.mixes else 0.0

@@ -141,9 +141,7 @@ class Records:
         Raises ValueError when they are of another shape.
         """
         K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
-        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
-            got = f"{batches.observation.shape} and {batches.action.shape}"
-            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
+        check_shapes(batches, S, B, n, m)
         if self._rows.shape[:2] != (S, K):
             rows = rows_of(S * K, self.layout, owner.executor.dtype)
             # Records of one update next to one another, where a call takes those.
@@ -171,3 +169,11 @@ class Records:
         S, K, _ = self._rows.shape
         values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
         return np.ascontiguousarray(values[..., 0] if field.shape[1] == 1 else values)
+
+
+def check_shapes(batches: Minibatches, S: int, B: int, n: int, m: int) -> None:
+    """Check that K minibatches are of B experiences of S trials; raises ValueError."""
+    wanted = (len(batches.reward), S, B)
+    if batches.observation.shape != (*wanted, n) or batches.action.shape != (*wanted, m):
+        got = f"{batches.observation.shape} and {batches.action.shape}"
+        raise ValueError(f"observations and actions of shape {got}, expected {(*wanted, n)} and {(*wanted, m)}")
