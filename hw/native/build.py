@@ -28,6 +28,7 @@ class Source(NamedTuple):
 
 SOURCES: Final = (
     Source("framing.c"),
+    Source("returns.c"),
     Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
     Source("tape.c", ("REAL=double", "INTEGER=int64_t")),
 )
