@@ -1,8 +1,8 @@
 """LSTM networks on a tape: cells one behind the other, one step of them, and the pass over a window of experiences.
 
-The columns of a cell's weights are its gates in the order of ``torch.nn.LSTM``: input, forget, candidate, output; its own
-output of the step before enters behind its inputs.  What a network remembers is (rows, 2 units of all cells): output and
-state of each cell.
+The columns of a cell's weights are its gates in the order of ``torch.nn.LSTM``: input, forget, candidate, output; its
+own output of the step before enters behind its inputs.  What a network remembers is (rows, 2 units of all cells): output
+and state of each cell.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Lstm:
         return self._layer(len(self.units), x)
 
     def over_window(self, steps: Sequence[Array], present: Array, before: Array) -> Array:
-        """Linear outputs (rows, outputs) at experiences, from the steps before them (Novati and Koumoutsakos 2019, §5.4).
+        """Linear outputs (rows, outputs) at experiences, from the steps before them (Novati and Koumoutsakos 2019,
+        §5.4).
 
         ``steps``: states (rows, inputs), that of the experience itself first, the earliest one last; ``present`` (rows,
         W) is 1 where there is such a step, 0 beyond the earliest; ``before`` (rows, hidden_width): what is remembered
@@ -86,8 +87,8 @@ class Lstm:
         return x.tape.dense(x, weight, bias)
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
-        """Draw one trial's parameters into its state: Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output, no biases but
-        1 to keep."""
+        """Draw one trial's parameters into its state: Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output, no biases
+        but 1 to keep."""
         for at, (inputs, outputs) in enumerate(self.sizes):
             weight, bias = (row[f.slice] for f in self.group.fields[2 * at : 2 * at + 2])
             last = at == len(self.units)

@@ -22,7 +22,6 @@ from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.layout import Slots
 
 RESCALE_EVERY: Final = 1000
 """Updates between looks at the rewards in the memory."""

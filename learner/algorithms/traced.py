@@ -122,7 +122,7 @@ class Records:
     """Records of updates on minibatches: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
 
     def __init__(self, batch: int, n: int, m: int, *, in_turn: bool = False, **more: tuple[int, int]) -> None:
-        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols); ``in_turn``: run in K calls, not in one."""
+        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols); ``in_turn``: one call an update."""
         self.layout: Final = Layout()
         self._shape, self._in_turn = (batch, n, m), in_turn
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}

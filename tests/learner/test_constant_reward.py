@@ -158,13 +158,11 @@ class Readings:
 
     def _of_states(self) -> NDArray[np.float64]:
         made, E = self._algorithm, self._probes.shape[1]
+        if isinstance(made, Acer):
+            values = made._values(self._probes)[..., 0].astype(np.float64)
+            return np.stack((values, np.ones_like(values)))
         with torch.no_grad():
-            x = made._inputs(self._probes)
-            value = (
-                made._value_of(made._value.frozen, x)
-                if isinstance(made, Acer)
-                else tanh_outputs(made._value_blocks, x)[..., 0]
-            )
+            value = tanh_outputs(made._value_blocks, made._inputs(self._probes))[..., 0]
         values = value[:, :E].double().numpy()
         return np.stack((values, np.ones_like(values)))
 

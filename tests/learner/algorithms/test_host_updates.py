@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +30,7 @@ class Case(NamedTuple):
     loss: Loss
     learned: dict[str, dict[str, Any]]
     """Networks with the options of their Adam."""
-    follows: dict[str, str] = {}
+    follows: Mapping[str, str] = MappingProxyType({})
     """Targets, and what they follow."""
 
 
@@ -173,5 +175,7 @@ def test_numpy_does_the_updates_of_the_library_up_to_rounding(case: Case, monkey
     monkeypatch.setattr(traced, "executor_for", lambda dtype: NumpyExecutor(np.dtype(dtype)))
     plain = host(memories[1], dict(case.section), dict(REFER))
     assert plain.executor.name == "numpy"
-    first, second = (made.update(memory.draws(10, 8)).td for made, memory in zip((native, plain), memories, strict=True))
+    first, second = (
+        made.update(memory.draws(10, 8)).td for made, memory in zip((native, plain), memories, strict=True)
+    )
     np.testing.assert_allclose(first, second, rtol=0.0, atol=2e-4 * np.abs(first).max())

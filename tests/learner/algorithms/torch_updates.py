@@ -161,7 +161,8 @@ def acer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tenso
     better = better + beyond.detach() * (worth(sampled) - around).detach() * log_density(sampled, *phi)
     average = mlp(p, "average", x).detach(), softplus(p["average_std/output"]).detach()
     up, k = (
-        torch.cat(torch.autograd.grad(objective.sum(), phi), 1) for objective in (better, divergence(average, tuple(phi)))
+        torch.cat(torch.autograd.grad(objective.sum(), phi), 1)
+        for objective in (better, divergence(average, tuple(phi)))
     )
     over = ((k * up).sum(-1, keepdim=True) - config.divergence).clamp(min=0.0)
     z = up - over / k.square().sum(-1, keepdim=True).clamp(min=1e-38) * k
