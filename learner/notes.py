@@ -22,6 +22,8 @@ class Notes:
         self.capacity = capacity
         self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
         """(S,): slots that were written."""
+        self.changes = 0
+        """Counts the writes and resets of slots: columns are as their owner left them while it is the same."""
         self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 
@@ -37,12 +39,14 @@ class Notes:
         """Notify of new experiences in a trial's slots (k,)."""
         if not len(slots):
             return
+        self.changes += 1
         self.stored[trial] = max(self.stored[trial], slots.max() + 1)
         for name, column in self._columns.items():
             column[trial, slots] = self._initial[name]
 
     def clear(self) -> None:
         """Forget everything: the memory is another one."""
+        self.changes += 1
         self.stored[:] = 0
         for name, column in self._columns.items():
             column[:] = self._initial[name]
@@ -60,6 +64,7 @@ class Notes:
         for name, column in self._columns.items():
             if state[name].shape != column.shape:
                 raise ValueError(f"column {name} of shape {state[name].shape}, expected {column.shape}")
+        self.changes += 1
         self.stored[:] = state["stored"]
         for name, column in self._columns.items():
             column[:] = state[name]

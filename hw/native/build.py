@@ -32,6 +32,7 @@ SOURCES: Final = (
     Source("sum_tree.c"),
     Source("minibatch.c"),
     Source("network.c"),
+    Source("returns.c"),
     Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
     Source("tape.c", ("REAL=double", "INTEGER=int64_t")),
 )

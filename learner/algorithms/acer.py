@@ -10,98 +10,66 @@ without any, for the policy.  With phi the mean and the standard deviation of th
     g = min(c, rho) (Q^opc - V) grad ln pi(a) + max(0, 1 - c / rho(a')) (Q(s, a') - V) grad ln pi(a'),   a' ~ pi(.|s),
 
 with respect to phi is cut so that it leads away from an average policy, which follows slowly, by delta at the most.
+
+The segments of a minibatch pass two programs in pieces of as many steps: one that values them, and one that adds up the
+gradients of all pieces and takes the step with the last of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Final, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch.nn.functional import pad
+from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms import State
-from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
-from onrig.learner.algorithms.host import (
-    LEAST_STD,
-    Host,
-    MinibatchTensors,
-    common_std,
-    initial_vectors,
-    with_common_std,
-)
-from onrig.learner.algorithms.refer import Refer
+from onrig.learner.algorithms import Minibatches
+from onrig.learner.algorithms.host import LEAST_STD, Host, behind_softplus, common_std, initial
+from onrig.learner.algorithms.refer import Acted, Apart, Refer, apart
 from onrig.learner.algorithms.returns import retrace
-from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
-from onrig.learner.networks import Layout, mlp_layout, padded
+from onrig.learner.algorithms.segments import Pieces, Steps, laid_out
+from onrig.learner.algorithms.traced import Values
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
-from onrig.learner.trajectories import Chain
+from onrig.learner.tape.array import Array, clip, softplus, softsign, square
+from onrig.learner.tape.densities import importance_ratio, log_density
+from onrig.learner.tape.executor import Run
+from onrig.learner.tape.networks import Mlp
+from onrig.learner.tape.optimiser import Adam, follow
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
 
-_AT_ONCE: Final = 640
-"""The most experiences that pass the networks at once: a trial's rounding must not depend on the number of others'."""
-
-
-class Steps(NamedTuple):
-    """Segments one behind the other, each trial's in N places, some of them empty at the end."""
-
-    slots: Slots
-    """(S, N)"""
-    present: NDArray[np.bool_]
-    """(S, N)"""
-    share: NDArray[np.floating]
-    """(S, N): weight of the segment over its length and the number of segments, 0 where empty.  As many draws lead to a
-    segment as it has steps: so all stored experiences count equally, however long their episodes are."""
-    last: NDArray[np.int64]
-    """(S, B): places of the segments' last steps."""
-    drawn: NDArray[np.int64]
-    """(S, B): places of the experiences around which they lie."""
+_AT_ONCE: Final = 128
+"""Steps in a piece, at most."""
+_FIRST, _LAST = 1, 2
+"""Sections of the first and of the last piece of an update."""
 
 
-def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
-    """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``at_once``."""
-    S = len(slots)
-    lengths = segments.present.sum(axis=-1)
-    total = lengths.sum(axis=1)
-    N = -(-int(total.max()) // at_once) * at_once
-    present = np.arange(N) < total[:, None]
-    placed, share = np.zeros((S, N), np.int64), np.zeros((S, N))
-    for s, n in enumerate(total.tolist()):
-        placed[s, :n] = segments.slots[s][segments.present[s]]
-        share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
-    first = np.cumsum(lengths, axis=1) - lengths
-    within = (segments.slots == slots[..., None]).argmax(axis=-1)
-    return Steps(placed, present, share, first + lengths - 1, first + within)
+def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
+    """The z nearest to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
+    along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
+    beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
+    return [a - beyond * b for a, b in zip(g, k, strict=True)]
 
 
-def projected(g: torch.Tensor, k: torch.Tensor, delta: float) -> torch.Tensor:
-    """The z (..., 2 m) nearest to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3)."""
-    beyond = ((k * g).sum(-1, keepdim=True) - delta).clamp(min=0.0)
-    return g - beyond / k.square().sum(-1, keepdim=True).clamp(min=torch.finfo(k.dtype).tiny) * k
+_VALUED: Final = ("value", "advantage", "rho", "kl")
+"""What the first program reports of each step; the advantage is Q(s, a) - V(s)."""
 
 
-class _Seen(NamedTuple):
-    """What the networks say of some of the steps, R of each trial; with gradients of the three outputs that learn."""
+class _Piece(NamedTuple):
+    """Steps that pass a program at once."""
 
-    value: torch.Tensor
-    """(S, R)"""
-    advantage: torch.Tensor
-    """(S, R): Q(s, a) - V(s)."""
-    present: tuple[torch.Tensor, torch.Tensor]
-    """Mean and standard deviation of the present policy, (S, R, m) each."""
-    average: tuple[torch.Tensor, torch.Tensor]
-    drawn: torch.Tensor
-    """(S, R, m): a, before any clip."""
-    rho: torch.Tensor
-    sampled: torch.Tensor
-    """(S, R, m): a'."""
-    correction: torch.Tensor
-    """(S, R): max(0, 1 - c / rho(a')) (Q(s, a') - V)."""
-    reward: NDArray[np.floating]
-    """(S, R): scaled."""
+    x: Array
+    """(R, n): standardised."""
+    mean: Array
+    """(R, m): of the present policy."""
+    std: Array
+    """(1, m)"""
+    value: Array
+    """(R, 1)"""
+    given: dict[str, Array]
 
 
 class Acer(Host):
@@ -114,160 +82,189 @@ class Acer(Host):
         n_actions: int,
         streams: Sequence[np.random.Generator],
         refer: ReferSettings,
+        *,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams`` (policy, value, advantage, then the actions of updates)."""
-        super().__init__(config, refer, n_observations, n_actions, len(streams))
-        self._acer, self._streams = config, tuple(streams)
-        self._body = mlp_layout(n_observations, n_actions, config.hidden)
-        self._values = mlp_layout(n_observations, 1, config.hidden)
-        self._advantages = action_value_layout(n_observations, n_actions, config.hidden)
-        layout, vectors = with_common_std(self._body, initial_vectors(self._body, streams), config.std, n_actions)
-        self._policy = Nets(layout, vectors, lr=config.policy_lr, dtype=torch.float32)
-        self._value, self._advantage = (
-            Nets(of, initial_vectors(of, streams), lr=config.lr, dtype=torch.float32, targets=False)
-            for of in (self._values, self._advantages)
+        state, n, m, hidden = Layout(), n_observations, n_actions, config.hidden
+        self._acer = config
+        self._policy, self._average = (
+            Mlp(state, name, (n, *hidden, m), units=softsign) for name in ("policy", "average")
         )
-        self._at_once = min(_AT_ONCE, padded(config.batch * config.segment))
+        self._std, self._average_std = common_std(state, m), common_std(state, m, "average_std")
+        self._value = Mlp(state, "value", (n, *hidden, 1), units=softsign)
+        self._advantage = Mlp(state, "advantage", (n + m, *hidden, 1), units=softsign)
+        self._groups = (self._value.group, self._advantage.group, self._policy.group, self._std)
+        rates = (config.lr, config.lr, config.policy_lr, config.policy_lr)
+        self._adams = [Adam(state, group, lr=lr) for group, lr in zip(self._groups, rates, strict=True)]
+        self._sums = [state.add(f"gradient/{group.flat.name}", 1, group.flat.size) for group in self._groups]
+        super().__init__(config, refer, n, m, state, streams, dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            for net in (self._policy, self._value, self._advantage):
+                net.draw(row, stream, initial)
+            self._average.copy(row, self._policy)
+            for group in (self._std, self._average_std):
+                row[group.flat.slice] = behind_softplus(config.std)
 
-    @property
-    def _nets(self) -> dict[str, Nets]:
-        return {"policy": self._policy, "value": self._value, "advantage": self._advantage}
+        self._values = self.forward(lambda tape, s, _: self._value(self._inputs(s)), n, 1)
+        R = self._at_once = min(_AT_ONCE, config.batch * config.segment)
+        columns = {"observation": n, "drawn": m, "acted_mean": m, "acted_std": m, "noise": (1 + config.samples) * m}
+        columns |= dict.fromkeys((*_VALUED, "error", "q_opc", "share", "annealing"), 1)
+        self._pieces = Pieces(R, columns)
+        self._look, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
 
-    def _policy_of(self, blocks: Blocks, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean = softsign_outputs(self._body, blocks[:-1], x)[..., : self._m]
-        return mean, common_std(blocks, self._m).expand_as(mean)
+    def _traced(self, trace: Callable[[Tape, _Piece], None]) -> Run:
+        tape = Tape(self.layout, self._pieces.layout)
+        given = {name: tape.read(field) for name, field in self._pieces.fields.items()}
+        x = self._inputs(given["observation"])
+        std = softplus(tape.read(self._std.fields[0]))
+        trace(tape, _Piece(x, self._policy(x), std, self._value(x), given))
+        return self.bind(tape)
 
-    def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._policy_of(self._policy.frozen, x)
+    def _present(self, x: Array) -> tuple[Array, Array]:
+        return self._policy(x), softplus(x.tape.read(self._std.fields[0]))
 
-    def _value_of(self, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
-        return softsign_outputs(self._values, blocks, x)[..., 0]
+    def _worth(self, x: Array, action: Array) -> Array:
+        return self._advantage(x.tape.concatenated(x, clip(action, -1.0, 1.0)))
 
-    def _advantages_of(self, blocks: Blocks, x: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """A(s, a) (S, K, R) of K actions (S, K, R, m) in each state, clipped as the world applies them."""
-        S, K, R, m = actions.shape
-        given = pad(actions.clamp(-1.0, 1.0), (0, padded(m) - m))
-        pairs = torch.cat((x[:, None].expand(-1, K, -1, -1), given), dim=-1)
-        return softsign_outputs(self._advantages, blocks, pairs.view(S, K * R, -1))[..., 0].view(S, K, R)
+    def _samples(self, seen: _Piece) -> list[Array]:
+        """a' and each u_k, constants for gradients."""
+        m, mean, std = self._m, seen.mean.detached(), seen.std.detached()
+        noise = seen.given["noise"]
+        return [mean + std * noise.columns(at, at + m) for at in range(0, noise.shape[1], m)]
 
-    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
+    def _duelling(self, seen: _Piece, samples: Sequence[Array]) -> tuple[Array, Array]:
+        """Q(s, a) - V(s), and the mean advantage of the samples."""
+        around = reduce(add, (self._worth(seen.x, sample) for sample in samples)) / float(len(samples))
+        return self._worth(seen.x, seen.given["drawn"]) - around, around
+
+    def _apart(self, seen: _Piece) -> Apart:
+        acted = Acted(seen.given["drawn"], seen.given["acted_mean"], seen.given["acted_std"])
+        return apart(self._settings, acted, seen.mean.detached(), seen.std.detached())
+
+    def _valuing(self, tape: Tape, seen: _Piece) -> None:
+        """Value steps, and report how far the policies that acted are."""
+        advantage, _ = self._duelling(seen, self._samples(seen)[1:])
+        of_policy = self._apart(seen)
+        for name, value in zip(_VALUED, (seen.value, advantage, of_policy.rho, of_policy.kl), strict=True):
+            tape.output(self._pieces.fields[name], value)
+
+    def _learning(self, tape: Tape, seen: _Piece) -> None:
+        """Add up gradients, and step with the last piece."""
+        given = seen.given
+        sampled, *others = self._samples(seen)
+        advantage, around = self._duelling(seen, others)
+        rho = self._apart(seen).rho
+        z = self._step_of_policy(seen, sampled, self._worth(seen.x, sampled) - around, rho)
+        loss = -given["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * seen.value + advantage)
+        for up, phi in zip(z, (seen.mean, seen.std), strict=True):
+            loss = loss - (up.detached() * phi).row_sums()
+        gradients = tape.gradient((given["share"] * loss).sum(), self._groups)
+        sums = [tape.read(field) for field in self._sums]
+        with tape.section(_FIRST):
+            for total in sums:
+                tape.emit("fill", total.shape, [], out=total, x=0.0)
+        for total, gradient in zip(sums, gradients, strict=True):
+            tape.emit("add_scaled", total.shape, [gradient], out=total, x=1.0)
+        annealing = given["annealing"].mean()  # the same in all rows
+        with tape.section(_LAST):
+            for adam, total in zip(self._adams, sums, strict=True):
+                adam.step(tape, total, annealing)
+            follow(tape, self._average.group, self._policy.group, self._acer.tau)
+            follow(tape, self._average_std, self._std, self._acer.tau)
+
+    def _step_of_policy(self, seen: _Piece, sampled: Array, apart_from_mean: Array, rho: Array) -> list[Array]:
+        """Ascent of means and standard deviations, (rows, m) each, within the trust region."""
+        c, given, tape = self._acer.truncation, seen.given, sampled.tape
+        mean, std = seen.mean.detached(), seen.std.detached()
+        ratio = importance_ratio(
+            log_density(sampled, mean, std), log_density(sampled, given["acted_mean"], given["acted_std"])
+        )
+        ahead = clip(rho, 0.0, c) * (given["q_opc"] - seen.value.detached())
+        correction = clip(1.0 - c / ratio, 0.0, float("inf")) * apart_from_mean
+        g = [
+            ahead * first + correction * second
+            for first, second in zip(_score(given["drawn"], mean, std), _score(sampled, mean, std), strict=True)
+        ]
+        average, average_std = self._average(seen.x), softplus(tape.read(self._average_std.fields[0]))
+        spread = square(average_std) + square(average - mean)
+        k = [(mean - average) / square(std), 1.0 / std - spread / (square(std) * std)]
+        return projected(g, k, self._acer.divergence)
+
+    def _pack(self, batches: Minibatches) -> None:
+        """Nothing to write: an update takes all of a segment from the memory."""
+
+    def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert self._stored is not None
-        segments = self._stored.around(drawn.slots, self._acer.segment)
-        steps = laid_out(segments, drawn.slots, drawn.weight.numpy(), self._at_once)
-        noise = self._noise(steps.present)
-        pieces = [slice(at, at + self._at_once) for at in range(0, steps.slots.shape[1], self._at_once)]
-        seen = [self._look(steps.slots[:, at], steps.present[:, at], noise[:, :, at], refer) for at in pieces]
-        q_ret, q_opc = self._worth(seen, steps, self._end_values(segments.last))
-        error = q_ret - torch.cat([piece.value + piece.advantage for piece in seen], dim=1).detach()
-
-        share = torch.tensor(steps.share, dtype=torch.float32)
-        for net in self._nets.values():
-            net.clear()
-        for at, piece in zip(pieces, seen, strict=True):
-            e, z = error[:, at], self._step_of_policy(piece, q_opc[:, at])
-            critics = -e * ((1.0 + piece.rho.clamp(max=1.0)) * piece.value + piece.advantage)
-            up = share[:, at, None] * z
-            torch.autograd.backward(((share[:, at] * critics).sum(), *piece.present), (None, *(-up).chunk(2, dim=-1)))
-        for net in self._nets.values():
-            net.step()
-        self._policy.follow(self._acer.tau)
+        assert batches.slots is not None
+        slots = batches.slots[k]
+        segments = self._stored.around(slots, self._acer.segment)
+        weight = np.ones(slots.shape) if batches.weights is None else batches.weights[k]
+        steps = laid_out(segments, slots, weight, self._at_once)
+        ends = self._end_values(segments.last)
+        pieces, reward = self._pieces, self._packed(steps)
+        self._look(self.rows, pieces.rows, None)
+        value, advantage, rho, kl = map(pieces.read, _VALUED)
+        at = np.nonzero(steps.present)[0], steps.slots[steps.present]
+        refer.note(at, rho[steps.present], kl[steps.present])
+        q_ret, q_opc = (
+            self._worths(steps, reward, value, advantage, ratio, ends)
+            for ratio in (np.minimum(1.0, rho) ** (1.0 / self._m), np.ones_like(rho))
+        )
+        error = q_ret - (value + advantage)
+        pieces.write(error=error, q_opc=q_opc, share=steps.share, annealing=np.full(error.shape, refer.annealing))
+        sections = np.zeros(pieces.rows.shape[1], np.uint32)
+        sections[0] |= 1 << _FIRST
+        sections[-1] |= 1 << _LAST
+        self._learn(self.rows, pieces.rows, sections)
         refer.count()
-        places = torch.from_numpy(steps.drawn)
-        return error.gather(1, places), q_ret.gather(1, places)
+        td, target = (np.take_along_axis(of, steps.drawn, axis=1) for of in (error, q_ret))
+        drawn = np.arange(self.trials)[:, None], slots
+        return td.astype(np.float32), target.astype(np.float32), refer.far[drawn], refer.kl[drawn]
 
-    def _noise(self, present: NDArray[np.bool_]) -> torch.Tensor:
-        """N(0, 1) for a' and each u_k, (S, 1 + K, N, m), 0 where empty."""
-        noise = torch.zeros((len(present), 1 + self._acer.samples, present.shape[1], self._m))
-        for s, (stream, n) in enumerate(zip(self._streams, present.sum(axis=1).tolist(), strict=True)):
-            noise[s, :, :n] = torch.from_numpy(stream.standard_normal((len(noise[s]), n, self._m)))
-        return noise
-
-    def _look(self, slots: Slots, present: NDArray[np.bool_], noise: torch.Tensor, refer: Refer) -> _Seen:
-        """Pass steps through the networks, and note how far the policies that acted are."""
+    def _packed(self, steps: Steps) -> Values:
+        """Write steps into records, and return their scaled rewards (S, N)."""
         assert self._stored is not None
-        taken, c = self._stored.gather(slots), self._acer.truncation
-        assert taken.behaviour is not None
-        x = self._inputs(taken.observation)
-        drawn, mu, spread = (
-            torch.tensor(part, dtype=torch.float32)
-            for part in (taken.behaviour.drawn, taken.behaviour.mean, taken.behaviour.std)
+        taken = self._stored.gather(steps.slots)
+        behaviour = taken.behaviour
+        assert behaviour is not None
+        noise = np.zeros((*steps.slots.shape, 1 + self._acer.samples, self._m))
+        for of_trial, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
+            of_trial[:n] = stream.standard_normal((1 + self._acer.samples, n, self._m)).swapaxes(0, 1)
+        self._pieces.begin(*steps.slots.shape, self.executor.dtype)
+        self._pieces.write(
+            observation=taken.observation,
+            drawn=behaviour.drawn,
+            acted_mean=behaviour.mean,
+            acted_std=np.maximum(behaviour.std, LEAST_STD),
+            noise=noise,
         )
-        acted = mu, spread.clamp(min=LEAST_STD)
-        policy = self._policy_of(self._policy.online, x)
-        value = self._value_of(self._value.online, x)
-        with torch.no_grad():
-            average = self._policy_of(self._policy.target, x)
-            mean, std = policy
-            samples = mean[:, None] + std[:, None] * noise
-            apart = refer.apart(drawn, acted, policy)
-            sampled = samples[:, 0]
-            log_mu = log_density(sampled, *acted)
-            beyond = (1.0 - c / importance_ratio(log_density(sampled, mean, std), log_mu)).clamp(min=0.0)
-            worth = self._advantages_of(self._advantage.frozen, x, samples[:, :1])[:, 0]
-        refer.note((np.nonzero(present)[0], slots[present]), apart.rho.numpy()[present], apart.kl.numpy()[present])
-        both = torch.cat((drawn[:, None], samples[:, 1:]), dim=1)
-        of_action, *of_samples = self._advantages_of(self._advantage.online, x, both).unbind(1)
-        # One by one: the rounding of a mean over an outer axis depends on the number of trials.
-        around = sum(of_samples[1:], start=of_samples[0]) / len(of_samples)
-        return _Seen(
-            value,
-            of_action - around,
-            policy,
-            average,
-            drawn,
-            apart.rho,
-            sampled,
-            beyond * (worth - around.detach()),
-            taken.reward * self._reward_scale,
-        )
+        return taken.reward * self._reward_scale[:, 0]
 
-    def _end_values(self, slots: Slots) -> NDArray[np.floating]:
+    def _end_values(self, slots: Slots) -> Values:
         """Value of where the segments lead whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
         assert self._stored is not None
         taken = self._stored.gather(slots)
-        with torch.no_grad():
-            value = self._value_of(self._value.frozen, self._inputs(taken.next_observation))
-        return np.where(taken.terminated, 0.0, value[:, : slots.shape[1]].numpy())
+        return np.where(taken.terminated, 0.0, self._values(taken.next_observation)[..., 0])
 
-    def _worth(
-        self, seen: Sequence[_Seen], steps: Steps, end_values: NDArray[np.floating]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Q^ret and Q^opc of all steps, (S, N) each, 0 where empty."""
-        value, advantage, rho = (
-            torch.cat(parts, dim=1).detach().numpy()
-            for parts in zip(*((piece.value, piece.advantage, piece.rho) for piece in seen), strict=True)
-        )
-        reward = np.concatenate([piece.reward for piece in seen], axis=1)
-        trace = np.minimum(1.0, rho) ** (1.0 / self._m)
-        worth = torch.zeros((2, *value.shape))
-        for s, n in enumerate(steps.present.sum(axis=1).tolist()):
-            after, end = np.arange(1, n + 1), np.zeros(n)
-            after[steps.last[s]], end[steps.last[s]] = -1, end_values[s]
-            for estimate, ratio in zip(worth[:, s], (trace[s, :n], np.ones(n)), strict=True):
-                q = retrace(reward[s, :n], value[s, :n], ratio, end, after, self._config.gamma, advantage[s, :n])
-                estimate[:n] = torch.from_numpy(q)
-        return worth[0], worth[1]
+    def _worths(
+        self, steps: Steps, reward: Values, value: Values, advantage: Values, ratio: Values, ends: Values
+    ) -> Values:
+        """Q^ret or Q^opc of all steps by their ratios, (S, N), 0 where empty."""
+        S, N = steps.slots.shape
+        trial = np.arange(S)[:, None]
+        after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
+        after[trial, steps.last], end[trial, steps.last] = -1, ends
+        after[~steps.present] = -1
+        columns = (np.where(steps.present, of, 0.0).reshape(-1) for of in (reward, value, ratio, end))
+        gamma, known = self._config.gamma, advantage.reshape(-1)
+        return retrace(*columns, after.reshape(-1), gamma, known).reshape(S, N)
 
-    def _step_of_policy(self, seen: _Seen, q_opc: torch.Tensor) -> torch.Tensor:
-        """Ascent of means and standard deviations, (S, R, 2 m), within the trust region."""
-        phi = [part.detach().requires_grad_() for part in seen.present]
-        ahead = seen.rho.clamp(max=self._acer.truncation) * (q_opc - seen.value.detach())
-        better = ahead * log_density(seen.drawn, phi[0], phi[1])
-        better = better + seen.correction * log_density(seen.sampled, phi[0], phi[1])
-        g, k = (
-            torch.cat(torch.autograd.grad(objective.sum(), phi), dim=-1)
-            for objective in (better, kl_divergence(*seen.average, phi[0], phi[1]))
-        )
-        return projected(g, k, self._acer.divergence)
+    def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        return self._policy.layers(self.rows[trial])
 
-    def _mean_layers(self) -> tuple[Layout, NDArray[np.floating], int]:
-        return self._body, self._policy.vectors()[:, 0, : self._body.n_parameters], 0
 
-    def state(self) -> State:
-        """Copy of everything needed to resume training but the notes beside the slots."""
-        return super().state() | {"streams": words_of_streams(self._streams)}
-
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
-        super().restore(state)
-        restore_streams(self._streams, state["streams"])
+def _score(action: Array, mean: Array, std: Array) -> tuple[Array, Array]:
+    """Gradient of ln pi(a|s) by mean and standard deviation, (rows, m) each."""
+    apart_by = (action - mean) / std
+    return apart_by / std, (square(apart_by) - 1.0) / std

@@ -1,15 +1,16 @@
 """Advantages as functions of the action, parametrised by outputs of a network (Novati and Koumoutsakos 2019, App. E).
 
-Tensors: actions, means and standard deviations (..., m), outputs (..., k); results (...).
+Arrays: actions, means and standard deviations (B, m) or (1, m), outputs (B, k); results (B, 1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add, mul
 from typing import Final, NamedTuple
 
-import torch
-from torch.nn.functional import softplus
+from onrig.learner.tape.array import Array, clip, exp, softplus, sqrt, square
 
 
 def quadratic_outputs(m: int) -> int:
@@ -17,25 +18,30 @@ def quadratic_outputs(m: int) -> int:
     return (m * m + m) // 2
 
 
-def lower_triangle(outputs: torch.Tensor, m: int) -> torch.Tensor:
-    """L (..., m, m) with softplus on its diagonal, from its entries row by row."""
-    rows, columns = torch.tril_indices(m, m)
-    entries = torch.where(rows == columns, softplus(outputs), outputs)
-    lower = torch.zeros((*outputs.shape[:-1], m, m), dtype=outputs.dtype)
-    lower[..., rows, columns] = entries
-    return lower
+def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
+    """Rows of L up to the diagonal, entries (B, 1), with softplus on the diagonal; ``outputs`` has them row by row."""
+
+    def entry(i: int, j: int) -> Array:
+        at = quadratic_outputs(i) + j
+        output = outputs.columns(at, at + 1)
+        return softplus(output) if i == j else output
+
+    return [[entry(i, j) for j in range(i + 1)] for i in range(m)]
 
 
-def quadratic(action: torch.Tensor, mean: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+def quadratic(action: Array, mean: Array, outputs: Array) -> Array:
     """f_Q = -(a - m)' L L' (a - m) / 2 (eq. 18)."""
-    lower = lower_triangle(outputs, mean.shape[-1])
-    return -0.5 * ((action - mean)[..., None] * lower).sum(-2).square().sum(-1)
+    m = action.shape[1]
+    lower, apart = lower_triangle(outputs, m), action - mean
+    columns = (reduce(add, (apart.columns(i, i + 1) * lower[i][j] for i in range(j, m))) for j in range(m))
+    return reduce(add, map(square, columns)) * -0.5
 
 
-def expected_quadratic(std: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+def expected_quadratic(std: Array, outputs: Array) -> Array:
     """E f_Q under N(mean, std^2): -Tr(L L' Sigma) / 2; eq. 19 lacks the factor."""
-    lower = lower_triangle(outputs, std.shape[-1])
-    return -0.5 * (lower * std[..., None]).square().sum((-2, -1))
+    lower = lower_triangle(outputs, std.shape[1])
+    parts = (square(entry * std.columns(i, i + 1)) for i, row in enumerate(lower) for entry in row)
+    return reduce(add, parts) * -0.5
 
 
 def gaussian_outputs(m: int) -> int:
@@ -43,40 +49,40 @@ def gaussian_outputs(m: int) -> int:
     return 1 + 2 * m
 
 
-def gaussian(action: torch.Tensor, mean: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+def gaussian(action: Array, mean: Array, outputs: Array) -> Array:
     """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); K, L+ and L- positive by softplus."""
-    height, above, below = _gaussian_parts(outputs, mean.shape[-1])
+    height, above, below = _gaussian_parts(outputs, action.shape[1])
     apart = action - mean
-    exponent = apart.clamp(min=0.0).square() / above + apart.clamp(max=0.0).square() / below
-    return height * (-0.5 * exponent.sum(-1)).exp()
+    exponent = square(clip(apart, 0.0, float("inf"))) / above + square(clip(apart, float("-inf"), 0.0)) / below
+    return height * exp(exponent.row_sums() * -0.5)
 
 
-def expected_gaussian(std: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+def expected_gaussian(std: Array, outputs: Array) -> Array:
     """E f_G under N(mean, std^2) (eq. 22)."""
-    height, above, below = _gaussian_parts(outputs, std.shape[-1])
-    variance = std.square()
-    halves = [(width / (width + variance)).sqrt() for width in (above, below)]
-    return height * (0.5 * (halves[0] + halves[1])).prod(-1)
+    m = std.shape[1]
+    height, above, below = _gaussian_parts(outputs, m)
+    variance = square(std)
+    halves = [sqrt(width / (width + variance)) for width in (above, below)]
+    both = (halves[0] + halves[1]) * 0.5
+    return height * reduce(mul, (both.columns(i, i + 1) for i in range(m)))
 
 
-def _gaussian_parts(outputs: torch.Tensor, m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _gaussian_parts(outputs: Array, m: int) -> tuple[Array, Array, Array]:
     positive = softplus(outputs)
-    return positive[..., 0], positive[..., 1 : 1 + m], positive[..., 1 + m : 1 + 2 * m]
+    return positive.columns(0, 1), positive.columns(1, 1 + m), positive.columns(1 + m, 1 + 2 * m)
 
 
 class Head(NamedTuple):
     """A form of the advantage, up to its mean under the policy."""
 
-    value: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    value: Callable[[Array, Array, Array], Array]
     """Of action, mean and outputs."""
-    expected: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    expected: Callable[[Array, Array], Array]
     """Of standard deviation and outputs."""
     outputs: Callable[[int], int]
     """Of the number of actions."""
 
-    def advantage(
-        self, action: torch.Tensor, mean: torch.Tensor, std: torch.Tensor, outputs: torch.Tensor
-    ) -> torch.Tensor:
+    def advantage(self, action: Array, mean: Array, std: Array, outputs: Array) -> Array:
         """A(s, a) = f - E f, whose mean under the policy is 0."""
         return self.value(action, mean, outputs) - self.expected(std, outputs)
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch.nn.functional import softplus
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_config import AlgorithmConfig
 from onrig.learner.algorithms import Minibatches, Signals, State, Stored
-from onrig.learner.algorithms.refer import Apart, Refer, Weights
-from onrig.learner.autograd import Blocks, Nets, states
-from onrig.learner.networks import Layer, Layout, split_layers
+from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
+from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, check_shapes
 from onrig.learner.refer_settings import ReferSettings
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.spaces import Group, Layout
+from onrig.learner.tape.trace import Tape
 
 RESCALE_EVERY: Final = 1000
 """Updates between looks at the rewards in the memory."""
@@ -32,91 +32,83 @@ _AT_ONCE: Final = 1024
 """Experiences gathered at once for statistics of the memory."""
 
 
-def initial_vectors(layout: Layout, streams: Sequence[np.random.Generator]) -> NDArray[np.float64]:
-    """Draw parameters (S, 1, P) (App. A): Glorot-uniform hidden layers, U(+-0.1 / sqrt(inputs)) output, no biases."""
-
-    def drawn(stream: np.random.Generator) -> NDArray[np.float64]:
-        parts = []
-        for layer in layout.layers:
-            inputs = layer.inputs + layer.action_rows
-            bound = 0.1 / inputs**0.5 if layer.last else (6.0 / (inputs + layer.outputs)) ** 0.5
-            parts += [stream.uniform(-bound, bound, inputs * layer.outputs), np.zeros(layer.outputs)]
-        return np.concatenate(parts)
-
-    return np.array([[drawn(stream)] for stream in streams])
+def initial(
+    stream: np.random.Generator, inputs: int, outputs: int, last: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw a layer (App. A): Glorot-uniform hidden layers, U(+-0.1 / sqrt(inputs)) output, no biases."""
+    bound = 0.1 / inputs**0.5 if last else (6.0 / (inputs + outputs)) ** 0.5
+    return stream.uniform(-bound, bound, (inputs, outputs)), np.zeros(outputs)
 
 
-def with_common_std(
-    body: Layout, vectors: NDArray[np.float64], std: float, m: int
-) -> tuple[Layout, NDArray[np.float64]]:
-    """Add a standard deviation of m actions, ``std`` at first, to a network: one without inputs, the same in all
-    states."""
-    spread = np.full((*vectors.shape[:2], m), math.log(math.expm1(std)))
-    return Layout((*body.layers, Layer(0, m, last=True))), np.concatenate((vectors, spread), axis=2)
+def common_std(state: Layout, m: int, name: str = "std") -> Group:
+    """Lay out a standard deviation of m actions, the same in all states, behind a softplus."""
+    return state.group(name, {"output": (1, m)})
 
 
-def common_std(blocks: Blocks, m: int) -> torch.Tensor:
-    """Standard deviation (S, 1, m) of such a network."""
-    return softplus(blocks[-1][:, :1, :m])
+def behind_softplus(std: float) -> float:
+    """Output whose softplus is this."""
+    return math.log(math.expm1(std))
 
 
-class MinibatchTensors(NamedTuple):
-    """One minibatch as tensors, prepared."""
-
-    x: torch.Tensor
-    """(S, rows, cols): states with the constant unit, padded."""
-    x_next: torch.Tensor
-    action: torch.Tensor
-    """(S, B, m): applied."""
-    reward: torch.Tensor
-    """(S, B): scaled."""
-    discount: torch.Tensor
-    """(S, B): gamma, 0 where terminated."""
-    weight: torch.Tensor
-    """(S, B): importance-sampling weights."""
-    acted: tuple[torch.Tensor, torch.Tensor]
-    """Mean and standard deviation of the policy that acted, (S, B, m) each."""
-    drawn: torch.Tensor
-    """(S, B, m)"""
-    slots: NDArray[np.int64]
-    """(S, B)"""
-    deviates: NDArray[np.bool_]
-    """(S, B)"""
-
-
-class Host(ABC):
+class Host(Traced, ABC):
     """Gaussian policies of S trials under ReF-ER; a subclass has networks and losses."""
 
     discrete: Final = None
     bounded: ClassVar[bool] = False
     """Whether means pass a tanh."""
 
-    def __init__(self, config: AlgorithmConfig, refer: ReferSettings, n: int, m: int, trials: int) -> None:
-        self._config, self._settings = config, refer
-        self.trials, self._n, self._m = trials, n, m
-        self.updates = 0
-        self._centre: NDArray[np.float64] = np.zeros((trials, 1, n))
-        self._spread: NDArray[np.float64] = np.ones((trials, 1, n))
-        self._reward_scale: NDArray[np.float64] = np.full((trials, 1), config.reward_scale)
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        refer: ReferSettings,
+        n: int,
+        m: int,
+        state: Layout,
+        streams: Sequence[np.random.Generator],
+        dtype: DTypeLike,
+    ) -> None:
+        """``state`` has the networks; parameters are drawn afterwards."""
+        self._config, self._settings, self._n, self._m = config, refer, n, m
+        self._centre_field, self._spread_field = state.add("centre", 1, n), state.add("spread", 1, n)
+        self._scale_field = state.add("reward_scale", 1, 1)
+        super().__init__(state, streams, dtype)
+        self._centre, self._spread, self._reward_scale = map(
+            self.values, (self._centre_field, self._spread_field, self._scale_field)
+        )
+        self._spread[:], self._reward_scale[:] = 1.0, config.reward_scale
         self._stored: Stored | None = None
         self._refer: Refer | None = None
+        self._distribution = self._acting()
 
     @abstractmethod
-    def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation (S, rows, m) at prepared states, without gradients."""
+    def _present(self, x: Array) -> tuple[Array, Array]:
+        """Mean (rows, m) and standard deviation, (rows, m) or (1, m), at standardised states."""
 
     @abstractmethod
-    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take one step; returns TD errors before it and targets, (S, B) each."""
+    def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
+        """Take one step on the k-th of the minibatches that were packed; returns TD errors before it, targets, which
+        experiences are far and the KL divergence from the policies that acted, (S, B) each."""
 
     @abstractmethod
-    def _mean_layers(self) -> tuple[Layout, NDArray[np.floating], int]:
-        """Layout and vectors (S, P) of the networks that lead to means, and the output that is the first of them."""
+    def _pack(self, batches: Minibatches) -> None:
+        """Write minibatches into records; raises ValueError when they are of another shape."""
 
-    @property
     @abstractmethod
-    def _nets(self) -> dict[str, Nets]:
-        """All networks, by name."""
+    def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """Layers that lead from standardised states to means, the last with no other outputs."""
+
+    def _acting(self) -> Forward:
+        return self.forward(
+            lambda tape, s, _: self._joined(tape, *self._present(self._inputs(s))), self._n, 2 * self._m
+        )
+
+    def _joined(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
+        return tape.concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
+
+    def _inputs(self, observation: Array) -> Array:
+        """Standardised states."""
+        tape = observation.tape
+        return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
 
     def attend(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
@@ -130,10 +122,8 @@ class Host(ABC):
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
-        E = observation.shape[1]
-        with torch.no_grad():
-            mean, std = self._present(self._inputs(observation))
-        return mean[:, :E].numpy(), std[:, :E].numpy()
+        both, m = self._distribution(observation).copy(), self._m
+        return both[..., :m], both[..., m:]
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
@@ -142,61 +132,19 @@ class Host(ABC):
 
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn, with their slots and behaviour; ValueError when they are of another shape."""
-        told = [self._step(batches, k) for k in range(len(batches.reward))]
-        td, target, far, kl = (np.stack(column) for column in zip(*told, strict=True))
-        return Signals(td, target=target if self._config.gives_targets else None, far=far, kl=kl)
-
-    def _step(self, batches: Minibatches, k: int) -> tuple[NDArray[np.floating], ...]:
-        assert self._refer is not None
-        if self._settings.standardise:
-            self._standardise()
-        for net in self._nets.values():
-            net.anneal(self._refer.annealing)
-        drawn = self._drawn(batches, k)
-        td, target = self._update(drawn, self._refer)
-        self.updates += 1
-        judged = np.arange(self.trials)[:, None], drawn.slots
-        far, kl = (column[judged].astype(np.float32) for column in (self._refer.far, self._refer.kl))
-        return td.numpy(), target.numpy(), far, kl
-
-    def _drawn(self, batches: Minibatches, k: int) -> MinibatchTensors:
-        behaviour, slots, S, B = batches.behaviour, batches.slots, self.trials, self._config.batch
-        if behaviour is None or slots is None:
+        if batches.behaviour is None or batches.slots is None:
             raise ValueError("expected minibatches with the policies that acted, and their slots")
-        shapes = batches.observation.shape[1:], batches.action.shape[1:]
-        if shapes != ((S, B, self._n), (S, B, self._m)):
-            expected = f"{(S, B, self._n)} and {(S, B, self._m)}"
-            raise ValueError(f"observations and actions of shape {shapes[0]} and {shapes[1]}, expected {expected}")
-
-        def tensor(values: NDArray[np.floating]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.float32)
-
-        weights = np.ones((S, B)) if batches.weights is None else batches.weights[k]
-        return MinibatchTensors(
-            *self._around(batches, k),
-            tensor(batches.action[k]),
-            tensor(batches.reward[k] * self._reward_scale),
-            tensor(np.where(batches.terminated[k], 0.0, self._config.gamma)),
-            tensor(weights),
-            (tensor(behaviour.mean[k]), tensor(behaviour.std[k]).clamp(min=LEAST_STD)),
-            tensor(behaviour.drawn[k]),
-            slots[k],
-            behaviour.deviates[k],
-        )
-
-    def _judged(
-        self, drawn: MinibatchTensors, present: tuple[torch.Tensor, torch.Tensor], refer: Refer
-    ) -> tuple[Apart, Weights]:
-        apart = refer.apart(drawn.drawn, drawn.acted, present)
-        return apart, refer.weigh(drawn.slots, apart)
-
-    def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
-        """Prepared states of observations (S, E, n)."""
-        return states((observation - self._centre) / self._spread)
-
-    def _around(self, taken: Minibatches, at: int | slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
-        """Prepared states of experiences, or of those of one minibatch, and the states that they lead to."""
-        return self._inputs(taken.observation[at]), self._inputs(taken.next_observation[at])
+        check_shapes(batches, self.trials, self._config.batch, self._n, self._m)
+        assert self._refer is not None
+        self._pack(batches)
+        told = []
+        for k in range(len(batches.reward)):
+            if self._settings.standardise:
+                self._standardise()
+            told.append(self._step(batches, k, self._refer))
+            self.updates += 1
+        td, target, far, kl = (np.stack(column) for column in zip(*told, strict=True))
+        return Signals(td, target=target if self._config.gives_targets else None, far=far.astype(np.float32), kl=kl)
 
     def _standardise(self) -> None:
         assert self._stored is not None
@@ -224,14 +172,11 @@ class Host(ABC):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy the network of one trial's mean out, before the tanh if it is ``bounded``: weights (in, out) and bias
         (out,) per layer, softsign between them, standardisation included."""
-        layout, vectors, first = self._mean_layers()
-        layers = split_layers(layout, vectors[trial])
-        weight, bias = layers[0]
-        scaled = weight / self._spread[trial].T
-        (last_weight, last_bias) = layers[-1]
-        means = slice(first, first + self._m)
-        inner = [(scaled, bias - self._centre[trial, 0] @ scaled), *layers[1:-1]]
-        return [*inner, (last_weight[:, means], last_bias[means])]
+        (weight, bias), *others = self._mean_layers(trial)
+        centre, spread = (of[trial, 0].astype(np.float64) for of in (self._centre, self._spread))
+        scaled = weight.astype(np.float64)
+        scaled[: self._n] /= spread[:, None]
+        return [(scaled, bias - centre @ scaled[: self._n]), *others]
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
@@ -239,20 +184,69 @@ class Host(ABC):
         return np.array(std[trial, 0])
 
     def state(self) -> State:
-        """Copy of everything needed to resume training but the notes beside the slots."""
-        state: State = {"updates": np.array(self.updates, dtype=np.int64)}
-        state |= {"centre": self._centre.copy(), "spread": self._spread.copy()}
-        state["reward_scale"] = self._reward_scale.copy()
-        for name, net in self._nets.items():
-            state |= net.state(name)
-        return state if self._refer is None else state | self._refer.state()
+        """Copy of everything needed to resume training but the notes per slot."""
+        return super().state() if self._refer is None else super().state() | self._refer.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
-        for name, net in self._nets.items():
-            net.restore(state, name)
+        super().restore(state)
         if self._refer is not None:
             self._refer.restore(state)
-        self._centre[:], self._spread[:] = state["centre"], state["spread"]
-        self._reward_scale[:] = state["reward_scale"]
-        self.updates = int(state["updates"])
+
+
+_REPORTED: Final = ("td", "target", "rho", "kl")
+
+
+class Judging(Host):
+    """A host whose update learns from the drawn experiences, each of which ReF-ER judges in it."""
+
+    def _trace(self, **more: tuple[int, int]) -> None:
+        """Trace ``_update``, with ``more`` fields of the record."""
+        B, m = self._config.batch, self._m
+        self._records = Records(
+            B,
+            self._n,
+            m,
+            in_turn=True,
+            drawn=(B, m),
+            acted_mean=(B, m),
+            acted_std=(B, m),
+            rules=(1, len(Rules._fields)),
+            **dict.fromkeys(_REPORTED, (B, 1)),
+            **more,
+        )
+        tape = Tape(self.layout, self._records.layout)
+        given = self._records.read(tape)
+        given["reward"] = given["reward"] * tape.read(self._scale_field)
+        decided = given.pop("rules")
+        rules = Rules(*(decided.columns(i, i + 1) for i in range(len(Rules._fields))))
+        for name, value in self._update(tape, rules, **given).items():
+            tape.output(self._records.fields[name], value)
+        self._run = self.bind(tape)
+
+    @abstractmethod
+    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
+        """Trace an update; rewards are scaled; returns what it reports, (B, 1) each."""
+
+    def _apart(self, mean: Array, std: Array, **given: Array) -> Apart:
+        acted = Acted(given["drawn"], given["acted_mean"], given["acted_std"])
+        return apart(self._settings, acted, mean, std)
+
+    def _pack(self, batches: Minibatches) -> None:
+        assert batches.behaviour is not None
+        self._records.pack(self, batches, self._config.gamma, 1.0)
+        self._records.set("drawn", batches.behaviour.drawn)
+        self._records.set("acted_mean", batches.behaviour.mean)
+        self._records.set("acted_std", np.maximum(batches.behaviour.std, LEAST_STD))
+
+    def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
+        assert batches.slots is not None
+        record = self._records.of_update(k)
+        self._prepare(record, batches, k)
+        record[:, 0, self._records.fields["rules"].slice] = refer.rules
+        self._run(self.rows, record, None)
+        td, target, rho, kl = (record[:, 0, self._records.fields[name].slice] for name in _REPORTED)
+        return td, target, refer.judge(batches.slots[k], rho, kl), kl
+
+    def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
+        """Write what the k-th update takes from the notes per slot."""

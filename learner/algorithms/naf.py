@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
-from onrig.learner.algorithms.host import Host, MinibatchTensors, initial_vectors
-from onrig.learner.algorithms.refer import Refer
-from onrig.learner.autograd import Blocks, Nets, softsign_outputs
-from onrig.learner.networks import Layout, mlp_layout
+from onrig.learner.algorithms.host import Judging, initial
+from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import NafConfig, ReferSettings
+from onrig.learner.tape.array import Array, softsign, square
+from onrig.learner.tape.networks import Mlp
+from onrig.learner.tape.optimiser import Adam, descend, follow
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 
 
-class Naf(Host):
+class Naf(Judging):
     """Networks of S trials, and the update that trains them."""
 
     def __init__(
@@ -30,49 +33,56 @@ class Naf(Host):
         n_actions: int,
         streams: Sequence[np.random.Generator],
         refer: ReferSettings,
+        *,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams``."""
-        super().__init__(config, refer, n_observations, n_actions, len(streams))
+        state, n, m = Layout(), n_observations, n_actions
         self._naf = config
-        outputs = 1 + n_actions + quadratic_outputs(n_actions)
-        self._layout = mlp_layout(n_observations, outputs, config.hidden)
-        vectors = initial_vectors(self._layout, streams)
-        self._network = Nets(self._layout, vectors, lr=config.lr, dtype=torch.float32)
-        self._std = torch.full((1, 1, n_actions), refer.std)
+        sizes = (n, *config.hidden, 1 + m + quadratic_outputs(m))
+        self._network, self._target = (Mlp(state, name, sizes, units=softsign) for name in ("network", "target"))
+        self._adam = Adam(state, self._network.group, lr=config.lr)
+        super().__init__(config, refer, n, m, state, streams, dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            self._network.draw(row, stream, initial)
+            self._target.copy(row, self._network)
+        self._trace()
 
-    @property
-    def _nets(self) -> dict[str, Nets]:
-        return {"network": self._network}
+    def _out(self, x: Array) -> tuple[Array, Array, Array]:
+        """Value (B, 1), mean (B, m) and the outputs of L (B, (m^2 + m) / 2)."""
+        out, m = self._network(x), self._m
+        return out.columns(0, 1), out.columns(1, 1 + m), out.columns(1 + m, out.shape[1])
 
-    def _out(self, blocks: Blocks, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Value (S, rows), mean (S, rows, m) and the outputs of L (S, rows, (m^2 + m) / 2)."""
-        m = self._m
-        out = softsign_outputs(self._layout, blocks, x)
-        return out[..., 0], out[..., 1 : 1 + m], out[..., 1 + m : 1 + m + quadratic_outputs(m)]
+    def _present(self, x: Array) -> tuple[Array, Array]:
+        return self._out(x)[1], x.tape.filled((1, self._m), self._settings.std)
 
-    def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        _, mean, _ = self._out(self._network.frozen, x)
-        return mean, self._std.expand_as(mean)
-
-    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
-        B, network = self._config.batch, self._network
-        value, mean, lower = (part[:, :B] for part in self._out(network.online, drawn.x))
-        apart, weights = self._judged(drawn, (mean, self._std.expand_as(mean)), refer)
-        with torch.no_grad():
-            target = drawn.reward + drawn.discount * self._out(network.target, drawn.x_next)[0][:, :B]
-        beta = weights.beta
+    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
+        value, mean, lower = self._out(self._inputs(given["observation"]))
+        of_policy = self._apart(mean, tape.filled((1, self._m), self._settings.std), **given)
+        after = self._target(self._inputs(given["next_observation"])).columns(0, 1)
+        target = given["reward"] + given["discount"] * after
+        beta = rules.beta
         if self._naf.beta_on == "mean":
             # The value of this is the mean; its gradient is beta times as large.
-            mean = mean.detach() + beta[..., None] * (mean - mean.detach())
-            beta = torch.ones_like(beta)
+            mean = mean.detached() + beta * (mean - mean.detached())
+            beta = tape.filled((1, 1), 1.0)
+        td = target - value - quadratic(given["action"], mean, lower)
+        loss = beta * rules.near(of_policy.rho) * given["weight"] * square(td) * 0.5
+        loss = (loss + (1.0 - rules.beta) * of_policy.kl).mean()
+        descend(tape, loss, [self._adam], factor=rules.annealing)
+        follow(tape, self._target.group, self._network.group, self._naf.tau)
+        return {"td": td, "target": target, "rho": of_policy.rho, "kl": of_policy.kl}
+
+    def _pack(self, batches: Minibatches) -> None:
+        super()._pack(batches)
         # A value of the action drawn, whose clipping is the world's: of the clipped one, V(s) would never meet a return
         # where the mean lies beyond the limits.  Of the one applied where that is another.
-        action = torch.where(torch.from_numpy(drawn.deviates)[..., None], drawn.action, drawn.drawn)
-        td = target - value - quadratic(action, mean, lower)
-        loss = beta * weights.near * drawn.weight * 0.5 * td.square() + (1.0 - weights.beta) * apart.kl
-        network.descend(loss.sum() / B)
-        network.follow(self._naf.tau)
-        return td.detach(), target
+        behaviour = batches.behaviour
+        assert behaviour is not None
+        action = np.where(behaviour.deviates[..., None], batches.action, behaviour.drawn)
+        self._records.set("action", action)
 
-    def _mean_layers(self) -> tuple[Layout, NDArray[np.floating], int]:
-        return self._layout, self._network.vectors()[:, 0], 1
+    def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        *hidden, (weight, bias) = self._network.layers(self.rows[trial])
+        means = slice(1, 1 + self._m)
+        return [*hidden, (weight[:, means], bias[means])]

@@ -2,7 +2,7 @@
 
 A drawn experience is learned from with the steps that lead to it in its episode, as far as they are stored and the
 window reaches.  The window starts from the hidden state before its first step, which is found when that experience is
-new, along its episode and with the network of then, and stored beside it (Kapturowski et al. 2019, stored state).
+new, along its episode and with the network of then, and noted with it (Kapturowski et al. 2019, stored state).
 Acting carries the state on from the episode's start, so the policies that learn are those that act.  They are not where
 windows start from zero, as in the paper (docs/methods.md).
 """
@@ -12,23 +12,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from msgspec import UNSET
 from numpy.typing import NDArray
-from torch.nn.functional import pad
 
 from onrig.learner.algorithms import Minibatches, Stored, Window
+from onrig.learner.algorithms.traced import Forward, Values
 from onrig.learner.algorithms.vracer import Vracer
-from onrig.learner.autograd import Blocks
-from onrig.learner.lstm import hidden_width, lstm_layout, lstm_vectors, over_window, step, window_states
-from onrig.learner.networks import Layout, padded, split_layers
+from onrig.learner.lstm import Lstm, Memory
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.layout import Slots
 
 
 class RecurrentVracer(Vracer):
     """Recurrent networks of S trials, and the update that trains them."""
 
+    _seen = "window"
     hidden_width: int
+
+    def _laid_out(self, state: Layout, n: int, outputs: int) -> Lstm:
+        recurrent = self._vracer.recurrent
+        assert recurrent is not UNSET
+        self._start, self._window = recurrent.start, recurrent.window
+        self._cells = Lstm(state, "network", n, recurrent.units, outputs)
+        self.hidden_width = self._cells.hidden_width
+        return self._cells
+
+    def _draw(self, row: Values, stream: np.random.Generator) -> None:
+        self._cells.draw(row, stream)
+
+    @property
+    def _width(self) -> int:
+        return self._window * (self._n + 1) + self.hidden_width
+
+    def _more_fields(self) -> dict[str, tuple[int, int]]:
+        return {"window": (self._config.batch, self._width)}
 
     def attend(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
@@ -36,29 +55,70 @@ class RecurrentVracer(Vracer):
         self._before = stored.notes.column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
-    def _initial(self, outputs: int, streams: Sequence[np.random.Generator]) -> tuple[Layout, NDArray[np.float64]]:
-        recurrent = self._vracer.recurrent
-        assert recurrent is not UNSET
-        layout = lstm_layout(self._n, outputs, recurrent.units)
-        self.hidden_width, self._start = hidden_width(layout), recurrent.start
-        return layout, lstm_vectors(layout, streams)
+    def _pack(self, batches: Minibatches) -> None:
+        _window_of(batches)
+        super()._pack(batches)
 
-    def _inputs(self, observation: NDArray[np.floating]) -> torch.Tensor:
-        return pad(super()._inputs(observation), (0, self.hidden_width))[None]
+    def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
+        super()._prepare(record, batches, k)
+        states = self._here(batches, k)
+        record[:, 0, self._records.fields["window"].slice] = states.reshape(self.trials, -1)
 
-    def _around(self, taken: Minibatches, at: int | slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
+    def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         window = _window_of(taken)
         slots, observation, present = window.slots[at], window.observation[at], window.present[at]
-        trial = np.arange(self.trials)[:, None]
-        led_to = taken.next_observation[at][..., None, :]
-        after = np.concatenate((led_to, observation[..., :-1, :]), axis=-2)
+        return self._windows(observation, present, slots[..., -1])
+
+    def _ahead(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+        window = _window_of(taken)
+        slots, observation, present = window.slots[at], window.observation[at], window.present[at]
+        after = np.concatenate((taken.next_observation[at][..., None, :], observation[..., :-1, :]), axis=-2)
         there = np.concatenate((np.ones_like(present[..., :1]), present[..., :-1]), axis=-1)
-        centre, spread = self._centre[:, :, None], self._spread[:, :, None]
-        here, ahead = (
-            window_states((seen - centre) / spread, stored, self._before[trial, first])
-            for seen, stored, first in ((observation, present, slots[..., -1]), (after, there, slots[..., -2]))
+        return self._windows(after, there, slots[..., -2])
+
+    def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
+        """States (S, B, width) of windows: observations, which are present, what is remembered before the ``first``."""
+        before = self._before[np.arange(self.trials)[:, None], first]
+        return np.concatenate((observation.reshape(*first.shape, -1), present, before), axis=-1)
+
+    def _linear(self, x: Array) -> Array:
+        n, W = self._n, self._window
+        steps = [self._inputs(x.columns(at * n, (at + 1) * n)) for at in range(W)]
+        return self._cells.over_window(
+            steps, x.columns(W * n, W * (n + 1)), x.columns(W * (n + 1), W * (n + 1) + self.hidden_width)
         )
-        return here, ahead
+
+    def _present(self, x: Array) -> tuple[Array, Array]:
+        nothing = x.tape.filled((x.shape[0], self.hidden_width), 0.0)
+        reached, _ = self._cells.step(x, self._cells.remembered(nothing))
+        out = self._named(self._cells.outputs(reached))
+        return out.mean, out.std
+
+    def _acting(self) -> Forward:
+        n, h = self._n, self.hidden_width
+        self._acts = self.forward(lambda tape, x, _: self._act(tape, x), n + h, 2 * self._m + h)
+        self._carries = self.forward(lambda tape, x, _: tape.concatenated(*_flat(self._step_of(x)[1])), n + h, h)
+        return super()._acting()
+
+    def _step_of(self, x: Array) -> tuple[Array, Memory]:
+        """One step of the cells from observations and what is remembered, (rows, n + h)."""
+        n = self._n
+        return self._cells.step(self._inputs(x.columns(0, n)), self._cells.remembered(x.columns(n, x.shape[1])))
+
+    def _act(self, tape: Tape, x: Array) -> Array:
+        reached, memory = self._step_of(x)
+        out = self._named(self._cells.outputs(reached))
+        return self._joined(tape, out.mean, out.std, *_flat(memory))
+
+    def remembering(
+        self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
+        """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
+
+        ``hidden``: those after the step before, 0 at an episode's start.
+        """
+        both, m = self._acts(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
+        return both[..., :m], both[..., m : 2 * m], both[..., 2 * m :]
 
     def _arrived(self, fresh: Sequence[Slots]) -> None:
         """Note the hidden states before new experiences, along each episode from the earliest that is new."""
@@ -73,45 +133,17 @@ class RecurrentVracer(Vracer):
             reached = [after[s, slots] for s, slots in enumerate(front)]
             front = [slots[(slots >= 0) & ~self._known[s, slots]] for s, slots in enumerate(reached)]
 
-    def _carried(self, taken: Minibatches) -> NDArray[np.float32]:
+    def _carried(self, taken: Minibatches) -> Values:
         """Hidden states (S, B, h) before experiences (S, B), from those before the steps that lead to them."""
         window = _window_of(taken)
         slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
-        blocks = self._network.frozen[:-1]
-        with torch.no_grad():
-            before = torch.from_numpy(self._before[np.arange(self.trials)[:, None], slots])
-            _, after = step(self._body, blocks, super()._inputs(observation), before)
-        carried: NDArray[np.float32] = np.where(present[..., None], after.numpy(), np.float32(0.0))
-        return carried
+        before = self._before[np.arange(self.trials)[:, None], slots]
+        after = self._carries(np.concatenate((observation, before), axis=-1))
+        return np.where(present[..., None], after, 0.0)
 
-    def _linear(self, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
-        return over_window(self._body, blocks[:-1], x)
 
-    def remembering(
-        self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
-    ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
-        """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
-
-        ``hidden``: those after the step before, 0 at an episode's start.
-        """
-        blocks, E = self._network.frozen, observation.shape[1]
-        before = torch.zeros((self.trials, padded(E), self.hidden_width))
-        before[:, :E] = torch.from_numpy(hidden)
-        with torch.no_grad():
-            outputs, after = step(self._body, blocks[:-1], super()._inputs(observation), before)
-            out = self._named(blocks, outputs)
-            std = out.std.expand_as(out.mean)
-        return out.mean[:, :E].numpy(), std[:, :E].numpy(), after[:, :E].numpy()
-
-    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's cells and its linear mean out, standardisation included (``onrig.learner.lstm``)."""
-        layout, vectors, first = self._mean_layers()
-        (weight, bias), *cells, (last_weight, last_bias) = split_layers(layout, vectors[trial])
-        scaled = weight.astype(np.float64)
-        scaled[: self._n] /= self._spread[trial].T
-        means = slice(first, first + self._m)
-        inner = (scaled, bias - self._centre[trial, 0] @ scaled[: self._n])
-        return [inner, *cells, (last_weight[:, means], last_bias[means])]
+def _flat(memory: Memory) -> list[Array]:
+    return [part for cell in memory for part in cell]
 
 
 def _window_of(taken: Minibatches) -> Window:

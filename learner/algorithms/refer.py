@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
 from onrig.learner.notes import Notes
 from onrig.learner.refer_settings import ReferSettings
+from onrig.learner.tape.array import Array, greater
+from onrig.learner.tape.densities import importance_ratio, kl_divergence, log_density
 
 RECLASSIFY_EVERY: Final = 1000
 """Updates after which all stored experiences are judged anew, since c shrinks."""
@@ -32,29 +32,52 @@ Index = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Trial and slot of some experiences."""
 
 
+class Acted(NamedTuple):
+    """Policies that acted, and the actions that they drew: (B, m) each."""
+
+    drawn: Array
+    mean: Array
+    std: Array
+
+
 class Apart(NamedTuple):
-    """How far the present policy is from the one that acted, (S, B) each, with gradients."""
+    """How far the present policy is from the one that acted, (B, 1) each, with gradients."""
 
-    rho: torch.Tensor
+    rho: Array
     """pi(a|s) / mu(a|s)."""
-    kl: torch.Tensor
+    kl: Array
 
 
-class Weights(NamedTuple):
-    """What ReF-ER makes of the losses of S minibatches."""
+def apart(settings: ReferSettings, acted: Acted, mean: Array, std: Array) -> Apart:
+    """Compare the policies that acted with the present one."""
+    greatest = math.inf if settings.masks else _GREATEST
+    ratio = log_density(acted.drawn, mean, std), log_density(acted.drawn, acted.mean, acted.std)
+    behaviour, present = (acted.mean, acted.std), (mean, std)
+    first, second = (behaviour, present) if settings.kl == "mu_pi" else (present, behaviour)
+    return Apart(importance_ratio(*ratio, greatest), kl_divergence(*first, *second))
 
-    near: torch.Tensor
-    """(S, B): factor of the algorithm's own loss, 0 where rule 1 leaves an experience out."""
-    beta: torch.Tensor
-    """(S, 1): the further factor of the policy's loss; that of the KL divergence is 1 - beta."""
 
-    def mixed(self, loss: torch.Tensor, kl: torch.Tensor) -> torch.Tensor:
-        """Mixture of a loss and the KL divergence, (S, B) each: eq. 10."""
-        return self.beta * self.near * loss + (1.0 - self.beta) * kl
+class Rules(NamedTuple):
+    """What ReF-ER decides outside of an update (``Refer.rules``), (1, 1) each."""
+
+    beta: Array
+    least: Array
+    """Near ratios lie between this and ``greatest``; infinite where rule 1 is not in force."""
+    greatest: Array
+    annealing: Array
+    """Factor of the step size."""
+
+    def near(self, rho: Array) -> Array:
+        """Factor of an algorithm's own loss: 0 where rule 1 leaves an experience out, else 1."""
+        return greater(rho, self.least) * greater(self.greatest, rho)
+
+    def mixed(self, loss: Array, of: Apart) -> Array:
+        """Mixture of a loss and the KL divergence, (B, 1) each: eq. 10."""
+        return self.beta * self.near(of.rho) * loss + (1.0 - self.beta) * of.kl
 
 
 class Refer:
-    """Both rules for S trials; it keeps the columns ``rho``, ``far`` and ``kl`` beside the slots."""
+    """Both rules for S trials; it keeps the columns ``rho``, ``far`` and ``kl`` per slot."""
 
     def __init__(self, settings: ReferSettings, batch: int, notes: Notes) -> None:
         self.settings: Final = settings
@@ -65,7 +88,6 @@ class Refer:
         self.far: Final = notes.column("far", False, np.bool_)
         self.kl: Final = notes.column("kl", 0.0)
         self._step: Final = 0.1 * batch / notes.capacity
-        """Of beta (eq. 12); constant, as in the authors' code."""
         self.beta: NDArray[np.float64] = np.full(notes.trials, 0.0 if settings.mixes else 1.0)
         """(S,)"""
 
@@ -79,29 +101,23 @@ class Refer:
         """c: the largest ratio of a near experience (eq. 13)."""
         return 1.0 + self.settings.c / (1.0 + self.settings.anneal * self.updates)
 
-    def apart(
-        self,
-        drawn: torch.Tensor,
-        acted: tuple[torch.Tensor, torch.Tensor],
-        present: tuple[torch.Tensor, torch.Tensor],
-    ) -> Apart:
-        """Compare the policy that ``acted`` with the ``present`` one, mean and std (S, B, m) each."""
-        greatest = math.inf if self.settings.masks else _GREATEST
-        rho = importance_ratio(log_density(drawn, *present), log_density(drawn, *acted), greatest)
-        first, second = (acted, present) if self.settings.kl == "mu_pi" else (present, acted)
-        return Apart(rho, kl_divergence(*first, *second))
+    @property
+    def rules(self) -> NDArray[np.float64]:
+        """``Rules`` of the next update, (S, 4)."""
+        rules = np.empty((len(self.beta), 4))
+        rules[:, 0], rules[:, 3] = self.beta, self.annealing
+        rules[:, 1:3] = (1.0 / self.cut, self.cut) if self.settings.masks else (-math.inf, math.inf)
+        return rules
 
-    def weigh(self, slots: NDArray[np.int64], apart: Apart) -> Weights:
-        """Judge replayed experiences in slots (S, B), and move beta by the far ones stored before."""
+    def judge(self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Judge replayed experiences (S, B), move beta by the far ones stored before, and count the update; returns
+        which are far."""
         share = self.far_share if self.settings.mixes else 0.0
-        at = (np.arange(len(slots))[:, None], slots)
-        far = self.note(at, apart.rho.detach().numpy(), apart.kl.detach().numpy())
-        near = ~far if self.settings.masks else np.ones_like(far)
-        weights = Weights(torch.from_numpy(near).to(apart.kl), torch.from_numpy(self.beta[:, None]).to(apart.kl))
+        far = self.note((np.arange(len(slots))[:, None], slots), rho, kl)
         if self.settings.mixes:
             self.beta = (1.0 - self._step) * self.beta + np.where(share > self.settings.far_share, 0.0, self._step)
         self.count()
-        return weights
+        return far
 
     def note(self, at: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Note ratios and divergences of replayed experiences; returns which are far."""
@@ -115,15 +131,16 @@ class Refer:
         if self.updates % RECLASSIFY_EVERY == 0:
             self.far[:] = self._is_far(self.rho)
 
-    def _is_far(self, rho: NDArray[np.generic]) -> NDArray[np.bool_]:
-        ratio = np.asarray(rho, np.float64)
-        near: NDArray[np.bool_] = (1.0 / self.cut < ratio) & (ratio < self.cut)
+    def _is_far(self, rho: NDArray[np.floating]) -> NDArray[np.bool_]:
+        least, greatest = (rho.dtype.type(bound) for bound in (1.0 / self.cut, self.cut))  # as an update rounds them
+        near: NDArray[np.bool_] = (least < rho) & (rho < greatest)
         return ~near
 
     @property
     def far_share(self) -> NDArray[np.float64]:
         """(S,): share of far experiences among those stored."""
-        far = np.count_nonzero(self.far, axis=1)  # a slot that was never written is not far
+        # One by one: a count over an axis takes ten times as long.  A slot that was never written is not far.
+        far = np.array([np.count_nonzero(of_trial) for of_trial in self.far])
         return np.asarray(far / np.maximum(self._notes.stored, 1))
 
     @property

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import DdpgConfig
-from onrig.learner.algorithms.host import Host, MinibatchTensors, initial_vectors
-from onrig.learner.algorithms.refer import Refer
-from onrig.learner.autograd import Blocks, Nets, action_value_layout, softsign_outputs
-from onrig.learner.networks import NETWORK_SIZES, Layout, mlp_layout
+from onrig.learner.algorithms.host import Judging, initial
+from onrig.learner.algorithms.refer import Rules
+from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.refer_settings import ReferSettings
+from onrig.learner.tape.array import Array, softsign, square, tanh
+from onrig.learner.tape.networks import Mlp
+from onrig.learner.tape.optimiser import Adam, follow
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 
 
-class ReferDdpg(Host):
+class ReferDdpg(Judging):
     """Actors and critics of S trials, and the update that trains them."""
 
     bounded = True
@@ -32,66 +35,62 @@ class ReferDdpg(Host):
         n_actions: int,
         streams: Sequence[np.random.Generator],
         refer: ReferSettings,
+        *,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams`` (actor, then critic)."""
-        super().__init__(config, refer, n_observations, n_actions, len(streams))
-        size = NETWORK_SIZES[config.network]
-        self._tau = config.tau
-        self._layout = mlp_layout(n_observations, n_actions, size.actor)
-        self._critic_layout = action_value_layout(n_observations, n_actions, size.critic)
-        betas, coupled = (config.beta1, config.beta2), config.decay == "coupled"
-        self._actor, self._critic = (
-            Nets(
-                layout,
-                initial_vectors(layout, streams),
-                lr=lr,
-                dtype=torch.float32,
-                eps=config.adam_eps,
-                betas=betas,
-                decay=decay,
-                coupled=coupled,
-            )
-            for layout, lr, decay in (
-                (self._layout, config.actor_lr, 0.0),
-                (self._critic_layout, config.critic_lr, config.critic_decay),
-            )
+        state, n, m, size = Layout(), n_observations, n_actions, NETWORK_SIZES[config.network]
+        self._actor, self._target_actor = (
+            Mlp(state, name, (n, *size.actor, m), units=softsign) for name in ("actor", "target_actor")
         )
-        self._std = torch.full((1, 1, n_actions), refer.std)
+        self._critic, self._target_critic = (
+            Mlp(state, name, (n + m, *size.critic, 1), units=softsign) for name in ("critic", "target_critic")
+        )
+        betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
+        self._actor_adam = Adam(state, self._actor.group, lr=config.actor_lr, betas=betas, eps=eps)
+        self._critic_adam = Adam(
+            state,
+            self._critic.group,
+            lr=config.critic_lr,
+            betas=betas,
+            eps=eps,
+            decay=config.critic_decay,
+            coupled=coupled,
+            decays=self._critic.weights,
+        )
+        self._tau = config.tau
+        super().__init__(config, refer, n, m, state, streams, dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            for target, net in self._pairs:
+                net.draw(row, stream, initial)
+                target.copy(row, net)
+        self._trace()
 
     @property
-    def _nets(self) -> dict[str, Nets]:
-        return {"actor": self._actor, "critic": self._critic}
+    def _pairs(self) -> list[tuple[Mlp, Mlp]]:
+        """Targets and what they follow."""
+        return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
-    def _acts(self, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
-        return softsign_outputs(self._layout, blocks, x).tanh()
+    def _present(self, x: Array) -> tuple[Array, Array]:
+        return tanh(self._actor(x)), x.tape.filled((1, self._m), self._settings.std)
 
-    def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mean = self._acts(self._actor.frozen, x)[..., : self._m]
-        return mean, self._std.expand_as(mean)
+    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
+        x, x_next = self._inputs(given["observation"]), self._inputs(given["next_observation"])
+        mean, std = self._present(x)
+        of_policy = self._apart(mean, std, **given)
+        value = self._critic(tape.concatenated(x, mean))
+        (by_actor,) = tape.gradient(rules.mixed(-value, of_policy).mean(), [self._actor.group])
 
-    def _value(self, blocks: Blocks, x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Values (S, B) of states and padded actions (S, rows, cols)."""
-        pair = torch.cat((x, action), dim=-1)
-        return softsign_outputs(self._critic_layout, blocks, pair)[:, : self._config.batch, 0]
+        after = self._target_critic(tape.concatenated(x_next, tanh(self._target_actor(x_next))))
+        target = given["reward"] + given["discount"] * after
+        td = target - self._critic(tape.concatenated(x, given["action"]))
+        near = rules.near(of_policy.rho)
+        (by_critic,) = tape.gradient((given["weight"] * near * square(td)).mean(), [self._critic.group])
+        self._actor_adam.step(tape, by_actor, rules.annealing)
+        self._critic_adam.step(tape, by_critic, rules.annealing)
+        for target_net, net in self._pairs:
+            follow(tape, target_net.group, net.group, self._tau)
+        return {"td": td, "target": target, "rho": of_policy.rho, "kl": of_policy.kl}
 
-    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
-        B, critic = self._config.batch, self._critic
-        acted = self._acts(self._actor.online, drawn.x)
-        mean = acted[:, :B, : self._m]
-        apart, weights = self._judged(drawn, (mean, self._std.expand_as(mean)), refer)
-        value = self._value(critic.frozen, drawn.x, acted)
-        self._actor.descend(weights.mixed(-value, apart.kl).sum() / B)
-
-        with torch.no_grad():
-            after = self._value(critic.target, drawn.x_next, self._acts(self._actor.target, drawn.x_next))
-            target = drawn.reward + drawn.discount * after
-        taken = torch.zeros_like(acted)
-        taken[:, :B, : self._m] = drawn.action
-        td = target - self._value(critic.online, drawn.x, taken)
-        critic.descend((drawn.weight * weights.near * td.square()).sum() / B)
-        self._actor.follow(self._tau)
-        critic.follow(self._tau)
-        return td.detach(), target
-
-    def _mean_layers(self) -> tuple[Layout, NDArray[np.floating], int]:
-        return self._layout, self._actor.vectors()[:, 0], 0
+    def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        return self._actor.layers(self.rows[trial])

@@ -152,9 +152,10 @@ class Forward:
 class Fields:
     """Records of updates: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
 
-    def __init__(self, shapes: Mapping[str, tuple[int, int]]) -> None:
-        """``shapes``: rows and columns of each field."""
+    def __init__(self, shapes: Mapping[str, tuple[int, int]], *, in_turn: bool = False) -> None:
+        """``shapes``: rows and columns of each field; ``in_turn``: one call an update."""
         self.layout: Final = Layout()
+        self._in_turn = in_turn
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
         self._rows: Values = np.zeros((0, 0, 0))
 
@@ -164,10 +165,16 @@ class Fields:
 
     def of(self, owner: Nets, updates: int) -> Values:
         """Records (S, K, size) of so many updates of the trials of ``owner``, with what they last held."""
-        if self._rows.shape[:2] != (owner.trials, updates):
-            rows = rows_of(owner.trials * updates, self.layout, owner.executor.dtype)
-            self._rows = rows.reshape(owner.trials, updates, -1)
+        S, K = owner.trials, updates
+        if self._rows.shape[:2] != (S, K):
+            rows = rows_of(S * K, self.layout, owner.executor.dtype)
+            # Records of one update next to one another, where a call takes those.
+            self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._in_turn else rows.reshape(S, K, -1)
         return self._rows
+
+    def of_update(self, k: int) -> Values:
+        """View of the records of one update, (S, 1, size)."""
+        return self._rows[:, k : k + 1]
 
     def set(self, name: str, values: Values) -> None:
         """Write a field: (K, S, ...)."""
@@ -185,11 +192,11 @@ class Fields:
 class Records(Fields):
     """Records of updates on minibatches."""
 
-    def __init__(self, batch: int, n: int, m: int, **more: tuple[int, int]) -> None:
-        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols)."""
+    def __init__(self, batch: int, n: int, m: int, *, in_turn: bool = False, **more: tuple[int, int]) -> None:
+        """Fields of every minibatch of B, and ``more`` of shapes (rows, cols); ``in_turn``: one call an update."""
         self._shape = batch, n, m
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
-        super().__init__({name: (batch, cols) for name, cols in columns.items()} | more)
+        super().__init__({name: (batch, cols) for name, cols in columns.items()} | more, in_turn=in_turn)
 
     def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
         """Write minibatches into records (S, K, size) for the trials of ``owner``.
@@ -198,9 +205,7 @@ class Records(Fields):
         minibatches are of another shape.
         """
         K, S, (B, n, m) = len(batches.reward), owner.trials, self._shape
-        if batches.observation.shape != (K, S, B, n) or batches.action.shape != (K, S, B, m):
-            got = f"{batches.observation.shape} and {batches.action.shape}"
-            raise ValueError(f"observations and actions of shape {got}, expected {(K, S, B, n)} and {(K, S, B, m)}")
+        check_shapes(batches, S, B, n, m)
         rows = self.of(owner, K)
         self.set("observation", batches.observation)
         self.set("action", batches.action)
@@ -209,3 +214,11 @@ class Records(Fields):
         self.set("discount", np.where(batches.terminated, 0.0, gamma))
         self.set("weight", np.ones((K, S, B)) if batches.weights is None else batches.weights)
         return rows
+
+
+def check_shapes(batches: Minibatches, S: int, B: int, n: int, m: int) -> None:
+    """Check that K minibatches are of B experiences of S trials; raises ValueError."""
+    wanted = (len(batches.reward), S, B)
+    if batches.observation.shape != (*wanted, n) or batches.action.shape != (*wanted, m):
+        got = f"{batches.observation.shape} and {batches.action.shape}"
+        raise ValueError(f"observations and actions of shape {got}, expected {(*wanted, n)} and {(*wanted, m)}")

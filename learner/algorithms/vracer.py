@@ -1,33 +1,31 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
-Beside every slot stand its value and its importance ratio as of the last replay; from these Q^ret is computed along
+Noted per slot are its value and its importance ratio as of the last replay; from these Q^ret is computed along
 the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them every few updates.
-With a head the advantage is a function of the action (App. E), learned beside the policy.
+With a head the advantage is a function of the action (App. E), learned with the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches, Stored
 from onrig.learner.algorithms.heads import HEADS
-from onrig.learner.algorithms.host import (
-    Host,
-    MinibatchTensors,
-    common_std,
-    initial_vectors,
-    with_common_std,
-)
-from onrig.learner.algorithms.refer import Index, Refer
+from onrig.learner.algorithms.host import Judging, behind_softplus, common_std, initial
+from onrig.learner.algorithms.refer import Index, Refer, Rules
 from onrig.learner.algorithms.returns import retrace
-from onrig.learner.autograd import Blocks, Nets, softsign_outputs
-from onrig.learner.networks import Layout, mlp_layout
+from onrig.learner.algorithms.traced import Values
+from onrig.learner.lstm import Lstm
 from onrig.learner.refer_settings import ReferSettings, VracerConfig
+from onrig.learner.tape.array import Array, clip, softplus, softsign
+from onrig.learner.tape.networks import Mlp
+from onrig.learner.tape.optimiser import Adam
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.layout import Slots
 
 _AT_ONCE: Final = 16
@@ -35,17 +33,20 @@ _AT_ONCE: Final = 16
 
 
 class _Out(NamedTuple):
-    """Outputs of the networks at states (S, rows)."""
+    """Outputs of the network at states (rows)."""
 
-    value: torch.Tensor
-    mean: torch.Tensor
-    std: torch.Tensor
-    """(S, 1, m)"""
-    head: torch.Tensor
+    value: Array
+    mean: Array
+    std: Array
+    """(1, m)"""
+    head: Array | None
 
 
-class Vracer(Host):
+class Vracer(Judging):
     """Networks of S trials, and the update that trains them."""
+
+    _seen: ClassVar[str] = "observation"
+    """Field of the record that has the states from which the network's outputs come."""
 
     def __init__(
         self,
@@ -54,20 +55,89 @@ class Vracer(Host):
         n_actions: int,
         streams: Sequence[np.random.Generator],
         refer: ReferSettings,
+        *,
+        dtype: DTypeLike = np.float32,
     ) -> None:
         """Initialise one trial from each of ``streams``."""
-        super().__init__(config, refer, n_observations, n_actions, len(streams))
+        state, n, m, B = Layout(), n_observations, n_actions, config.batch
         self._vracer = config
         self._head = HEADS.get(config.advantage)
-        outputs = 0 if self._head is None else self._head.outputs(n_actions)
-        self._body, body_vectors = self._initial(1 + n_actions + outputs, streams)
-        layout, vectors = with_common_std(self._body, body_vectors, config.std, n_actions)
-        self._network = Nets(layout, vectors, lr=config.lr, dtype=torch.float32, targets=False)
+        self._network = self._laid_out(state, n, 1 + m + (0 if self._head is None else self._head.outputs(m)))
+        self._std = common_std(state, m)
+        self._adams = [Adam(state, group, lr=config.lr) for group in (self._network.group, self._std)]
+        super().__init__(config, refer, n, m, state, streams, dtype)
+        for row, stream in zip(self.rows, streams, strict=True):
+            self._draw(row, stream)
+            row[self._std.flat.slice] = behind_softplus(config.std)
+        w = self._width
+        self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._more_fields())
+        self._values = self.forward(lambda tape, x, _: self._out(x).value, w, 1)
+        self._entries = self.forward(lambda tape, x, _: self._entry(tape, x), 2 * w + m, 3)
 
-    def _initial(self, outputs: int, streams: Sequence[np.random.Generator]) -> tuple[Layout, NDArray[np.float64]]:
-        """Layout of the network without the standard deviation, and first parameters (S, 1, P)."""
-        layout = mlp_layout(self._n, outputs, self._vracer.hidden)
-        return layout, initial_vectors(layout, streams)
+    def _laid_out(self, state: Layout, n: int, outputs: int) -> Mlp | Lstm:
+        """Lay out the network without the standard deviation."""
+        self._mlp = Mlp(state, "network", (n, *self._vracer.hidden, outputs), units=softsign)
+        return self._mlp
+
+    def _draw(self, row: Values, stream: np.random.Generator) -> None:
+        self._mlp.draw(row, stream, initial)
+
+    @property
+    def _width(self) -> int:
+        """Numbers of a state as the network takes it."""
+        return self._n
+
+    def _more_fields(self) -> dict[str, tuple[int, int]]:
+        return {}
+
+    def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+        """States (S, B, width) of experiences, or of those of one minibatch."""
+        return taken.observation[at]
+
+    def _ahead(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+        """States (S, B, width) that they lead to."""
+        return taken.next_observation[at]
+
+    def _linear(self, x: Array) -> Array:
+        """Linear outputs at states (rows, width)."""
+        return self._mlp(self._inputs(x))
+
+    def _out(self, x: Array) -> _Out:
+        return self._named(self._linear(x))
+
+    def _named(self, out: Array) -> _Out:
+        m, cols = self._m, out.shape[1]
+        std = softplus(out.tape.read(self._std.fields[0]))
+        head = out.columns(1 + m, cols) if cols > 1 + m else None
+        return _Out(out.columns(0, 1), out.columns(1, 1 + m), std, head)
+
+    def _present(self, x: Array) -> tuple[Array, Array]:
+        out = self._named(self._mlp(x))
+        return out.mean, out.std
+
+    def _advantage_of(self, action: Array, out: _Out) -> Array:
+        """A(s, a) (B, 1), 0 without a head; gradients reach the head's outputs alone."""
+        if self._head is None or out.head is None:
+            return action.tape.filled((action.shape[0], 1), 0.0)
+        return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
+
+    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
+        out, drawn, q_ret = self._out(given[self._seen]), given["drawn"], given["q_ret"]
+        of_policy = self._apart(out.mean, out.std, **given)
+        advantage = self._advantage_of(drawn, out)
+        ahead = q_ret - out.value.detached()
+        error = ahead - advantage.detached()
+        rho, known = of_policy.rho, of_policy.rho.detached()
+        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (docs/methods.md, "V-RACER").
+        loss = -rho * ahead - clip(known, 0.0, 1.0) * error * out.value
+        if self._head is not None:
+            loss = loss - known * error * advantage
+        mixed = rules.mixed(given["weight"] * loss, of_policy).mean()
+        gradients = tape.gradient(mixed, [adam.group for adam in self._adams])
+        for adam, gradient in zip(self._adams, gradients, strict=True):
+            adam.step(tape, gradient, rules.annealing)
+        told = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
+        return told | {"value": out.value, "advantage": advantage}
 
     def attend(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
@@ -77,99 +147,80 @@ class Vracer(Host):
         self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
         self._advantages, self._rewards = column("advantage", 0.0), column("reward", 0.0)
         self._q_ret = column("q_ret", 0.0)
+        self._entered = -1
 
-    @property
-    def _nets(self) -> dict[str, Nets]:
-        return {"network": self._network}
+    def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
+        assert batches.slots is not None
+        self._enter()
+        trial = np.arange(self.trials)[:, None]
+        record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[trial, batches.slots[k]]
 
-    def _linear(self, blocks: Blocks, x: torch.Tensor) -> torch.Tensor:
-        """Linear outputs (S, rows, cols) at prepared states."""
-        return softsign_outputs(self._body, blocks[:-1], x)
-
-    def _out(self, blocks: Blocks, x: torch.Tensor) -> _Out:
-        return self._named(blocks, self._linear(blocks, x))
-
-    def _named(self, blocks: Blocks, out: torch.Tensor) -> _Out:
-        m = self._m
-        std = common_std(blocks, m)
-        return _Out(out[..., 0], out[..., 1 : 1 + m], std, out[..., 1 + m : self._body.layers[-1].outputs])
-
-    def _present(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        out = self._out(self._network.frozen, x)
-        return out.mean, out.std.expand_as(out.mean)
-
-    def _advantage_of(self, action: torch.Tensor, out: _Out) -> torch.Tensor:
-        """A(s, a) (S, B), 0 without a head; gradients reach the head's outputs alone."""
-        if self._head is None:
-            return torch.zeros_like(out.value)
-        mean, std = out.mean.detach(), out.std.detach().expand_as(out.mean)
-        return self._head.advantage(action, mean, std, out.head)
-
-    def _drawn(self, batches: Minibatches, k: int) -> MinibatchTensors:
-        assert self._refer is not None
-        self._enter(self._refer)  # what is drawn may be new, and cells start from what is noted of it
-        return super()._drawn(batches, k)
-
-    def _update(self, drawn: MinibatchTensors, refer: Refer) -> tuple[torch.Tensor, torch.Tensor]:
-        B, slots, trial = self._config.batch, drawn.slots, np.arange(self.trials)[:, None]
-        out = self._out(self._network.online, drawn.x)
-        out = _Out(out.value[:, :B], out.mean[:, :B], out.std, out.head[:, :B])
-        apart, weights = self._judged(drawn, (out.mean, out.std.expand_as(out.mean)), refer)
-        advantage = self._advantage_of(drawn.drawn, out)
-        q_ret = torch.from_numpy(self._q_ret[trial, slots])
-        ahead = q_ret - out.value.detach()
-        error = ahead - advantage.detach()
-        rho, known = apart.rho, apart.rho.detach()
-        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (docs/methods.md, "V-RACER").
-        loss = -rho * ahead - known.clamp(max=1.0) * error * out.value - known * error * advantage
-        self._network.descend(weights.mixed(drawn.weight * loss, apart.kl).sum() / B)
-
-        self._value[trial, slots] = out.value.detach().numpy()
-        self._advantages[trial, slots] = advantage.detach().numpy()
-        self._value_ends(slots)
+    def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
+        told = super()._step(batches, k, refer)
+        assert batches.slots is not None
+        slots, record = batches.slots[k], self._records.of_update(k)
+        at = np.arange(self.trials)[:, None], slots
+        self._value[at] = record[:, 0, self._records.fields["value"].slice]
+        if self._head is not None:
+            self._advantages[at] = record[:, 0, self._records.fields["advantage"].slice]
+        self._value_ends(batches, k, slots)
         if (self.updates + 1) % self._vracer.retrace_every == 0:
             for s in range(self.trials):
-                self._retrace(s, refer)
-        return error, q_ret
+                self._retrace(s)
+        return told
 
-    def _enter(self, refer: Refer) -> None:
+    def _enter(self) -> None:
         """Value new experiences; their ratio is 1 until they are replayed."""
         assert self._stored is not None
-        fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(self._stored.notes.stored.tolist())]
+        notes = self._stored.notes
+        if self._entered == notes.changes:
+            return
+        self._entered = notes.changes
+        fresh = [np.flatnonzero(~self._known[s, :n]) for s, n in enumerate(notes.stored.tolist())]
         self._arrived(fresh)
         for at, which, taken in self._pieces(fresh):
             assert taken.behaviour is not None
-            drawn = torch.tensor(taken.behaviour.drawn, dtype=torch.float32)
-            with torch.no_grad():
-                out = self._out(self._network.frozen, torch.cat(self._around(taken), dim=-2))
-                here = _Out(out.value[:, :_AT_ONCE], out.mean[:, :_AT_ONCE], out.std, out.head[:, :_AT_ONCE])
-                advantage = self._advantage_of(drawn, here)
-            ends = np.where(taken.terminated, 0.0, out.value[:, _AT_ONCE:].numpy())
+            entries = np.concatenate((self._here(taken), self._ahead(taken), taken.behaviour.drawn), axis=-1)
+            value, advantage, end = np.moveaxis(self._entries(entries), 2, 0)
+            ends = np.where(taken.terminated, 0.0, end)
             for column, values in (
-                (self._value, here.value.numpy()),
+                (self._value, value),
                 (self._end_value, ends),
-                (self._advantages, advantage.numpy()),
+                (self._advantages, advantage),
                 (self._rewards, taken.reward),
-                (self._q_ret, taken.reward * self._reward_scale + self._config.gamma * ends),
+                (self._q_ret, taken.reward * self._reward_scale[:, 0] + self._config.gamma * ends),
             ):
                 column[at] = values[which]
             self._known[at] = True
         for s, slots in enumerate(fresh):
             if len(slots) > 1:
-                self._retrace(s, refer)
+                self._retrace(s)
+
+    def _entry(self, tape: Tape, x: Array) -> Array:
+        """Value, advantage and value of the next state, (rows, 3), of experiences: states, next states, actions."""
+        w = self._width
+        out = self._out(x.columns(0, w))
+        advantage = self._advantage_of(x.columns(2 * w, x.shape[1]), out)
+        return tape.concatenated(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
 
     def _arrived(self, fresh: Sequence[Slots]) -> None:
         """Prepare for new experiences in slots of each trial, before they are valued."""
 
-    def _value_ends(self, slots: Slots) -> None:
+    def _value_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
         """Value anew where drawn experiences lead that nothing follows, unless the task terminated there."""
         assert self._stored is not None
-        after = self._stored.after
-        last = [of_trial[after[s, of_trial] < 0] for s, of_trial in enumerate(slots)]
-        for at, which, taken in self._pieces(last):
-            with torch.no_grad():
-                out = self._out(self._network.frozen, self._around(taken)[1])
-            self._end_value[at] = np.where(taken.terminated, 0.0, out.value[:, :_AT_ONCE].numpy())[which]
+        trial = np.arange(self.trials)[:, None]
+        last = (self._stored.after[trial, slots] < 0) & ~batches.terminated[k]
+        counts = np.count_nonzero(last, axis=1)
+        if not counts.any():
+            return
+        first, states = np.argsort(~last, axis=1, kind="stable"), self._ahead(batches, k)
+        for start in range(0, int(counts.max()), _AT_ONCE):
+            at = first[:, start : start + _AT_ONCE]
+            x = np.zeros((self.trials, _AT_ONCE, states.shape[-1]), states.dtype)
+            x[:, : at.shape[1]] = states[trial, at]
+            s, row = np.nonzero(np.take_along_axis(last, at, axis=1))
+            self._end_value[s, slots[s, at[s, row]]] = self._values(x)[s, row, 0]
 
     def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
         """Gather slots of each trial, some at once: where they are in the columns, and among those gathered."""
@@ -183,18 +234,21 @@ class Vracer(Host):
             trial, place = (at.astype(np.int64) for at in np.nonzero(real))
             yield (trial, padded[trial, place]), (trial, place), self._stored.gather(padded)
 
-    def _retrace(self, s: int, refer: Refer) -> None:
+    def _retrace(self, s: int) -> None:
         assert self._stored is not None
+        assert self._refer is not None
         n = int(self._stored.notes.stored[s])
         self._q_ret[s, :n] = retrace(
-            self._rewards[s, :n] * self._reward_scale[s],
+            self._rewards[s, :n] * np.float64(self._reward_scale[s, 0, 0]),
             self._value[s, :n],
-            refer.rho[s, :n],
+            self._refer.rho[s, :n],
             self._end_value[s, :n],
             self._stored.after[s, :n],
             self._config.gamma,
             None if self._head is None else self._advantages[s, :n],
         )
 
-    def _mean_layers(self) -> tuple[Layout, NDArray[np.floating], int]:
-        return self._body, self._network.vectors()[:, 0, : self._body.n_parameters], 1
+    def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        *hidden, (weight, bias) = self._network.layers(self.rows[trial])
+        means = slice(1, 1 + self._m)
+        return [*hidden, (weight[:, means], bias[means])]

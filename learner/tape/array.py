@@ -238,6 +238,11 @@ def equal(a: Array, b: Array) -> Array:
     return a.tape.elementwise("equal", [a, b], [])
 
 
+def greater(a: Array, b: Array) -> Array:
+    """1 where a > b, else 0, also for NaN; a constant for gradients."""
+    return a.tape.elementwise("where_more", [a, b, a.tape.filled((1, 1), 1.0)], [])
+
+
 def softmax(a: Array) -> Array:
     """Softmax of each row."""
     e = exp(a - a.row_maxima())

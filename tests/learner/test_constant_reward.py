@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from onrig.learner.agent import Agent
@@ -156,12 +155,10 @@ class Readings:
         monkeypatch.setattr(algorithm, name, listened)
 
     def _of_states(self) -> NDArray[np.float64]:
-        made, E = self._algorithm, self._probes.shape[1]
-        if isinstance(made, ActorCritic):
-            values = made._values(made._inputs(self._probes))[..., 0].astype(np.float64)
-        else:
-            with torch.no_grad():
-                values = made._value_of(made._value.frozen, made._inputs(self._probes))[:, :E].double().numpy()
+        made = self._algorithm
+        values = (
+            made._values(made._inputs(self._probes)) if isinstance(made, ActorCritic) else made._values(self._probes)
+        )[..., 0].astype(np.float64)
         return np.stack((values, np.ones_like(values)))
 
     def _of_replayed(self, batches: Minibatches, told: Signals) -> list[NDArray[np.float64]]:

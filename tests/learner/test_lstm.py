@@ -8,10 +8,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.autograd import Nets, drawn_vectors, states
 from onrig.learner.export import export_recurrent_policy
-from onrig.learner.lstm import hidden_width, lstm_layout, over_window, step, window_states, zero_memory
-from onrig.learner.networks import Layout, split_layers
+from onrig.learner.lstm import Lstm
+from onrig.learner.tape.array import square
+from onrig.learner.tape.executors import executor_for
+from onrig.learner.tape.program import program_of
+from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.tape.trace import Tape
 from onrig.learner.trajectories import Trajectories
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Admitted
@@ -25,14 +28,60 @@ N, M, B, W = 3, 2, 5, 16
 Floats = NDArray[np.float64]
 
 
-def _nets(layout: Layout, seeds: list[int], dtype: torch.dtype = torch.float64) -> tuple[Nets, Floats]:
-    vectors = drawn_vectors(layout, [np.random.default_rng(seed) for seed in seeds])
-    return Nets(layout, vectors, lr=1e-3, dtype=dtype, targets=False), vectors
+class Nets:
+    """Cells of some trials, each drawn from its seed."""
+
+    def __init__(self, seeds: list[int], n: int = N, m: int = M, units: tuple[int, ...] = UNITS) -> None:
+        self.state = Layout()
+        self.lstm = Lstm(self.state, "cells", n, units, m)
+        self.rows = rows_of(len(seeds), self.state, np.dtype(np.float64))
+        for row, seed in zip(self.rows, seeds, strict=True):
+            rng = np.random.default_rng(seed)
+            self.lstm.draw(row, rng)
+            row[self.lstm.group.flat.slice] += 0.3 * rng.standard_normal(self.lstm.group.flat.size)
+
+    def over_window(self, window: Floats, present: NDArray[np.bool_], before: Floats) -> tuple[Floats, Floats]:
+        """Outputs (S, B, m) over windows (S, B, W, n), and gradients (S, P) of the sum of their squares."""
+        S, rows, W, n = window.shape
+        record = Layout()
+        x, there = record.add("x", rows, W * n), record.add("there", rows, W)
+        start, y = record.add("before", rows, self.lstm.hidden_width), record.add("y", rows, self.lstm.sizes[-1][1])
+        gradient = record.add("gradient", 1, self.lstm.group.flat.size)
+        tape = Tape(self.state, record)
+        seen = tape.read(x)
+        steps = [seen.columns(at * n, (at + 1) * n) for at in range(W)]
+        outputs = self.lstm.over_window(steps, tape.read(there), tape.read(start))
+        tape.output(y, outputs)
+        tape.output(gradient, tape.gradient(square(outputs).sum(), [self.lstm.group])[0])
+        executor = executor_for(np.float64)
+        records = rows_of(S, record, executor.dtype)
+        for field, values in ((x, window), (there, present), (start, before)):
+            records[:, field.slice] = values.reshape(S, -1)
+        executor.bind(program_of(tape))(self.rows, records[:, None], None)
+        return records[:, y.slice].reshape(S, *y.shape), records[:, gradient.slice].copy()
+
+    def stepped(self, states: Floats, hidden: Floats) -> tuple[Floats, Floats]:
+        """Outputs (m,) of the first trial after states (T, n) from a hidden state (h,), and the last hidden state."""
+        *cells, (weight, bias) = self.lstm.layers(self.rows[0])
+        for x in states:
+            kept = []
+            for (w, b), units in zip(cells, self.lstm.units, strict=True):
+                output, state, hidden = np.split(hidden, (units, 2 * units))
+                let_in, keep, candidate, let_out = np.split(np.concatenate((x, output)) @ w + b, 4)
+                state = _sigmoid(keep) * state + _sigmoid(let_in) * np.tanh(candidate)
+                x = _sigmoid(let_out) * np.tanh(state)
+                kept += [x, state]
+            hidden = np.concatenate(kept)
+        return x @ weight + bias, hidden
 
 
-def _torch_lstm(layout: Layout, vector: Floats) -> tuple[list[torch.nn.LSTM], torch.Tensor, torch.Tensor]:
+def _sigmoid(x: Floats) -> Floats:
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
+def _torch_lstm(layers: list[tuple[Floats, Floats]]) -> tuple[list[torch.nn.LSTM], torch.Tensor, torch.Tensor]:
     """The same weights in cells of torch; ours have one bias where these have two."""
-    *cells, (weight, bias) = split_layers(layout, vector)
+    *cells, (weight, bias) = layers
     made, inputs = [], N
     for (w, b), units in zip(cells, UNITS, strict=True):
         lstm = torch.nn.LSTM(inputs, units, batch_first=True, dtype=torch.float64)
@@ -44,50 +93,39 @@ def _torch_lstm(layout: Layout, vector: Floats) -> tuple[list[torch.nn.LSTM], to
 
 
 def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
-    layout = lstm_layout(N, M, UNITS)
-    nets, vectors = _nets(layout, [1, 2])
-    rng = np.random.default_rng(0)
-    window, before = rng.standard_normal((2, B, W, N)), rng.standard_normal((2, B, hidden_width(layout)))
-    x = window_states(window, np.ones((2, B, W), np.bool_), before, torch.float64)
-    outputs = over_window(layout, nets.online, x)
-    nets.clear()
-    outputs[:, :B, :M].square().sum().backward()  # type: ignore[no-untyped-call]
-    gradients = [block.grad for block in nets.online]
+    nets, rng = Nets([1, 2]), np.random.default_rng(0)
+    window, before = rng.standard_normal((2, B, W, N)), rng.standard_normal((2, B, nets.lstm.hidden_width))
+    outputs, gradients = nets.over_window(window, np.ones((2, B, W), np.bool_), before)
     for trial in range(2):
-        cells, weight, bias = _torch_lstm(layout, vectors[trial, 0])
+        cells, weight, bias = _torch_lstm(nets.lstm.layers(nets.rows[trial]))
         x = torch.tensor(window[trial, :, ::-1].copy())
         remembered = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
         for lstm, output, state in zip(cells, remembered[::2], remembered[1::2], strict=True):
             x, _ = lstm(x, (output.contiguous(), state.contiguous()))
         wanted = x[:, -1] @ weight + bias
-        np.testing.assert_allclose(outputs[trial, :B, :M].detach(), wanted.detach(), rtol=1e-12)
+        np.testing.assert_allclose(outputs[trial], wanted.detach(), rtol=1e-12)
         wanted.square().sum().backward()  # type: ignore[no-untyped-call]
-        for lstm, layer, gradient in zip(cells, layout.layers, gradients, strict=False):
-            assert gradient is not None
+        parts = []
+        for lstm in cells:
             named = dict(lstm.named_parameters())
-            parts = [named[name].grad for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0")]
-            rows = torch.cat([part.T if part.ndim == 2 else part[None] for part in parts if part is not None])
-            np.testing.assert_allclose(gradient[trial, layer.row_order], rows, rtol=1e-9, atol=1e-12)
+            of_cell = [named[name].grad for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0")]
+            parts += [np.asarray(part).T.reshape(-1) for part in of_cell]
+        of_cells = np.concatenate(parts)
+        np.testing.assert_allclose(gradients[trial, : len(of_cells)], of_cells, rtol=1e-9, atol=1e-12)
 
 
 def test_one_trial_of_many_gives_what_it_gives_alone() -> None:
-    layout = lstm_layout(N, M, (32, 32))
-    window = np.random.default_rng(0).standard_normal((3, 64, W, N)).astype(np.float32)
-    present, before = np.ones((3, 64, W), np.bool_), np.full((3, 64, 128), 0.25, np.float32)
-    states_of, nets = (
-        window_states(window, present, before),
-        [_nets(layout, s, torch.float32)[0] for s in ([1, 2, 3], [2])],
-    )
-    together, alone = (
-        over_window(layout, nets[0].frozen, states_of),
-        over_window(layout, nets[1].frozen, states_of[:, 1:2]),
-    )
-    assert torch.equal(together[1], alone[0])
+    window = np.random.default_rng(0).standard_normal((3, 64, W, N))
+    present, before = np.ones((3, 64, W), np.bool_), np.full((3, 64, 128), 0.25)
+    nets = Nets([1, 2, 3], units=(32, 32)), Nets([2], units=(32, 32))
+    together = nets[0].over_window(window, present, before)
+    alone = nets[1].over_window(window[1:2], present[1:2], before[1:2])
+    for both, one in zip(together, alone, strict=True):
+        assert np.array_equal(both[1], one[0])
 
 
 def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_it_is_told_of_before() -> None:
-    layout = lstm_layout(N, M, UNITS)
-    nets, _ = _nets(layout, [4])
+    nets = Nets([4])
     stored = np.random.default_rng(1).standard_normal((40, N))
     trajectories = Trajectories(1, 40, lambda trial, first, second: np.ones(len(first), np.bool_))
     keys = np.concatenate((np.arange(30), 100 + np.arange(10)))  # two episodes
@@ -97,23 +135,18 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_i
     drawn = slots[[[0, 4, 6, 29, 30, 39]]]
     chain = trajectories.before(drawn, W)
     assert chain.present.sum(axis=-1).tolist() == [[1, 5, 1, 16, 1, 10]]
-    before = np.random.default_rng(3).standard_normal((1, 6, hidden_width(layout)))
+    before = np.random.default_rng(3).standard_normal((1, 6, nets.lstm.hidden_width))
     before[:, 0] = 0.0
-    x = window_states(stored[chain.slots], chain.present, before, torch.float64)
-    outputs = over_window(layout, nets.frozen, x)
+    outputs, _ = nets.over_window(stored[chain.slots], chain.present, before)
     for i, (first, last) in enumerate([(0, 0), (0, 4), (6, 6), (14, 29), (30, 30), (30, 39)]):
-        memory = zero_memory(layout, nets.frozen, 4) + torch.from_numpy(before[:, [i]])
-        for k in range(first, last + 1):
-            wanted, memory = step(layout, nets.frozen, states(stored[None, None, slots[k]], torch.float64), memory)
-        np.testing.assert_allclose(outputs[0, i, :M], wanted[0, 0, :M], rtol=1e-12)
+        wanted, _ = nets.stepped(stored[slots[first : last + 1]], before[0, i])
+        np.testing.assert_allclose(outputs[0, i], wanted, rtol=1e-12)
 
 
 def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_do_not_leak() -> None:
     config = load_run("pendulum-hidden")
     n = len(config.signals)
-    layout = lstm_layout(n, 1, (32, 32))
-    vectors = drawn_vectors(layout, [np.random.default_rng(5)]) * 3.0
-    nets = Nets(layout, vectors, lr=1e-3, dtype=torch.float32, targets=False)
+    nets = Nets([5], n, 1, (32, 32))
     contract = contract_for(
         config.rig,
         config.rate_hz,
@@ -123,7 +156,7 @@ def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_
         signals=config.signals,
         behaviour=GAUSSIAN,
     )
-    model = export_recurrent_policy(split_layers(layout, vectors[0, 0]), np.array([0.5]), contract)
+    model = export_recurrent_policy(nets.lstm.layers(nets.rows[0]), np.array([0.5]), contract)
     session = PolicySession(model)
     assert session.hidden is not None
     assert session.noise is not None
@@ -133,19 +166,18 @@ def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_
     observation = np.random.default_rng(6).uniform(-1, 1, (200, n)).astype(np.float32)
     told = []
     for _ in range(2):
-        memory = zero_memory(layout, nets.frozen, 4)
+        memory = np.zeros(128)
         session.hidden.fill(0.0)
         answers = []
         for seen in observation:
-            x = states(((seen - centre) / half)[None, None], torch.float32)
-            outputs, memory = step(layout, nets.frozen, x, memory)
+            outputs, memory = nets.stepped(((seen - centre) / half)[None], memory)
             session.observation[0] = seen
             session.run()
             session.hidden[:] = session.hidden_out
             answers.append(session.action[0].tolist())
-            drawn = outputs[0, 0, :1] + 0.5 * 0.6
-            np.testing.assert_allclose(session.action[0], 3.0 * drawn.clamp(-1.0, 1.0), atol=1e-5)
-            np.testing.assert_allclose(session.hidden_out[0], memory[0, 0], atol=1e-5)
+            drawn = outputs + 0.5 * 0.6
+            np.testing.assert_allclose(session.action[0], 3.0 * np.clip(drawn, -1.0, 1.0), atol=1e-5)
+            np.testing.assert_allclose(session.hidden_out[0], memory, atol=1e-5)
         told.append(answers)
     assert told[0] == told[1]
     assert np.std(told[0]) > 0.1
@@ -162,11 +194,8 @@ def _half(low: float, high: float) -> float:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match="a multiple of 4 units"):
-        lstm_layout(2, 1, (30,))
     config = load_run("pendulum")
     contract = contract_for(config.rig, 50.0, policy_id=1, parent_run="", training_step=0)
-    layout = lstm_layout(3, 1, (8,))
-    vector = drawn_vectors(layout, [np.random.default_rng(0)])[0, 0]
+    nets = Nets([0], 3, 1, (8,))
     with pytest.raises(ValueError, match="no cells between observations and actions"):
-        export_recurrent_policy(split_layers(layout, vector), np.ones(1), contract)
+        export_recurrent_policy(nets.lstm.layers(nets.rows[0]), np.ones(1), contract)

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+import pytest
+from numpy.typing import DTypeLike, NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, Window, algorithm_for
+from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, Window, algorithm_for, traced
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
@@ -79,23 +80,32 @@ class Memory:
         for trial in range(len(self.reward)):
             self.notes.written(trial, np.arange(CAPACITY))
 
-    def draws(self, updates: int, batch: int) -> Minibatches:
-        """Minibatches (K, S, B), the same in a trial whatever is beside it."""
+    def draws(self, updates: int, batch: int, *, only: int | None = None) -> Minibatches:
+        """Minibatches (K, S, B), or the one of these with this number, the same in a trial whatever is beside it."""
+        which = range(updates) if only is None else [only]
         return self.gather(
-            np.stack([np.random.default_rng(k).permutation(CAPACITY)[None, :batch] for k in range(updates)]).repeat(
+            np.stack([np.random.default_rng(k).permutation(CAPACITY)[None, :batch] for k in which]).repeat(
                 len(self.reward), axis=1
             )
         )
 
 
-def host(memory: Memory, section: dict[str, Any], refer: dict[str, Any] | None = None, first: int = 0) -> Host:
+def host(
+    memory: Memory,
+    section: dict[str, Any],
+    refer: dict[str, Any] | None = None,
+    first: int = 0,
+    dtype: DTypeLike = np.float32,
+) -> Host:
     """An algorithm that learns from a memory; the trials have seeds from ``first`` on."""
     name = section.pop("algorithm") if "algorithm" in section else "ddpg"
     told: dict[str, Any] = {"algorithm": name, name: {"batch": 8, "reward_scale": 1.0, **section}}
     settings = msgspec.convert(told if refer is None else told | {"refer": refer}, LearnerSettings)
     trials, _, n = memory.observation.shape
     streams = [np.random.default_rng(first + trial) for trial in range(trials)]
-    made = algorithm_for(settings, n, memory.mean.shape[2], streams)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced, "executor_for", lambda _, made=traced.executor_for: made(dtype))
+        made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, Attending)
     made.attend(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.acer import Acer, laid_out, projected
-from onrig.learner.networks import Layout, split_layers
+from onrig.learner.algorithms import State
+from onrig.learner.algorithms.acer import Acer, projected
+from onrig.learner.algorithms.segments import laid_out
 from onrig.learner.trajectories import Chain
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.tape.evaluation import evaluated
 
 Array = NDArray[np.float64]
 GAMMA, C, DELTA, SAMPLES = 0.9, 1.5, 0.01, 3
@@ -38,14 +39,19 @@ def _acer(memory: Memory, **section: Any) -> Acer:
     return made
 
 
-def _out(layout: Layout, vector: Array, x: Array) -> tuple[Array, Array]:
+def _out(layers: list[tuple[Array, Array]], x: Array) -> tuple[Array, Array]:
     """Outputs of a network with softsign units, and the last of these with a 1 behind them."""
-    layers = split_layers(layout, np.asarray(vector, np.float64))
     for weight, bias in layers[:-1]:
         x = x @ weight + bias
         x = x / (1.0 + np.abs(x))
     weight, bias = layers[-1]
     return x @ weight + bias, np.concatenate((x, np.ones((*x.shape[:-1], 1))), axis=-1)
+
+
+def _layers(state: State, name: str) -> list[tuple[Array, Array]]:
+    """Weights and biases of a network of the first trial."""
+    values = [np.asarray(of, np.float64)[0] for key, of in state.items() if key.startswith(f"{name}/")]
+    return list(zip(values[::2], values[1::2], strict=True))
 
 
 def _log_density(a: Array, mean: Array, std: Array) -> Array:
@@ -66,19 +72,26 @@ def _within(g: Array, k: Array, delta: float) -> Array:
     return np.asarray(g - beyond * k)
 
 
+def _projected(g: Array, k: Array, delta: float) -> Array:
+    def together(*parts: Any) -> Any:
+        return parts[0].tape.concatenated(*projected(parts[:1], parts[1:], delta))
+
+    return evaluated(together, g, k)[0]
+
+
 def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -> None:
     rng = np.random.default_rng(0)
-    g, k = (torch.from_numpy(rng.standard_normal((500, 4))) for _ in range(2))
-    z = projected(g, k, 0.3)
+    g, k = rng.standard_normal((2, 500, 4))
+    z = _projected(g, k, 0.3)
     along = (k * g).sum(-1)
-    assert 0.2 < (along > 0.3).double().mean() < 0.8
+    assert 0.2 < (along > 0.3).mean() < 0.8
     assert ((k * z).sum(-1) <= 0.3 + 1e-12).all()
-    assert torch.equal(z[along <= 0.3], g[along <= 0.3])
+    assert np.array_equal(z[along <= 0.3], g[along <= 0.3])
     # The nearest of those allowed: no other on the boundary is closer.
-    others = z + 0.1 * torch.from_numpy(rng.standard_normal((500, 4)))
+    others = z + 0.1 * rng.standard_normal((500, 4))
     allowed = ((k * others).sum(-1) <= 0.3) & (along > 0.3)
-    assert ((others - g).norm(dim=-1) >= (z - g).norm(dim=-1))[allowed].all()
-    assert torch.equal(projected(g, torch.zeros_like(k), 0.3), g)
+    assert (np.linalg.norm(others - g, axis=-1) >= np.linalg.norm(z - g, axis=-1))[allowed].all()
+    assert np.array_equal(_projected(g, np.zeros_like(k), 0.3), g)
 
 
 def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
@@ -126,20 +139,17 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
         )
     )
 
-    def net(name: str, kind: str = "online") -> Array:
-        return np.asarray(before[f"{kind}_{name}"][0, 0], np.float64)
-
-    def policy(kind: str) -> tuple[Array, Array, Array]:
-        mean, units = _out(acer._body, net("policy", kind)[:-m], s)
-        return mean, np.broadcast_to(np.log1p(np.exp(net("policy", kind)[-m:])), mean.shape), units
+    def policy(name: str, spread: str) -> tuple[Array, Array, Array]:
+        mean, units = _out(_layers(before, name), s)
+        output = np.asarray(before[f"{spread}/output"][0], np.float64)
+        return mean, np.broadcast_to(np.log1p(np.exp(output)), mean.shape), units
 
     def advantage(a: Array) -> tuple[Array, Array]:
-        # The vector has a layer's observations, actions and bias in this order.
-        out, units = _out(acer._advantages, net("advantage"), np.concatenate((s, np.clip(a, -1.0, 1.0)), axis=-1))
+        out, units = _out(_layers(before, "advantage"), np.concatenate((s, np.clip(a, -1.0, 1.0)), axis=-1))
         return out[:, 0], units
 
-    (mean, std, policy_units), (average, average_std, _) = policy("online"), policy("target")
-    (value, value_units), (v_next, _) = (_out(acer._values, net("value"), x) for x in (s, s_next))
+    (mean, std, policy_units), (average, average_std, _) = policy("policy", "std"), policy("average", "average_std")
+    (value, value_units), (v_next, _) = (_out(_layers(before, "value"), x) for x in (s, s_next))
     value, v_next = value[:, 0], v_next[:, 0]
     sampled, *others = mean + std * noise
     (of_action, units), (of_sampled, _) = advantage(action), advantage(sampled)
@@ -180,20 +190,19 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
     wanted = {
         "value": -value_units.T @ (error * (1.0 + np.minimum(1.0, rho))),
         "advantage": -(units - np.mean(units_of_others, axis=0)).T @ error,
-        "policy": np.concatenate(
-            (
-                -(policy_units.T @ (share[:, None] * z[:, :m])).reshape(-1),
-                -(1.0 - np.exp(-std[0])) * (share[:, None] * z[:, m:]).sum(axis=0),
-            )
-        ),
+        "policy": -(policy_units.T @ (share[:, None] * z[:, :m])),
+        "std": -(1.0 - np.exp(-std[0])) * (share[:, None] * z[:, m:]).sum(axis=0),
     }
     for name, gradient in wanted.items():
-        moments = [np.asarray(state[f"adam_mean_{name}"][0, 0], np.float64) for state in (before, after)]
-        got = ((moments[1] - 0.9 * moments[0]) / 0.1)[-len(gradient) :]
+        end = sum(np.size(of[0]) for key, of in before.items() if key.startswith(f"{name}/"))
+        moments = [np.asarray(state[f"adam/{name}"][0, 0, :end], np.float64) for state in (before, after)]
+        got = ((moments[1] - 0.9 * moments[0]) / 0.1)[-gradient.size :]
         scale = np.abs(gradient).max()
-        np.testing.assert_allclose(got / scale, gradient / scale, rtol=2e-3, atol=2e-4, err_msg=name)
-    moved = 0.9 * net("policy", "target") + 0.1 * np.asarray(after["online_policy"][0, 0], np.float64)
-    np.testing.assert_allclose(after["target_policy"][0, 0], moved, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(got / scale, gradient.reshape(-1) / scale, rtol=2e-3, atol=2e-4, err_msg=name)
+    for target, net in (("average", "policy"), ("average_std", "std")):
+        for key in (key for key in before if key.startswith(f"{target}/")):
+            moved = 0.9 * np.asarray(before[key], np.float64) + 0.1 * after[key.replace(target, net)]
+            np.testing.assert_allclose(after[key], moved, rtol=1e-5, atol=1e-7)
 
 
 def test_all_of_a_segment_is_noted() -> None:
@@ -224,5 +233,5 @@ def test_it_learns_the_best_action_and_its_value() -> None:
     mean, std = (float(part.mean()) for part in acer.distribution(memory.observation))
     assert 0.1 < mean < 0.4
     assert std < 0.43  # less spread pays here
-    value = acer._value_of(acer._value.frozen, acer._inputs(memory.observation)).mean()
+    value = acer._values(memory.observation).mean()
     assert abs(float(value) + 4.0 * (std**2 + (mean - 0.3) ** 2)) < 0.2

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from onrig.learner.algorithms.heads import quadratic
 from onrig.learner.algorithms.naf import Naf
-from tests.learner.algorithms.hosts import CAPACITY, Memory, host
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.trace import Tape
+from tests.learner.algorithms.hosts import Memory, host
 
 
 def _naf(memory: Memory, refer: dict[str, Any] | None = None, **section: Any) -> Naf:
@@ -27,11 +28,15 @@ def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_hav
     assert batches.behaviour is not None
     judged = np.where(batches.behaviour.deviates[0][..., None], batches.action[0], batches.behaviour.drawn[0])
     assert (np.abs(judged) > 1.0).any()
-    x, x_next = (naf._inputs(states[0]) for states in (batches.observation, batches.next_observation))
-    with torch.no_grad():
-        value, mean, lower = (part[:, :8] for part in naf._out(naf._network.frozen, x))
-        after = naf._out(naf._network.target, x_next)[0][:, :8].numpy()
-        q = (value + quadratic(torch.from_numpy(judged), mean, lower)).numpy()
+
+    def value_of(tape: Tape, x: Array, action: Array | None) -> Array:
+        value, mean, lower = naf._out(naf._inputs(x))
+        assert action is not None
+        return value + quadratic(action, mean, lower)
+
+    q = naf.forward(value_of, 3, 1, 2)(batches.observation[0], judged)[..., 0]
+    target_value = naf.forward(lambda tape, x, _: naf._target(naf._inputs(x)).columns(0, 1), 3, 1)
+    after = target_value(batches.next_observation[0])[..., 0]
     target = batches.reward[0] + 0.5 * np.where(batches.terminated[0], 0.0, after)
     signals = naf.update(batches)
     assert signals.target is not None
@@ -47,10 +52,10 @@ def test_beta_scales_the_gradient_of_the_mean_or_all_of_it() -> None:
         naf = _naf(memory, {"standardise": False, "far_share": 0.0}, beta_on=beta_on, lr=1e-2)
         memory.drawn[:] = memory.mean  # near; the policy's distance alone pulls at the hidden layers
         memory.notes.written(0, np.arange(0))
-        before = naf._network.vectors().copy()
+        before = naf._network.layers(naf.rows[0])[-1]
         naf.update(memory.draws(1, 8))
-        width = 1 + 2 + 3
-        output = (naf._network.vectors() - before)[0, 0, -8 * width :].reshape(8, width)
+        after = naf._network.layers(naf.rows[0])[-1]
+        output = np.concatenate([np.atleast_2d(b - a) for a, b in zip(before, after, strict=True)])
         moved[beta_on] = np.abs(output).max(axis=0)
     assert (moved["mean"] > 0.0).all()
     assert moved["all"][0] == 0.0
@@ -82,7 +87,6 @@ def test_where_the_best_action_lies_at_a_limit_the_value_is_that_of_the_limit() 
     naf = _naf(memory, {"rules": "none", "standardise": False}, lr=1e-2, batch=32, gamma=0.5, tau=0.05)
     naf.update(memory.draws(1500, 32))
     mean = naf.distribution(memory.observation)[0]
-    with torch.no_grad():
-        value = naf._out(naf._network.frozen, naf._inputs(memory.observation))[0][:, :CAPACITY].numpy()
+    value = naf.forward(lambda tape, x, _: naf._out(naf._inputs(x))[0], 3, 1)(memory.observation)
     assert (mean > 1.0).all()
     assert abs(float(value.mean()) - 4.0) < 0.5

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.export import export_recurrent_policy
-from onrig.learner.lstm import step, zero_memory
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.trace import Tape
 from onrig.learner.trials.exploring import Remembering
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
@@ -33,12 +33,17 @@ def _acting(vracer: object) -> Remembering:
 
 def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
     """Of the last of some states (T, n), from nothing before the first."""
-    blocks, layout = vracer._network.frozen[:-1], vracer._body
-    memory = zero_memory(layout, blocks, 4)
+    h = vracer.hidden_width
+
+    def stepped(tape: Tape, x: Array, _: Array | None) -> Array:
+        output, memory = vracer._step_of(x)
+        parts = (part for cell in memory for part in cell)
+        return tape.concatenated(vracer._named(vracer._cells.outputs(output)).value, *parts)
+
+    step, reached = vracer.forward(stepped, 3 + h, 1 + h), np.zeros((1, 1, 1 + h))
     for state in states:
-        x = vracer._inputs(state[None, None])[0, ..., : -vracer.hidden_width]
-        outputs, memory = step(layout, blocks, x, memory)
-    return float(outputs[0, 0, 0])
+        reached = step(np.concatenate((state[None, None], reached[..., 1:]), axis=-1)).copy()
+    return float(reached[0, 0, 0])
 
 
 def test_experiences_and_where_they_lead_are_valued_from_all_of_their_episode() -> None:
@@ -159,4 +164,4 @@ def test_its_cells_keep_what_they_have_from_the_start_and_experiences_must_come_
     memory.window = 0
     with pytest.raises(ValueError, match="with the steps before them"):
         vracer.update(memory.draws(1, 8))
-    assert torch.equal(vracer._network.flat, _vracer(Memory(1))._network.flat)
+    assert np.array_equal(vracer.rows, _vracer(Memory(1)).rows)

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from onrig.learner.algorithms import refer as module
-from onrig.learner.algorithms.refer import Apart, Refer
+from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
 from onrig.learner.notes import Notes
 from onrig.learner.refer_settings import ReferSettings
+from onrig.learner.tape.array import Array
+from tests.learner.tape.evaluation import evaluated
 
 CAPACITY, BATCH = 50, 10
 
@@ -22,13 +23,20 @@ def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
     return refer, notes
 
 
-def _apart(*rho: float) -> Apart:
-    ratios = torch.tensor([rho], dtype=torch.float64)
-    return Apart(ratios, ratios.log().square())
+def _judge(refer: Refer, slots: list[int], *rho: float) -> list[bool]:
+    """Which are near."""
+    ratios = np.array([rho])
+    return (~refer.judge(np.array([slots]), ratios, np.log(ratios) ** 2)[0]).tolist()
 
 
-def _judge(refer: Refer, slots: list[int], *rho: float) -> list[float]:
-    return refer.weigh(np.array([slots]), _apart(*rho)).near[0].tolist()
+def _distance(refer: Refer, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ratio and divergence at actions (B, m), of policies that acted and the present one, mean and std each."""
+
+    def both(*p: Array) -> Array:
+        return p[0].tape.concatenated(*apart(refer.settings, Acted(*p[:3]), *p[3:]))
+
+    rho, kl = evaluated(both, *parts)[0].T
+    return rho, kl
 
 
 def test_beta_rises_from_zero_to_one_without_far_experiences_and_falls_to_zero_with_them() -> None:
@@ -64,10 +72,14 @@ def test_an_experience_is_near_within_the_bounds_alone() -> None:
 )
 def test_each_rule_can_be_left_out(rules: str | int, near: float, beta: float) -> None:
     refer, _ = _refer(rules=rules)
-    weights = refer.weigh(np.array([[3]]), _apart(900.0))
-    assert (weights.near.item(), weights.beta.item()) == (near, beta)
-    loss, kl = torch.tensor([[2.0]]), torch.tensor([[3.0]])
-    assert weights.mixed(loss, kl).item() == beta * near * 2.0 + (1.0 - beta) * 3.0
+    assert refer.rules[0, 0] == beta
+
+    def mixed(loss: Array, kl: Array) -> Array:
+        parts = (loss.tape.filled((1, 1), float(value)) for value in refer.rules[0])
+        return Rules(*parts).mixed(loss, Apart(loss.tape.filled((1, 1), 900.0), kl))
+
+    value, _ = evaluated(mixed, np.array([[2.0]]), np.array([[3.0]]))
+    assert value.item() == beta * near * 2.0 + (1.0 - beta) * 3.0
 
 
 def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -> None:
@@ -115,28 +127,25 @@ def test_bounds_and_rates_fall_as_the_paper_has_them() -> None:
 
 def test_a_policy_that_is_that_of_the_data_is_at_no_distance() -> None:
     refer, _ = _refer()
-    rng = np.random.default_rng(0)
-    mean, std, drawn = (torch.from_numpy(rng.uniform(0.1, 1.0, (1, 5, 2))) for _ in range(3))
-    apart = refer.apart(drawn, (mean, std), (mean, std))
-    assert apart.rho.tolist() == [[1.0] * 5]
-    np.testing.assert_allclose(apart.kl, 0.0, atol=1e-15)
-    refer.weigh(np.arange(5)[None], apart)
+    mean, std, drawn = np.random.default_rng(0).uniform(0.1, 1.0, (3, 5, 2))
+    rho, kl = _distance(refer, drawn, mean, std, mean, std)
+    assert rho.tolist() == [1.0] * 5
+    np.testing.assert_allclose(kl, 0.0, atol=1e-15)
+    refer.judge(np.arange(5)[None], rho[None], kl[None])
     assert refer.far_share[0] == refer.mean_kl[0] == 0.0
 
 
 def test_the_direction_of_the_divergence_is_a_choice() -> None:
-    acted, present = ((torch.full((1, 1, 1), m), torch.full((1, 1, 1), s)) for m, s in ((0.0, 0.2), (0.5, 0.8)))
-    drawn = torch.zeros(1, 1, 1)
-    ahead, back = (_refer(kl=kl)[0].apart(drawn, acted, present).kl.item() for kl in ("mu_pi", "pi_mu"))
+    drawn, *policies = (np.full((1, 1), value) for value in (0.0, 0.0, 0.2, 0.5, 0.8))
+    ahead, back = (_distance(_refer(kl=kl)[0], drawn, *policies)[1].item() for kl in ("mu_pi", "pi_mu"))
     assert ahead == pytest.approx(np.log(4.0) + (0.04 + 0.25) / 1.28 - 0.5, rel=1e-6)
     assert back == pytest.approx(-np.log(4.0) + (0.64 + 0.25) / 0.08 - 0.5, rel=1e-6)
 
 
 def test_without_the_first_rule_ratios_are_bounded() -> None:
-    drawn, std = torch.zeros(1, 1, 1), torch.full((1, 1, 1), 0.05)
+    drawn, mean, std = (np.full((1, 1), value) for value in (0.0, 1.0, 0.05))
     of_one, of_all = (
-        _refer(rules=rules)[0].apart(drawn, (torch.ones(1, 1, 1), std), (drawn, std)).rho.item()
-        for rules in (2, "both")
+        _distance(_refer(rules=rules)[0], drawn, mean, std, drawn, std)[0].item() for rules in (2, "both")
     )
     assert of_one == 1e3
     assert of_all > 1e3

@@ -5,9 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from onrig.learner.algorithms import State
 from onrig.learner.algorithms.refer_ddpg import ReferDdpg
-from onrig.learner.networks import Layout
+from onrig.learner.tape.array import Array, tanh
+from onrig.learner.tape.trace import Tape
 from tests.learner.algorithms.hosts import CAPACITY, Memory, host
 
 
@@ -22,12 +25,13 @@ def test_the_error_is_that_of_the_target_policys_value_at_the_successor() -> Non
     ddpg = _ddpg(memory, {"standardise": False}, gamma=0.5, tau=0.1)
     ddpg.update(memory.draws(30, 8))
     batches = memory.draws(1, 8)
-    x, x_next = (ddpg._inputs(states[0]) for states in (batches.observation, batches.next_observation))
-    taken = torch.zeros(2, 8, 4)
-    taken[..., :2] = torch.from_numpy(batches.action[0])
-    with torch.no_grad():
-        after = ddpg._value(ddpg._critic.target, x_next, ddpg._acts(ddpg._actor.target, x_next)).numpy()
-        q = ddpg._value(ddpg._critic.frozen, x, taken).numpy()
+
+    def value_after(tape: Tape, x: Array, _: Array | None) -> Array:
+        return ddpg._target_critic(tape.concatenated(x, tanh(ddpg._target_actor(x))))
+
+    after = ddpg.forward(value_after, 3, 1)(batches.next_observation[0])[..., 0]
+    pairs = np.concatenate((batches.observation[0], batches.action[0]), axis=-1)
+    q = ddpg.forward(lambda tape, pair, _: ddpg._critic(pair), 5, 1)(pairs)[..., 0]
     target = batches.reward[0] + 0.5 * np.where(batches.terminated[0], 0.0, after)
     signals = ddpg.update(batches)
     assert signals.target is not None
@@ -38,23 +42,31 @@ def test_the_error_is_that_of_the_target_policys_value_at_the_successor() -> Non
 def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
     memory = Memory(1)
     ddpg = _ddpg(memory, {"standardise": False}, critic_decay=0.0)
-    before = ddpg.state()["online_critic"]
+    before = _vector(ddpg.state(), "critic")
     memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy, whose means are within 1
     ddpg.update(memory.draws(3, 8))
-    assert np.array_equal(ddpg.state()["online_critic"], before)
+    assert np.array_equal(_vector(ddpg.state(), "critic"), before)
     memory.mean[:] = memory.drawn[:] = ddpg.policy(memory.observation)
     ddpg.update(memory.draws(1, 8))
-    assert not np.array_equal(ddpg.state()["online_critic"], before)
+    assert not np.array_equal(_vector(ddpg.state(), "critic"), before)
     assert ddpg.departure()[0, 1] < 1.0
 
 
-def _network(layout: Layout, vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _vector(state: State, name: str) -> NDArray[np.float64]:
+    """Parameters of a network of the first trial."""
+    parts = [
+        np.asarray(values, np.float64)[0].reshape(-1) for key, values in state.items() if key.startswith(f"{name}/")
+    ]
+    return np.concatenate(parts)
+
+
+def _network(ddpg: ReferDdpg, name: str, vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Linear outputs behind softsign units, from a plain vector of parameters."""
-    start = 0
-    for layer in layout.layers:
-        block = vector[start : start + layer.n_parameters].view(-1, layer.outputs)
-        x, start = x @ block[:-1] + block[-1], start + layer.n_parameters
-        x = x if layer.last else x / (1.0 + x.abs())
+    sizes, start = (ddpg._actor if name == "actor" else ddpg._critic).sizes, 0
+    for at, (inputs, outputs) in enumerate(sizes):
+        block = vector[start : start + (inputs + 1) * outputs].view(-1, outputs)
+        x, start = x @ block[:-1] + block[-1], start + block.numel()
+        x = x if at == len(sizes) - 1 else x / (1.0 + x.abs())
     return x
 
 
@@ -68,13 +80,15 @@ def test_the_actors_gradient_mixes_that_of_the_value_and_that_of_the_divergence(
     ddpg._refer.beta[:] = beta
     before = ddpg.state()
     ddpg.update(memory.draws(1, CAPACITY))
-    first, second = (np.asarray(state["adam_mean_actor"], np.float64)[0, 0] for state in (before, ddpg.state()))
+    actor = torch.tensor(_vector(before, "actor"), requires_grad=True)
+    first, second = (
+        np.asarray(state["adam/actor"], np.float64)[0, 0, : len(actor)] for state in (before, ddpg.state())
+    )
 
     s, drawn, acted = (torch.tensor(c[0]).double() for c in (memory.observation, memory.drawn, memory.mean))
-    actor, critic = (torch.tensor(before[f"online_{name}"][0, 0]).double() for name in ("actor", "critic"))
-    actor.requires_grad_()
-    mean = _network(ddpg._layout, actor, s).tanh()
-    value = _network(ddpg._critic_layout, critic, torch.cat((s, mean), dim=1))[:, 0]
+    critic = torch.tensor(_vector(before, "critic"))
+    mean = _network(ddpg, "actor", actor, s).tanh()
+    value = _network(ddpg, "critic", critic, torch.cat((s, mean), dim=1))[:, 0]
     divergence = (acted - mean).square().sum(dim=1) / (2.0 * variance)
     ratio = (((drawn - acted).square() - (drawn - mean).square()).sum(dim=1) / (2.0 * variance)).exp()
     near = (ratio > 0.2) & (ratio < 5.0)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.learner.algorithms.returns import generalised_advantages, linear_recursion, retrace
+from onrig.hw.native import library
+from onrig.learner.algorithms import returns
+from onrig.learner.algorithms.returns import generalised_advantages, retrace
 
 GAMMA = 0.97
 
@@ -19,7 +21,7 @@ def _chains(rng: np.random.Generator, *lengths: int) -> np.ndarray:
     return after
 
 
-def test_doubling_equals_the_loop() -> None:
+def test_chains_in_any_order_equal_the_loop() -> None:
     rng = np.random.default_rng(0)
     after = _chains(rng, 1, 200, 3, 64, 65, 1)
     n = len(after)
@@ -55,8 +57,20 @@ def test_with_ratios_of_zero_it_is_the_reward_and_the_next_value() -> None:
 
 
 def test_nothing_stored_has_no_returns_and_a_lone_experience_its_own() -> None:
-    assert linear_recursion(np.zeros(0), np.zeros(0), np.zeros(0, np.int64)).shape == (0,)
-    assert linear_recursion(np.array([3.0]), np.array([0.5]), np.array([-1])).tolist() == [3.0]
+    nothing = np.zeros(0)
+    assert retrace(nothing, nothing, nothing, nothing, np.zeros(0, np.int64), GAMMA).shape == (0,)
+    assert retrace(*np.array([[3.0], [7.0], [1.0], [2.0]]), np.array([-1]), 0.5).tolist() == [4.0]
+
+
+@pytest.mark.skipif(library() is None, reason="the C library is not built")
+def test_the_library_equals_numpy_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    after = _chains(rng, *rng.integers(1, 90, 60))
+    reward, value, end, advantage = rng.standard_normal((4, len(after)))
+    ratio = rng.uniform(0.0, 2.0, len(after)).astype(np.float32)
+    native = retrace(reward, value, ratio, end, after, GAMMA, advantage)
+    monkeypatch.setattr(returns, "_native", lambda: None)
+    assert np.array_equal(retrace(reward, value, ratio, end, after, GAMMA, advantage), native)
 
 
 def test_advantages_are_the_double_sum_within_episodes() -> None:

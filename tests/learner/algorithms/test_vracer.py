@@ -18,11 +18,10 @@ def _vracer(memory: Memory, refer: dict[str, Any] | None = None, **section: Any)
 
 
 def _values(vracer: Vracer, observation: np.ndarray) -> np.ndarray:
-    return (
-        vracer._out(vracer._network.frozen, vracer._inputs(observation))
-        .value.detach()
-        .numpy()[:, : observation.shape[1]]
-    )
+    E = observation.shape[1]
+    padded = np.zeros((vracer.trials, -(-E // 16) * 16, observation.shape[2]))
+    padded[:, :E] = observation
+    return vracer._values(padded)[:, :E, 0].copy()
 
 
 def _column(memory: Memory, name: str) -> np.ndarray:
@@ -119,7 +118,12 @@ def test_gradients_are_those_of_the_paper() -> None:
     mean, std = (np.asarray(part[0, at], np.float64) for part in vracer.distribution(memory.observation))
     acted, spread, drawn = (np.asarray(part[0, at], np.float64) for part in (memory.mean, memory.std, memory.drawn))
     vracer.update(batches)
-    moments = [np.asarray(state["adam_mean_network"], np.float64)[0, 0, -5:] for state in (before, vracer.state())]
+    end = vracer._network.group.flat.size
+    moments = [
+        np.concatenate([np.asarray(state[f"adam/{name}"], np.float64)[0, 0, at] for name, at in parts])
+        for parts in [(("network", slice(end - 3, end)), ("std", slice(0, 2)))]
+        for state in (before, vracer.state())
+    ]
     got = (moments[1] - 0.9 * moments[0]) / 0.1
 
     log_ratio = -0.5 * (((drawn - mean) / std) ** 2 - ((drawn - acted) / spread) ** 2) - np.log(std / spread)

@@ -1,0 +1,27 @@
+/* Returns along stored episodes, as onrig.learner.algorithms.returns computes them in numpy, bit for bit. */
+#include "native.h"
+
+/* numpy rounds after every operation, so nothing may be fused. */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#else
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+EXPORT void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
+                          const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q);
+
+/* Q^ret (n) of experiences in slots, each before the one in slot after[i], -1 for none; before (n) is written, too.  A
+   slot follows at most one other, and chains end. */
+void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
+                   const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q) {
+    for (int64_t i = 0; i < n; i++) before[i] = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (after[i] >= 0) before[after[i]] = i;
+    for (int64_t end = 0; end < n; end++) {
+        if (after[end] >= 0) continue;
+        q[end] = reward[end] + gamma * end_value[end];
+        for (int64_t j = end, i = before[end]; i >= 0; j = i, i = before[i])
+            q[i] = reward[i] + gamma * (value[j] + trace[j] * (q[j] - value[j] - advantage[j]));
+    }
+}

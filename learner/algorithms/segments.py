@@ -1,0 +1,74 @@
+"""Segments of stored episodes, one behind the other, and the records in which they pass programs piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms.traced import Values
+from onrig.learner.tape.spaces import Layout, rows_of
+from onrig.learner.trajectories import Chain
+from onrig.runtime.replay.memory.layout import Slots
+
+
+class Steps(NamedTuple):
+    """Segments one behind the other, each trial's in N places, some of them empty at the end."""
+
+    slots: Slots
+    """(S, N)"""
+    present: NDArray[np.bool_]
+    """(S, N)"""
+    share: NDArray[np.floating]
+    """(S, N): weight of the segment over its length and the number of segments, 0 where empty.  As many draws lead to a
+    segment as it has steps: so all stored experiences count equally, however long their episodes are."""
+    last: NDArray[np.int64]
+    """(S, B): places of the segments' last steps."""
+    drawn: NDArray[np.int64]
+    """(S, B): places of the experiences around which they lie."""
+
+
+def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
+    """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``at_once``."""
+    S = len(slots)
+    lengths = segments.present.sum(axis=-1)
+    total = lengths.sum(axis=1)
+    N = -(-int(total.max()) // at_once) * at_once
+    present = np.arange(N) < total[:, None]
+    placed, share = np.zeros((S, N), np.int64), np.zeros((S, N))
+    for s, n in enumerate(total.tolist()):
+        placed[s, :n] = segments.slots[s][segments.present[s]]
+        share[s, :n] = np.repeat(weight[s] / (len(weight[s]) * lengths[s]), lengths[s])
+    first = np.cumsum(lengths, axis=1) - lengths
+    within = (segments.slots == slots[..., None]).argmax(axis=-1)
+    return Steps(placed, present, share, first + lengths - 1, first + within)
+
+
+class Pieces:
+    """Records of pieces of R steps each, the same for several programs; columns by name."""
+
+    def __init__(self, at_once: int, columns: Mapping[str, int]) -> None:
+        """``columns``: fields (R, cols)."""
+        self.layout: Final = Layout()
+        self.fields: Final = {name: self.layout.add(name, at_once, cols) for name, cols in columns.items()}
+        self._at_once, self._buffer = at_once, np.zeros((0, self.layout.size))
+        self.rows: Values = self._buffer.reshape(0, 0, self.layout.size)
+        """(S, pieces, size)"""
+
+    def begin(self, trials: int, steps: int, dtype: np.dtype[np.floating]) -> None:
+        """Provide records for N steps, a multiple of R, of each trial."""
+        count = trials * (steps // self._at_once)
+        if len(self._buffer) < count:
+            self._buffer = rows_of(count, self.layout, dtype)
+        self.rows = self._buffer[:count].reshape(trials, -1, self.layout.size)
+
+    def write(self, **values: Values) -> None:
+        """Write columns, (S, N, ...) each."""
+        for name, of_steps in values.items():
+            self.rows[:, :, self.fields[name].slice] = of_steps.reshape(*self.rows.shape[:2], -1)
+
+    def read(self, name: str) -> Values:
+        """Copy a single column out, (S, N)."""
+        return self.rows[:, :, self.fields[name].slice].reshape(len(self.rows), -1)
