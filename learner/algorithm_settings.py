@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,6 +13,21 @@ from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Log
 from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig
 from onrig.learner.refer_settings import AcerConfig, NafConfig, VracerConfig
 from onrig.learner.sampler_settings import Hidden
+
+
+class NetworkSize(NamedTuple):
+    """Units of the hidden layers of actor and critic."""
+
+    actor: tuple[int, ...]
+    critic: tuple[int, ...]
+
+
+NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
+    "small": NetworkSize(actor=(50, 50), critic=(50, 50, 20)),
+    "ddpg_original": NetworkSize(actor=(400, 300), critic=(400, 300)),
+    "medium": NetworkSize(actor=(128, 128), critic=(128, 128)),
+}
+"""Named sizes: of Table 8 of de Bruin et al. 2018, and that of Novati and Koumoutsakos 2019."""
 
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):

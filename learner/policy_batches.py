@@ -5,14 +5,13 @@ The memory is the half gathered batch: what is kept here is where it begins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.runtime.replay.memory.layout import POLICY_SHIFT, Flag, Slots
 from onrig.runtime.replay.memory.storage import Storage
@@ -41,6 +40,16 @@ def next_batch(policies: NDArray[np.integer], size: int) -> Found:
     return Found(int(starts[whole[0]]), True) if len(whole) else Found(int(starts[-1]), False)
 
 
+def log_density(
+    action: NDArray[np.float64], mean: NDArray[np.float64], std: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """ln pi(a|s) of N(mean, std^2), (..., m) summed over the actions."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # of actions without noise
+        each = -0.5 * np.square((action - mean) / std) - np.log(std) - 0.5 * math.log(2.0 * math.pi)
+    summed: NDArray[np.float64] = each.sum(axis=-1)
+    return summed
+
+
 def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     """Build a batch (S = K = 1) from the experiences in ``slots`` (T,), which are in the order of their writes.
 
@@ -48,7 +57,7 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     """
     n = storage.layout.n_act
     mean, std, drawn = (storage.behaviour[slots, k * n : (k + 1) * n] for k in range(3))
-    log_pi = log_density(*(torch.from_numpy(field).double() for field in (drawn, mean, std))).numpy()
+    log_pi = log_density(*(field.astype(np.float64) for field in (drawn, mean, std)))
     words, layout, meta = storage.words, storage.layout, storage.meta[slots]
     first, second = slots[:-1], slots[1:]
     follows = (

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import torch
 
 from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
 from onrig.learner.attachment import Attachment, Connection, LeaseLost, MemoryChanged, Offering, Unfit
@@ -143,7 +142,6 @@ class LearnerProcess:
                 agent = self._agent_there = Agent(self._link.config, self._settings, self._link.mirror)
             except ValueError as error:
                 raise Unfit(str(error)) from None
-            torch.set_num_threads(1 if self._lockstep else self._settings.threads)
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
         seen = agent.seen
         agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})

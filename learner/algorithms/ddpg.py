@@ -12,10 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithm_settings import DdpgConfig
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
-from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.tape.array import Array, square, tanh
 from onrig.learner.tape.networks import Mlp, glorot
 from onrig.learner.tape.optimiser import Adam, follow

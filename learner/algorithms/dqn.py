@@ -13,10 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithm_settings import DqnConfig
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DqnConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.traced import Records, Traced
-from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.tape.array import Array, square
 from onrig.learner.tape.networks import Mlp, glorot
 from onrig.learner.tape.optimiser import Adam, descend, follow

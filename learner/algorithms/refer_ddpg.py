@@ -11,10 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithm_settings import DdpgConfig
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms.host import Judging, initial
 from onrig.learner.algorithms.refer import Rules
-from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array, softsign, square, tanh
 from onrig.learner.tape.networks import Mlp

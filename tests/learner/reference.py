@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,11 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import DdpgConfig
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms import Minibatches, State
 from onrig.learner.algorithms.ddpg import Ddpg
 from onrig.learner.algorithms.dqn import Dqn
-from onrig.learner.networks import NETWORK_SIZES, Layout, critic_layout, mlp_layout
 
 Vector = NDArray[np.floating]
 
@@ -26,9 +26,16 @@ class Reference(NamedTuple):
     critic_gradient: Vector
 
 
-def layouts(config: DdpgConfig, n: int, m: int) -> tuple[Layout, Layout]:
+Sizes = list[tuple[int, int]]
+"""Inputs and outputs of each layer."""
+
+
+def layouts(config: DdpgConfig, n: int, m: int) -> tuple[Sizes, Sizes]:
+    """Layers of actor and critic, whose second layer takes the action as well."""
     size = NETWORK_SIZES[config.network]
-    return mlp_layout(n, m, size.actor), critic_layout(n, m, size.critic)
+    actor, critic = (list(itertools.pairwise(widths)) for widths in ((n, *size.actor, m), (n, *size.critic, 1)))
+    critic[1] = critic[1][0] + m, critic[1][1]
+    return actor, critic
 
 
 def minibatches(
@@ -98,17 +105,16 @@ def gradients(algorithm: Ddpg | Dqn, batches: Minibatches) -> dict[str, Vector]:
     return found
 
 
-def _network(layout: Layout, vector: torch.Tensor, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
+def _network(sizes: Sizes, vector: torch.Tensor, x: torch.Tensor, action: torch.Tensor | None) -> torch.Tensor:
     start = 0
-    for i, layer in enumerate(layout.layers):
+    for i, (inputs, outputs) in enumerate(sizes):
         if i == 1 and action is not None:
             x = torch.cat((x, action), dim=1)
-        inputs = layer.inputs + layer.action_rows
-        weight = vector[start : start + inputs * layer.outputs].view(inputs, layer.outputs)
-        start += inputs * layer.outputs
-        x = x @ weight + vector[start : start + layer.outputs]
-        start += layer.outputs
-        if not layer.last:
+        weight = vector[start : start + inputs * outputs].view(inputs, outputs)
+        start += inputs * outputs
+        x = x @ weight + vector[start : start + outputs]
+        start += outputs
+        if i < len(sizes) - 1:
             x = torch.relu(x)
     return x
 
@@ -141,7 +147,7 @@ def reference_update(ddpg: Ddpg, config: DdpgConfig, n: int, m: int, batches: Mi
 def reference_dqn_update(dqn: Dqn, n: int, batches: Minibatches, trial: int) -> tuple[Vector, Vector]:
     """TD errors and gradient of one trial on one minibatch (K = 1) by autograd in float64."""
     config = dqn.config
-    layout = mlp_layout(n, config.levels, NETWORK_SIZES[config.network].critic)
+    layout = list(itertools.pairwise((n, *NETWORK_SIZES[config.network].critic, config.levels)))
     online, target = (torch.tensor(vectors(dqn.state(), k)[trial]) for k in ("network", "target_network"))
     online.requires_grad_()
     s, a, r, s2 = (

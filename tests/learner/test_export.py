@@ -14,7 +14,6 @@ from onrig.learner.algorithms.dqn import Dqn
 from onrig.learner.algorithms.rainbow import Rainbow
 from onrig.learner.algorithms.sac import Sac
 from onrig.learner.export import export_discrete_policy, export_policy
-from onrig.learner.networks import NETWORK_SIZES, initial_vector, mlp_layout, split_layers
 from onrig.learner.onnx_writer import IR_VERSION, OPSET
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import METADATA_KEY, SQUASHED_GAUSSIAN, PolicyContract, contract_for, decode_contract
@@ -43,15 +42,18 @@ def _contract(rig: Rig) -> PolicyContract:
     return contract_for(rig, 50.0, policy_id=7, parent_run="run-3", training_step=1200)
 
 
+def _saturate(algorithm: Ddpg | Dqn, name: str) -> None:
+    """Let the last layer's weights of a network be as large as after training."""
+    state = algorithm.state()
+    last = max(field for field in state if field.startswith(f"{name}/weight"))
+    algorithm.restore({**state, last: np.asarray(state[last], np.float32) * 1000.0})
+
+
 def _ddpg(rig: Rig) -> Ddpg:
     """An actor as it might be after training: outputs over the whole range, some of them saturated."""
     n, m = len(rig.observations), len(rig.actuators)
-    ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(0)])
-    layout = mlp_layout(n, m, NETWORK_SIZES["small"].actor)
-    vector = initial_vector(layout, np.random.default_rng(1))
-    output_weight, _ = split_layers(layout, vector)[-1]
-    output_weight *= 1000.0
-    ddpg.restore(with_vectors(ddpg.state(), "actor", vector[None]))
+    ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(1)])
+    _saturate(ddpg, "actor")
     return ddpg
 
 
@@ -144,8 +146,7 @@ def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
 
 
 def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
-    layout = mlp_layout(2, 1, (50, 50))
-    layers = split_layers(layout, initial_vector(layout, np.random.default_rng(0)))
+    layers = Ddpg(DdpgConfig(), 2, 1, [np.random.default_rng(0)]).actor_layers(0)
     for wrong, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
         with pytest.raises(ValueError, match="do not lead from"):
             export_policy(wrong, _contract(rig))
@@ -153,10 +154,7 @@ def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
 
 def _dqn(levels: int = 15) -> Dqn:
     dqn = Dqn(DqnConfig(levels=levels), 2, 1, [np.random.default_rng(0)])
-    layout = mlp_layout(2, levels, NETWORK_SIZES["small"].critic)
-    vector = initial_vector(layout, np.random.default_rng(1))
-    split_layers(layout, vector)[-1][0][:] *= 1000.0
-    dqn.restore(with_vectors(dqn.state(), "network", vector[None]))
+    _saturate(dqn, "network")
     return dqn
 
 

@@ -157,8 +157,8 @@ def test_the_policy_is_the_exported_actor() -> None:
 def test_actors_and_critics_draw_from_the_stream_of_their_trial_alone() -> None:
     state = _ddpg(DdpgConfig(), 2, 1, (5, 6)).state()
     actor, critic = layouts(DdpgConfig(), 2, 1)
-    assert vectors(state, "actor").shape == (2, actor.n_parameters)
-    assert vectors(state, "critic").shape == (2, critic.n_parameters)
+    assert vectors(state, "actor").shape == (2, sum((i + 1) * o for i, o in actor))
+    assert vectors(state, "critic").shape == (2, sum((i + 1) * o for i, o in critic))
     alone = _ddpg(DdpgConfig(), 2, 1, (6,)).state()
     assert np.array_equal(vectors(alone, "critic")[0], vectors(state, "critic")[1])
     assert np.array_equal(vectors(state, "actor"), vectors(state, "target_actor"))

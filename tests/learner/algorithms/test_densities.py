@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from onrig.learner.algorithms.densities import importance_ratio, kl_divergence, log_density
+from tests.learner.torch_densities import importance_ratio, kl_divergence, log_density
 
 
 def _of(*values: float) -> torch.Tensor:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 import onrig.learner.algorithms.trpo as trpo_module
 from onrig.learner.algorithms.actor_critic import Frozen, flattened
-from onrig.learner.algorithms.densities import kl_divergence, log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.trpo import Trpo, conjugate_gradients, step_of_divergence
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 from tests.learner.algorithms.policy_batches import policies, policy_batch, value_nets
+from tests.learner.torch_densities import kl_divergence, log_density
 from tests.learner.torch_nets import Tensors, assert_state_close, leaves, mlp, of_net
 
 N_OBS, M_ACT = 4, 3

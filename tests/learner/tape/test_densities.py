@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import densities as of_tensors
 from onrig.learner.tape import densities
 from onrig.learner.tape.array import Array
+from tests.learner import torch_densities as of_tensors
 from tests.learner.tape.evaluation import evaluated
 
 B, M = 7, 3

@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 import torch
 
-from onrig.learner.algorithm_settings import DdpgConfig, SacConfig, Td3Config
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, SacConfig, Td3Config
 from onrig.learner.algorithms import algorithm_for
-from onrig.learner.networks import NETWORK_SIZES
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories, kept_by
