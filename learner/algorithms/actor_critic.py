@@ -121,7 +121,8 @@ def flattened(batch: Frozen) -> Frozen:
 def gathered(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
     """Minibatches (k, S, M, ...) of a field (S, R, ...), whose slots are (k, S, M)."""
     S, size, *rest = field.shape
-    return np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
+    rows: NDArray[Any] = np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
+    return rows
 
 
 class ActorCritic(Traced):

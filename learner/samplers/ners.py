@@ -75,7 +75,8 @@ class ScoreNets(Nets):
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
         """Share of each experience (S, B) in the mean over its minibatch; 0 where none is looked at."""
-        return valid / np.maximum(valid.sum(axis=1, keepdims=True), 1) * self._sees_others
+        count = np.maximum(valid.sum(axis=1, keepdims=True), 1)
+        return np.asarray(valid / count * self._sees_others)
 
     def scores(self, features: NDArray[np.floating]) -> NDArray[np.float64]:
         """Score minibatches (S, B, width): (S, B)."""

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms.actor_critic import flattened
+from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.ppo import Experiences, Ppo
 from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig, batch_problems
@@ -66,7 +67,7 @@ def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_st
 
 @pytest.mark.parametrize("S", [1, 2, 7, 16])
 def test_trials_of_any_number_and_odd_sizes_learn_what_each_learns_alone(S: int) -> None:
-    odd = {"hidden": [7, 5], "steps": 33, "batch": 11, "max_norm": 0.2}
+    odd: dict[str, Any] = {"hidden": [7, 5], "steps": 33, "batch": 11, "max_norm": 0.2}
     together = _learned(_ppo([*range(S)], **odd), [*range(S)], 2)
     for trial in {0, S // 2, S - 1}:
         assert (_learned(_ppo([trial], **odd), [trial], 2)[0] == together[trial]).all()
@@ -242,16 +243,17 @@ def _iteration(twin: Ppo, wanted: dict[str, torch.Tensor], fields: list[torch.Te
         a, std = advantage[slots], wanted["spread/log_std"].exp()
         if config.standardise == "minibatch":
             a = (a - a.mean()) / (a.std() + 1e-8)
-        normal = torch.distributions.Normal(mlp(wanted, "policy", states[slots]), std)
-        ratio = (normal.log_prob(drawn[slots]).sum(dim=1) - log_pi[slots]).exp()
+        mean = mlp(wanted, "policy", states[slots])
+        ratio = (log_density(drawn[slots], mean, std) - log_pi[slots]).exp()
         gained = torch.minimum(ratio * a, ratio.clamp(1 - clip, 1 + clip) * a)
         error = mlp(wanted, "value", states[slots])[:, 0] - target[slots]
         adam.zero_grad()
-        (config.value_weight * error.square().mean() - gained.mean()).backward()
+        (config.value_weight * error.square().mean() - gained.mean()).backward()  # type: ignore[no-untyped-call]
         if config.max_norm is not None:
-            norm = torch.stack([p.grad.square().sum() for p in wanted.values()]).sum().sqrt()
-            for p in wanted.values():
-                p.grad *= config.max_norm / norm.clamp(min=config.max_norm)
+            gradients = [p.grad for p in wanted.values() if p.grad is not None]
+            norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+            for g in gradients:
+                g *= config.max_norm / norm.clamp(min=config.max_norm)
         adam.step()
         beyond += int(((ratio - 1.0).abs() > clip).sum())
     return beyond

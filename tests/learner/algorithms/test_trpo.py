@@ -163,7 +163,7 @@ def _iteration(twin: Trpo, parameters: Tensors, adam: torch.optim.Adam, given: l
         for value, part in zip(policy.values(), np.split(vector, ends), strict=True):
             value.data = torch.tensor(part).reshape(value.shape)
 
-    before, old, start = gain(), [part.detach() for part in distribution()], _flat(policy.values())
+    (old_mean, old_std), before, start = (part.detach() for part in distribution()), gain(), _flat(policy.values())
     gradient = _flat(torch.autograd.grad(before, list(policy.values())))
     fisher = _fisher(policy, states[:: config.fisher_every])
 
@@ -173,14 +173,14 @@ def _iteration(twin: Trpo, parameters: Tensors, adam: torch.optim.Adam, given: l
     full = step_of_divergence(product, conjugate_gradients(product, gradient[None], config.cg_steps), config.max_kl)[0]
     for halving in range(config.halvings):
         move(start + 0.5**halving * full)
-        if gain() >= before and kl_divergence(*old, *distribution()).mean() <= 1.5 * config.max_kl:
+        if gain() >= before and kl_divergence(old_mean, old_std, *distribution()).mean() <= 1.5 * config.max_kl:
             break
     else:
         move(start)
     for _ in range(config.value_epochs):
         for slots in twin._streams[trial].permutation(64).reshape(4, 16):
             adam.zero_grad()
-            (mlp(parameters, "value", states[slots])[:, 0] - target[slots]).square().mean().backward()
+            (mlp(parameters, "value", states[slots])[:, 0] - target[slots]).square().mean().backward()  # type: ignore[no-untyped-call]
             adam.step()
 
 

@@ -125,18 +125,19 @@ def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
     for k in range(20):
         nets.step(*given(k), np.flatnonzero(np.arange(3) != k % 4))
         if k % 4 != 1:
-            alone.step(*(field[1:2] for field in given(k)), np.array([0]))
+            features, inside, weight = (field[1:2] for field in given(k))
+            alone.step(features, inside, weight, np.array([0]))
     assert np.array_equal(alone.rows[0], nets.rows[1])
     for trial, parameters in enumerate(wanted):
         adam = torch.optim.Adam(parameters.values(), lr=settings.lr)
         for k in range(20):
             if k % 4 == trial:
                 continue
-            x, inside, weight = (torch.tensor(field[trial]) for field in given(k))
+            x, chosen, weights = (torch.tensor(field[trial]) for field in given(k))
             logits = mlp(parameters, "net", x, torch.relu)[:, 0]
             adam.zero_grad()
-            likelihood = torch.nn.functional.logsigmoid(torch.where(inside, logits, -logits))
-            (-(weight * likelihood).sum()).backward()
+            likelihood = torch.nn.functional.logsigmoid(torch.where(chosen, logits, -logits))
+            (-(weights * likelihood).sum()).backward()  # type: ignore[no-untyped-call]
             adam.step()
         assert_state_close(nets.state(), trial, parameters)
 

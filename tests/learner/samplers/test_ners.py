@@ -133,7 +133,7 @@ def test_steps_are_those_of_torch(ablation: Literal["none", "local"]) -> None:
                 continue
             x, valid, gain = (torch.tensor(field[trial]) for field in _given(f, 3, k))
             adam.zero_grad()
-            (-gain * (_scores(parameters, x[valid], sees_others=ablation == "none") + 1e-6).log().sum()).backward()
+            (-gain * (_scores(parameters, x[valid], sees_others=ablation == "none") + 1e-6).log().sum()).backward()  # type: ignore[no-untyped-call]
             adam.step()
         assert_state_close(f.state(), trial, parameters)
 
@@ -146,8 +146,8 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(S: int) -> N
     for trial in {0, S // 2, S - 1}:
         alone = ScoreNets(SMALL, 9, [RNG(trial)])
         for k in range(5):
-            of_trial = (field[trial : trial + 1] for field in _given(together, S, k))
-            alone.step(*of_trial, np.array([0]))
+            features, valid, gain = (field[trial : trial + 1] for field in _given(together, S, k))
+            alone.step(features, valid, gain, np.array([0]))
         assert np.array_equal(alone.rows[0], together.rows[trial])
         assert np.array_equal(alone.scores(x[trial : trial + 1])[0], together.scores(x)[trial])
 
