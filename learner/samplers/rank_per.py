@@ -121,7 +121,7 @@ class RankPer(Sampler):
     ) -> None:
         """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64."""
         self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
-        (self._order,) = self._draws.orders.each
+        self._order: Final = self._draws.orders.each[0]
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:

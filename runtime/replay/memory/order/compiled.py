@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import library
 from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.order.leaves import LEAF, LEAST, MERGED
 from onrig.runtime.replay.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots, entries, renumbered
 
+LEAF: Final = 320
+LEAST: Final = 144
+MERGED: Final = 296
+"""As in ``order.leaves``; half of its sizes, since here moving entries, and not finding the leaf, takes the time."""
 BLOCK: Final = 64
 """Leaves per partial sum of counts, as in ``order.c``."""
 _LARGEST_FIRST: Final = 1

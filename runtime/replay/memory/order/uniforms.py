@@ -92,19 +92,22 @@ class UniformRows:
         self._at = int(state[4])
 
 
-class UniformArrays:
+class UniformArrays(UniformRows):
     """As :class:`Uniforms`, but returned as arrays of ``n`` numbers."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; ValueError unless it runs on PCG64."""
-        self._rows: Final = UniformRows([rng])
-        self.state: Final = self._rows.state
-        self.restore: Final = self._rows.restore
+        super().__init__([rng])
 
     def take(self, n: int) -> NDArray[np.float64]:
         """Return the next ``n`` numbers, (n,), read-only by convention."""
-        taken: NDArray[np.float64] = self._rows.take(n)[0]
-        return taken
+        start = self._at
+        end = start + n
+        if end > ARRAY_BLOCK:
+            taken: NDArray[np.float64] = super().take(n)[0]
+            return taken
+        self._at = end
+        return self._block[0, start:end]
 
 
 def _check_pcg64(rng: np.random.Generator) -> None:
