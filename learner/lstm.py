@@ -1,8 +1,8 @@
 """LSTM networks on a tape: cells one behind the other, one step of them, and the pass over a window of experiences.
 
 The columns of a cell's weights are its gates in the order of ``torch.nn.LSTM``: input, forget, candidate, output; its
-own output of the step before enters behind its inputs.  What a network remembers is (rows, 2 units of all cells):
-output and state of each cell.
+own output of the step before enters behind its inputs.  A network remembers output and state of each cell: (rows, 2
+units of all cells).
 """
 
 from __future__ import annotations

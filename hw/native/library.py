@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ABI: Final = 3
+ABI: Final = 4
 """Functions and arguments that this code calls; ``native.h`` has the same number."""
 
 _V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])

@@ -28,12 +28,11 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.host import LEAST_STD, Host, behind_softplus, common_std, initial
 from onrig.learner.algorithms.refer import Acted, Apart, Refer, apart
-from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.segments import Pieces, Steps, laid_out
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
 from onrig.learner.tape.array import Array, clip, softplus, softsign, square
-from onrig.learner.tape.densities import importance_ratio, log_density
+from onrig.learner.tape.densities import importance_ratio, log_density, score
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, follow
@@ -117,8 +116,7 @@ class Acer(Host):
         tape = Tape(self.layout, self._pieces.layout)
         given = {name: tape.read(field) for name, field in self._pieces.fields.items()}
         x = self._inputs(given["observation"])
-        std = softplus(tape.read(self._std.fields[0]))
-        trace(tape, _Piece(x, self._policy(x), std, self._value(x), given))
+        trace(tape, _Piece(x, *self._present(x), self._value(x), given))
         return self.bind(tape)
 
     def _present(self, x: Array) -> tuple[Array, Array]:
@@ -184,7 +182,7 @@ class Acer(Host):
         correction = clip(1.0 - c / ratio, 0.0, float("inf")) * apart_from_mean
         g = [
             ahead * first + correction * second
-            for first, second in zip(_score(given["drawn"], mean, std), _score(sampled, mean, std), strict=True)
+            for first, second in zip(score(given["drawn"], mean, std), score(sampled, mean, std), strict=True)
         ]
         average, average_std = self._average(seen.x), softplus(tape.read(self._average_std.fields[0]))
         spread = square(average_std) + square(average - mean)
@@ -208,7 +206,7 @@ class Acer(Host):
         at = np.nonzero(steps.present)[0], steps.slots[steps.present]
         refer.note(at, rho[steps.present], kl[steps.present])
         q_ret, q_opc = (
-            self._worths(steps, reward, value, advantage, ratio, ends)
+            steps.retraced(reward, value, advantage, ratio, ends, self._config.gamma)
             for ratio in (np.minimum(1.0, rho) ** (1.0 / self._m), np.ones_like(rho))
         )
         error = q_ret - (value + advantage)
@@ -231,7 +229,7 @@ class Acer(Host):
         noise = np.zeros((*steps.slots.shape, 1 + self._acer.samples, self._m))
         for of_trial, stream, n in zip(noise, self._streams, steps.present.sum(axis=1).tolist(), strict=True):
             of_trial[:n] = stream.standard_normal((1 + self._acer.samples, n, self._m)).swapaxes(0, 1)
-        self._pieces.begin(*steps.slots.shape, self.executor.dtype)
+        self._pieces.begin(self.trials, steps.slots.shape[1], self.executor.dtype)
         self._pieces.write(
             observation=taken.observation,
             drawn=behaviour.drawn,
@@ -247,24 +245,5 @@ class Acer(Host):
         taken = self._stored.gather(slots)
         return np.where(taken.terminated, 0.0, self._values(taken.next_observation)[..., 0])
 
-    def _worths(
-        self, steps: Steps, reward: Values, value: Values, advantage: Values, ratio: Values, ends: Values
-    ) -> Values:
-        """Q^ret or Q^opc of all steps by their ratios, (S, N), 0 where empty."""
-        S, N = steps.slots.shape
-        trial = np.arange(S)[:, None]
-        after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
-        after[trial, steps.last], end[trial, steps.last] = -1, ends
-        after[~steps.present] = -1
-        columns = (np.where(steps.present, of, 0.0).reshape(-1) for of in (reward, value, ratio, end))
-        gamma, known = self._config.gamma, advantage.reshape(-1)
-        return retrace(*columns, after.reshape(-1), gamma, known).reshape(S, N)
-
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         return self._policy.layers(self.rows[trial])
-
-
-def _score(action: Array, mean: Array, std: Array) -> tuple[Array, Array]:
-    """Gradient of ln pi(a|s) by mean and standard deviation, (rows, m) each."""
-    apart_by = (action - mean) / std
-    return apart_by / std, (square(apart_by) - 1.0) / std

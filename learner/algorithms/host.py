@@ -127,8 +127,7 @@ class Host(Traced, ABC):
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
-        acted: NDArray[np.floating] = np.clip(self.distribution(observation)[0], -1.0, 1.0)
-        return acted
+        return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
 
     def update(self, batches: Minibatches) -> Signals:
         """Train on K minibatches in turn, with their slots and behaviour; ValueError when they are of another shape."""
@@ -180,12 +179,11 @@ class Host(Traced, ABC):
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
-        _, std = self.distribution(np.zeros((self.trials, 1, self._n)))
-        return np.array(std[trial, 0])
+        return np.array(self.distribution(np.zeros((self.trials, 1, self._n)))[1][trial, 0])
 
     def state(self) -> State:
         """Copy of everything needed to resume training but the notes per slot."""
-        return super().state() if self._refer is None else super().state() | self._refer.state()
+        return super().state() | ({} if self._refer is None else self._refer.state())
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""

@@ -36,7 +36,8 @@ class RecurrentVracer(Vracer):
         assert recurrent is not UNSET
         self._start, self._window = recurrent.start, recurrent.window
         self._cells = Lstm(state, "network", n, recurrent.units, outputs)
-        self.hidden_width = self._cells.hidden_width
+        self.hidden_width, self._n = self._cells.hidden_width, n
+        self._more = {"window": (self._vracer.batch, self._width)}
         return self._cells
 
     def _draw(self, row: Values, stream: np.random.Generator) -> None:
@@ -45,9 +46,6 @@ class RecurrentVracer(Vracer):
     @property
     def _width(self) -> int:
         return self._window * (self._n + 1) + self.hidden_width
-
-    def _more_fields(self) -> dict[str, tuple[int, int]]:
-        return {"window": (self._config.batch, self._width)}
 
     def attend(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""

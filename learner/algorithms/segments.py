@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.tape.spaces import Layout, rows_of
 from onrig.learner.trajectories import Chain
@@ -28,6 +29,19 @@ class Steps(NamedTuple):
     """(S, B): places of the segments' last steps."""
     drawn: NDArray[np.int64]
     """(S, B): places of the experiences around which they lie."""
+
+    def retraced(
+        self, reward: Values, value: Values, advantage: Values, ratio: Values, end_value: Values, gamma: float
+    ) -> Values:
+        """Q^ret or Q^opc of all steps by their ratios, (S, N) each, 0 where empty; ``end_value`` (S, B)."""
+        S, N = self.slots.shape
+        trial = np.arange(S)[:, None]
+        after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
+        after[trial, self.last], end[trial, self.last] = -1, end_value
+        after[~self.present] = -1
+        after = after.reshape(-1)
+        r, v, rho, beyond = (np.where(self.present, of, 0.0).reshape(-1) for of in (reward, value, ratio, end))
+        return retrace(r, v, rho, beyond, after, gamma, advantage.reshape(-1)).reshape(S, N)
 
 
 def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
@@ -53,7 +67,8 @@ class Pieces:
         """``columns``: fields (R, cols)."""
         self.layout: Final = Layout()
         self.fields: Final = {name: self.layout.add(name, at_once, cols) for name, cols in columns.items()}
-        self._at_once, self._buffer = at_once, np.zeros((0, self.layout.size))
+        self._at_once = at_once
+        self._buffer: Values = np.zeros((0, self.layout.size))
         self.rows: Values = self._buffer.reshape(0, 0, self.layout.size)
         """(S, pieces, size)"""
 

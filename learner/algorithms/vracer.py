@@ -7,7 +7,8 @@ With a head the advantage is a function of the action (App. E), learned with the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from onrig.learner.lstm import Lstm
 from onrig.learner.refer_settings import ReferSettings, VracerConfig
 from onrig.learner.tape.array import Array, clip, softplus, softsign
 from onrig.learner.tape.networks import Mlp
-from onrig.learner.tape.optimiser import Adam
+from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.replay.memory.layout import Slots
@@ -47,6 +48,7 @@ class Vracer(Judging):
 
     _seen: ClassVar[str] = "observation"
     """Field of the record that has the states from which the network's outputs come."""
+    _more: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class Vracer(Judging):
             self._draw(row, stream)
             row[self._std.flat.slice] = behind_softplus(config.std)
         w = self._width
-        self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._more_fields())
+        self._trace(q_ret=(B, 1), value=(B, 1), advantage=(B, 1), **self._more)
         self._values = self.forward(lambda tape, x, _: self._out(x).value, w, 1)
         self._entries = self.forward(lambda tape, x, _: self._entry(tape, x), 2 * w + m, 3)
 
@@ -86,9 +88,6 @@ class Vracer(Judging):
     def _width(self) -> int:
         """Numbers of a state as the network takes it."""
         return self._n
-
-    def _more_fields(self) -> dict[str, tuple[int, int]]:
-        return {}
 
     def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         """States (S, B, width) of experiences, or of those of one minibatch."""
@@ -112,8 +111,7 @@ class Vracer(Judging):
         return _Out(out.columns(0, 1), out.columns(1, 1 + m), std, head)
 
     def _present(self, x: Array) -> tuple[Array, Array]:
-        out = self._named(self._mlp(x))
-        return out.mean, out.std
+        return self._named(self._mlp(x))[1:3]
 
     def _advantage_of(self, action: Array, out: _Out) -> Array:
         """A(s, a) (B, 1), 0 without a head; gradients reach the head's outputs alone."""
@@ -133,9 +131,7 @@ class Vracer(Judging):
         if self._head is not None:
             loss = loss - known * error * advantage
         mixed = rules.mixed(given["weight"] * loss, of_policy).mean()
-        gradients = tape.gradient(mixed, [adam.group for adam in self._adams])
-        for adam, gradient in zip(self._adams, gradients, strict=True):
-            adam.step(tape, gradient, rules.annealing)
+        descend(tape, mixed, self._adams, factor=rules.annealing)
         told = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
         return told | {"value": out.value, "advantage": advantage}
 
@@ -152,8 +148,8 @@ class Vracer(Judging):
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         assert batches.slots is not None
         self._enter()
-        trial = np.arange(self.trials)[:, None]
-        record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[trial, batches.slots[k]]
+        at = np.arange(self.trials)[:, None], batches.slots[k]
+        record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[at]
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         told = super()._step(batches, k, refer)

@@ -23,6 +23,12 @@ def log_density(action: Array, mean: Array, std: Array) -> Array:
     return (square((action - mean) / std) * -0.5 - (log(std) + _HALF_LOG_2PI)).row_sums()
 
 
+def score(action: Array, mean: Array, std: Array) -> tuple[Array, Array]:
+    """Gradient of ln pi(a|s) by mean and standard deviation, (B, m) each."""
+    apart = (action - mean) / std
+    return apart / std, (square(apart) - 1.0) / std
+
+
 def importance_ratio(log_pi: Array, log_mu: Array, greatest: float = math.inf) -> Array:
     """rho = pi(a|s) / mu(a|s), within e^-7 and e^7, at most ``greatest``.
 

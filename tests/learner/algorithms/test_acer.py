@@ -201,8 +201,10 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
         np.testing.assert_allclose(got / scale, gradient.reshape(-1) / scale, rtol=2e-3, atol=2e-4, err_msg=name)
     for target, net in (("average", "policy"), ("average_std", "std")):
         for key in (key for key in before if key.startswith(f"{target}/")):
-            moved = 0.9 * np.asarray(before[key], np.float64) + 0.1 * after[key.replace(target, net)]
-            np.testing.assert_allclose(after[key], moved, rtol=1e-5, atol=1e-7)
+            moved = 0.9 * np.asarray(before[key], np.float64) + 0.1 * np.asarray(
+                after[key.replace(target, net)], np.float64
+            )
+            np.testing.assert_allclose(np.asarray(after[key], np.float64), moved, rtol=1e-5, atol=1e-7)
 
 
 def test_all_of_a_segment_is_noted() -> None:

@@ -49,8 +49,8 @@ def test_a_quadratic_is_that_of_its_matrix_and_greatest_at_the_mean(m: int) -> N
     wanted = np.where(rows == columns, _softplus(outputs), outputs)
     np.testing.assert_allclose(lower[:, rows, columns], wanted, rtol=1e-12)
     d = action - mean
-    wanted = [-0.5 * row @ matrix @ matrix.T @ row for row, matrix in zip(d, lower, strict=True)]
-    np.testing.assert_allclose(_value(quadratic, action, mean, outputs), wanted, rtol=1e-12)
+    of_matrix = [-0.5 * row @ matrix @ matrix.T @ row for row, matrix in zip(d, lower, strict=True)]
+    np.testing.assert_allclose(_value(quadratic, action, mean, outputs), of_matrix, rtol=1e-12)
     assert np.abs(_value(quadratic, mean, mean, outputs)).max() == 0.0
 
 

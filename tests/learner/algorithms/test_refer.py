@@ -26,7 +26,7 @@ def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
 def _judge(refer: Refer, slots: list[int], *rho: float) -> list[bool]:
     """Which are near."""
     ratios = np.array([rho])
-    return (~refer.judge(np.array([slots]), ratios, np.log(ratios) ** 2)[0]).tolist()
+    return [not far for far in refer.judge(np.array([slots]), ratios, np.log(ratios) ** 2)[0]]
 
 
 def _distance(refer: Refer, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -59,7 +59,8 @@ def test_with_ratios_of_zero_it_is_the_reward_and_the_next_value() -> None:
 def test_nothing_stored_has_no_returns_and_a_lone_experience_its_own() -> None:
     nothing = np.zeros(0)
     assert retrace(nothing, nothing, nothing, nothing, np.zeros(0, np.int64), GAMMA).shape == (0,)
-    assert retrace(*np.array([[3.0], [7.0], [1.0], [2.0]]), np.array([-1]), 0.5).tolist() == [4.0]
+    three, seven, two = (np.array([number]) for number in (3.0, 7.0, 2.0))
+    assert retrace(three, seven, np.ones(1), two, np.array([-1]), 0.5).tolist() == [4.0]
 
 
 @pytest.mark.skipif(library() is None, reason="the C library is not built")

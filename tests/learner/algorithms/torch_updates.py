@@ -162,7 +162,7 @@ def acer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tenso
     average = mlp(p, "average", x).detach(), softplus(p["average_std/output"]).detach()
     up, k = (
         torch.cat(torch.autograd.grad(objective.sum(), phi), 1)
-        for objective in (better, divergence(average, tuple(phi)))
+        for objective in (better, divergence(average, (phi[0], phi[1])))
     )
     over = ((k * up).sum(-1, keepdim=True) - config.divergence).clamp(min=0.0)
     z = up - over / k.square().sum(-1, keepdim=True).clamp(min=1e-38) * k
