@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms.actor_critic import flattened
-from onrig.learner.algorithms.densities import log_density
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.ppo import Experiences, Ppo
 from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig, batch_problems
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 from tests.learner.algorithms.policy_batches import policies, policy_batch, value_nets
+from tests.learner.torch_densities import log_density
 from tests.learner.torch_nets import assert_state_close, leaves, mlp, of_net
 
 N_OBS, M_ACT = 4, 3
