@@ -63,7 +63,7 @@ class Ddpg(Traced):
 
         self.config = config
         self._act = self.forward(lambda tape, s, _: tanh(self._actor(s)), n, m)
-        self._records = Records(B, n, m, td=(B, 1), target=(B, 1))
+        self._records = Records(B, n, m, {"td": (B, 1), "target": (B, 1)})
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)

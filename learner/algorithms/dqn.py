@@ -71,7 +71,7 @@ class Dqn(Traced):
         self.levels: NDArray[np.floating] = level_values(config.levels).astype(self.rows.dtype)
         """Values of the discrete actions, (levels,)."""
         self._values = self.forward(lambda tape, s, _: self._network(s), n_observations, config.levels)
-        self._records = Records(B, n_observations, 1, chosen=(B, config.levels), td=(B, 1), target=(B, 1))
+        self._records = Records(B, n_observations, 1, {"chosen": (B, config.levels), "td": (B, 1), "target": (B, 1)})
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)

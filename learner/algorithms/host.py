@@ -201,18 +201,9 @@ class Judging(Host):
     def _trace(self, **more: tuple[int, int]) -> None:
         """Trace ``_update``, with ``more`` fields of the record."""
         B, m = self._config.batch, self._m
-        self._records = Records(
-            B,
-            self._n,
-            m,
-            in_turn=True,
-            drawn=(B, m),
-            acted_mean=(B, m),
-            acted_std=(B, m),
-            rules=(1, len(Rules._fields)),
-            **dict.fromkeys(_REPORTED, (B, 1)),
-            **more,
-        )
+        own = dict.fromkeys(("drawn", "acted_mean", "acted_std"), (B, m)) | {"rules": (1, len(Rules._fields))}
+        reported = dict.fromkeys(_REPORTED, (B, 1))
+        self._records = Records(B, self._n, m, own | reported | more, in_turn=True)
         tape = Tape(self.layout, self._records.layout)
         given = self._records.read(tape)
         given["reward"] = given["reward"] * tape.read(self._scale_field)
@@ -220,7 +211,7 @@ class Judging(Host):
         rules = Rules(*(decided.columns(i, i + 1) for i in range(len(Rules._fields))))
         for name, value in self._update(tape, rules, **given).items():
             tape.output(self._records.fields[name], value)
-        self._run = self.bind(tape)
+        self._run = self.bind_update(tape)
 
     @abstractmethod
     def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:

@@ -74,7 +74,7 @@ class Rainbow(Traced):
         )
         outputs = {"loss": (B, 1), "td": (B, 1), "target": (B, 1)}
         factors = {"factors": (1, self.noises), "target_factors": (1, self.noises)}
-        self._records = Records(B, n, 1, chosen=(B, levels), **factors, **outputs)
+        self._records = Records(B, n, 1, {"chosen": (B, levels)} | factors | outputs)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)

@@ -57,8 +57,11 @@ class Sac(Traced):
         self._means = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
         self._draws = self.forward(lambda tape, s, noise: self._act(s, _given(noise))[0], n, m, m)
         B = config.batch
-        outputs = {"td1": (B, 1), "td2": (B, 1), "target": (B, 1)}
-        self._records = Records(B, n, m, noise=(B, m), next_noise=(B, m), **outputs)
+        noises, outputs = (
+            dict.fromkeys(("noise", "next_noise"), (B, m)),
+            dict.fromkeys(("td1", "td2", "target"), (B, 1)),
+        )
+        self._records = Records(B, n, m, noises | outputs)
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)

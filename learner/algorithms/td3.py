@@ -54,7 +54,7 @@ class Td3(Traced):
 
         self.config, self._m = config, m
         self._act = self.forward(lambda tape, s, _: tanh(self._actor(s)), n, m)
-        self._records = Records(B, n, m, noise=(B, m), td1=(B, 1), td2=(B, 1), target=(B, 1))
+        self._records = Records(B, n, m, {"noise": (B, m), "td1": (B, 1), "td2": (B, 1), "target": (B, 1)})
         tape = Tape(state, self._records.layout)
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)

@@ -192,11 +192,13 @@ class Fields:
 class Records(Fields):
     """Records of updates on minibatches."""
 
-    def __init__(self, batch: int, n: int, m: int, *, in_turn: bool = False, **more: tuple[int, int]) -> None:
+    def __init__(
+        self, batch: int, n: int, m: int, more: Mapping[str, tuple[int, int]], *, in_turn: bool = False
+    ) -> None:
         """Fields of every minibatch of B, and ``more`` of shapes (rows, cols); ``in_turn``: one call an update."""
         self._shape = batch, n, m
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
-        super().__init__({name: (batch, cols) for name, cols in columns.items()} | more, in_turn=in_turn)
+        super().__init__({name: (batch, cols) for name, cols in columns.items()} | dict(more), in_turn=in_turn)
 
     def pack(self, owner: Nets, batches: Minibatches, gamma: float | Values, reward_scale: float) -> Values:
         """Write minibatches into records (S, K, size) for the trials of ``owner``.

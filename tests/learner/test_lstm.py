@@ -58,7 +58,8 @@ class Nets:
         for field, values in ((x, window), (there, present), (start, before)):
             records[:, field.slice] = values.reshape(S, -1)
         executor.bind(program_of(tape))(self.rows, records[:, None], None)
-        return records[:, y.slice].reshape(S, *y.shape), records[:, gradient.slice].copy()
+        found = records.astype(np.float64)
+        return found[:, y.slice].reshape(S, *y.shape), found[:, gradient.slice]
 
     def stepped(self, states: Floats, hidden: Floats) -> tuple[Floats, Floats]:
         """Outputs (m,) of the first trial after states (T, n) from a hidden state (h,), and the last hidden state."""
@@ -97,7 +98,7 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
     window, before = rng.standard_normal((2, B, W, N)), rng.standard_normal((2, B, nets.lstm.hidden_width))
     outputs, gradients = nets.over_window(window, np.ones((2, B, W), np.bool_), before)
     for trial in range(2):
-        cells, weight, bias = _torch_lstm(nets.lstm.layers(nets.rows[trial]))
+        cells, weight, bias = _torch_lstm(nets.lstm.layers(nets.rows[trial].astype(np.float64)))
         x = torch.tensor(window[trial, :, ::-1].copy())
         remembered = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
         for lstm, output, state in zip(cells, remembered[::2], remembered[1::2], strict=True):

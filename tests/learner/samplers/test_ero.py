@@ -125,8 +125,8 @@ def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
     for k in range(20):
         nets.step(*given(k), np.flatnonzero(np.arange(3) != k % 4))
         if k % 4 != 1:
-            features, inside, weight = (field[1:2] for field in given(k))
-            alone.step(features, inside, weight, np.array([0]))
+            features, inside, weight = given(k)
+            alone.step(features[1:2], inside[1:2], weight[1:2], np.array([0]))
     assert np.array_equal(alone.rows[0], nets.rows[1])
     for trial, parameters in enumerate(wanted):
         adam = torch.optim.Adam(parameters.values(), lr=settings.lr)

@@ -146,8 +146,9 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(S: int) -> N
     for trial in {0, S // 2, S - 1}:
         alone = ScoreNets(SMALL, 9, [RNG(trial)])
         for k in range(5):
-            features, valid, gain = (field[trial : trial + 1] for field in _given(together, S, k))
-            alone.step(features, valid, gain, np.array([0]))
+            features, valid, gain = _given(together, S, k)
+            own = slice(trial, trial + 1)
+            alone.step(features[own], valid[own], gain[own], np.array([0]))
         assert np.array_equal(alone.rows[0], together.rows[trial])
         assert np.array_equal(alone.scores(x[trial : trial + 1])[0], together.scores(x)[trial])
 

@@ -64,7 +64,7 @@ def chain(
         for name, width in (("observation", widths[0]), ("action", widths[-1]))
     ]
     constants = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
-    graph = helper.make_graph(nodes, "policy", *ports, constants)
+    graph = helper.make_graph(nodes, "policy", ports[0], ports[1], constants)
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
