@@ -39,9 +39,8 @@ class Steps(NamedTuple):
         after, end = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
         after[trial, self.last], end[trial, self.last] = -1, end_value
         after[~self.present] = -1
-        after = after.reshape(-1)
         r, v, rho, beyond = (np.where(self.present, of, 0.0).reshape(-1) for of in (reward, value, ratio, end))
-        return retrace(r, v, rho, beyond, after, gamma, advantage.reshape(-1)).reshape(S, N)
+        return retrace(r, v, rho, beyond, after.reshape(-1), gamma, advantage.reshape(-1)).reshape(S, N)
 
 
 def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:

@@ -104,7 +104,7 @@ def host(
     trials, _, n = memory.observation.shape
     streams = [np.random.default_rng(first + trial) for trial in range(trials)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(traced, "executor_for", lambda _, made=traced.executor_for: made(dtype))
+        patch.setattr(traced, "executor_for", lambda _, made=vars(traced)["executor_for"]: made(dtype))
         made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
     assert isinstance(made, Attending)
