@@ -40,7 +40,8 @@ class Steps(NamedTuple):
         after[trial, self.last], end[trial, self.last] = -1, end_value
         after[~self.present] = -1
         r, v, rho, beyond = (np.where(self.present, of, 0.0).reshape(-1) for of in (reward, value, ratio, end))
-        return retrace(r, v, rho, beyond, after.reshape(-1), gamma, advantage.reshape(-1)).reshape(S, N)
+        q = retrace(r, v, rho, beyond, after.reshape(-1), gamma, advantage.reshape(-1))
+        return q.reshape(S, N)
 
 
 def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:

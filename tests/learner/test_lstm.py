@@ -25,7 +25,7 @@ from onrig.tools.evaluate import judge
 
 UNITS = (8, 12)
 N, M, B, W = 3, 2, 5, 16
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating]
 
 
 class Nets:

@@ -103,6 +103,7 @@ def host(
     settings = msgspec.convert(told if refer is None else told | {"refer": refer}, LearnerSettings)
     trials, _, n = memory.observation.shape
     streams = [np.random.default_rng(first + trial) for trial in range(trials)]
+    executor_for = vars(traced)["executor_for"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traced, "executor_for", lambda _: executor_for(dtype))
         made = algorithm_for(settings, n, memory.mean.shape[2], streams)

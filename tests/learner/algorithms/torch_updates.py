@@ -153,7 +153,7 @@ def acer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tenso
 
     around = torch.stack([worth(u) for u in others]).mean(0)
     advantage = worth(drawn) - around
-    phi = [part.detach().requires_grad_() for part in (mean, std.expand_as(mean))]
+    phi = mean.detach().requires_grad_(), std.expand_as(mean).detach().requires_grad_()
     acted = g["acted_mean"], g["acted_std"]
     rho = ratio(log_density(drawn, *phi), log_density(drawn, *acted)).detach()
     beyond = (1.0 - config.truncation / ratio(log_density(sampled, *phi), log_density(sampled, *acted))).clamp(min=0.0)
@@ -161,8 +161,7 @@ def acer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tenso
     better = better + beyond.detach() * (worth(sampled) - around).detach() * log_density(sampled, *phi)
     average = mlp(p, "average", x).detach(), softplus(p["average_std/output"]).detach()
     up, k = (
-        torch.cat(torch.autograd.grad(objective.sum(), phi), 1)
-        for objective in (better, divergence(average, (phi[0], phi[1])))
+        torch.cat(torch.autograd.grad(objective.sum(), phi), 1) for objective in (better, divergence(average, phi))
     )
     over = ((k * up).sum(-1, keepdim=True) - config.divergence).clamp(min=0.0)
     z = up - over / k.square().sum(-1, keepdim=True).clamp(min=1e-38) * k
