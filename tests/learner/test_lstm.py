@@ -167,7 +167,7 @@ def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_
     observation = np.random.default_rng(6).uniform(-1, 1, (200, n)).astype(np.float32)
     told = []
     for _ in range(2):
-        memory = np.zeros(128)
+        memory: NDArray[np.floating] = np.zeros(128)
         session.hidden.fill(0.0)
         answers = []
         for seen in observation:
