@@ -1,1 +1,1 @@
-"""Samplers, networks, algorithms, ONNX export and the learner process. torch lives here."""
+"""Samplers, networks, algorithms, ONNX export and the learner process. No torch."""
