@@ -174,7 +174,8 @@ class CompiledSumTree(SumTree):
         self._stage(16)
 
     def _stage(self, n: int) -> None:
-        """Make room for ``n`` slots, uniform numbers and values to pass through."""
+        """Make room for ``n`` slots, uniform numbers and values to pass through; arrays of a minibatch, whose addresses
+        take longer to get than a copy does."""
         self._size = 1 << (n - 1).bit_length()
         self._uniforms, self._targets = np.zeros(self._size), np.zeros(self._size)
         self._slots = np.zeros(self._size, np.int64)
@@ -185,24 +186,25 @@ class CompiledSumTree(SumTree):
     def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
         """Set the values of ``slots``; see ``SumTree.put``."""
         n = len(slots)
-        if n > self._size:
-            self._stage(n)
-        self._slots[:n] = slots
-        self._targets[:n] = values
+        if n <= self._size:
+            self._slots[:n] = slots
+            self._targets[:n] = values
+            slots_at, values_at = self._slots_at, self._targets_at
+        else:
+            slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float64)
+            slots_at, values_at = slots.ctypes.data, values.ctypes.data
         self._largest[0] = 0.0
-        if self._put(self._address, self._slots_at, self._targets_at, n, self._largest_at):
+        if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_at):
             raise IndexError(f"a slot lies outside of the {self.capacity}")
         return float(self._largest[0])
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the slots that ``targets`` lie in; see ``SumTree.find``."""
-        n = len(targets)
-        if n > self._size:
-            self._stage(n)
-        self._targets[:n] = targets
-        if code := self._find(self._address, self._targets_at, n, self._slots_at):
+        targets = np.ascontiguousarray(targets, np.float64)
+        slots = np.empty(len(targets), np.int64)
+        if code := self._find(self._address, targets.ctypes.data, len(targets), slots.ctypes.data):
             _refuse(code)
-        return self._slots[:n].copy()
+        return slots
 
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Draw slots and their values (updates, batch); see ``SumTree.draw``."""

@@ -2,5 +2,5 @@
 
 ``engine.py`` owns the loop: S trials act (``exploring.py``) in a world (``worlds/``) and learn (``learning.py``) from
 memories or from batches of their own, episode by episode or step by step.  ``memories.py`` stores experiences,
-``sampling.py`` draws minibatches (by rank: ``rank_per.py``, ``ranked.py``), ``measures.py`` evaluates learning curves.
+``sampling.py`` draws minibatches, ``measures.py`` evaluates learning curves.
 """

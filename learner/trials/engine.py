@@ -152,18 +152,21 @@ class Trials:
     def _step(self) -> None:
         before, starting = self._observation, self.steps < self._random_steps
         acted = self._explore(before, self.episodes, starting=starting)
-        acted = acted._replace(action=self._safe(acted.action))
-        stepped = self._world.step(acted.action, self._all)
+        action = self._safe(acted.action)
+        if action is not acted.action:
+            acted = acted._replace(action=action)
+        stepped = self._world.step(action, self._all)
         self.learning.put(before, acted, stepped)
         self.steps += self._actors[1]
+        self._observation = stepped.observation
         if self._evaluation is None:
             self._rewards.append(stepped.reward)
+            ended = stepped.truncated
         else:
             self._return += stepped.reward
-        if stepped.intervened.any():
-            self._shield += np.stack((stepped.intervened.sum(axis=1), stepped.tripped.sum(axis=1)), axis=1)
-        self._observation = stepped.observation
-        ended = stepped.terminated | stepped.truncated
+            if stepped.intervened.any():
+                self._shield += np.stack((stepped.intervened.sum(axis=1), stepped.tripped.sum(axis=1)), axis=1)
+            ended = stepped.terminated | stepped.truncated
         if ended.any():
             self._close(ended)
         self.learning.after(self.steps)
@@ -172,7 +175,8 @@ class Trials:
         training = ended[:, : self._actors[1]]
         returns = self._return[:, : self._actors[1]]
         if self._evaluation is None:  # numpy's sum of a whole row is not that of one by one
-            self._means = np.stack(self._rewards, axis=2).mean(axis=2).T
+            rewards = np.concatenate(self._rewards).reshape(-1, *ended.shape)
+            self._means = np.ascontiguousarray(rewards.transpose(2, 1, 0)).mean(axis=2)
             self._rewards.clear()
             returns = self._means[0, :, None] * self._every
         self.learning.closed(returns, training)

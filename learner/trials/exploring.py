@@ -118,12 +118,12 @@ class Explorer:
 
     def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
         """Act at observations (S, E, n) of the next step, in these episodes (S,)."""
-        acted = self.act(observation, self._draw(episode, starting=starting))
-        if acted.action.shape == acted.wish.shape:
-            return acted
-        action = acted.wish.copy()
-        action[:, : acted.action.shape[1]] = acted.action
-        return acted._replace(action=action)
+        explored, wish, behaviour, deviates = self.act(observation, self._draw(episode, starting=starting))
+        action = explored
+        if explored.shape[1] < wish.shape[1]:
+            action = wish.copy()
+            action[:, : explored.shape[1]] = explored
+        return Acted(action, wish, behaviour, deviates)
 
     def act(self, observation: NDArray[np.floating], numbers: Numbers, explorers: int = 1) -> Acted:
         """Act at observations (S, E, n); returns the actions of the first actors only, those that explore."""

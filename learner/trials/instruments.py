@@ -140,5 +140,5 @@ class Instruments:
 
     def moved(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
         """State a period later, under commands (plants, m) held for it."""
-        held: tuple[Values, ...] = tuple(np.ascontiguousarray(c) for c in command.T)
+        held: tuple[Values, ...] = tuple([np.ascontiguousarray(command[:, i]) for i in range(self.m)])
         return step(self.plant, state, held, self.period_s, self.substeps)

@@ -105,7 +105,9 @@ class Replay:
 
     def _rows(self) -> Rows:
         """Rows (S, T, width) of what is gathered."""
-        fields = [np.array([part[:, 0] for part in parts]) for parts in zip(*self._gathered, strict=True)]
+        # Much faster than to stack small arrays.
+        joined = [np.concatenate(parts) for parts in zip(*self._gathered, strict=True)]
+        fields = [of.reshape(len(self._gathered), -1, *of.shape[1:])[:, :, 0] for of in joined]
         self._gathered.clear()
         observation, action, after, reward, chosen, wish, *more = fields
         exploration = np.abs(chosen - wish).sum(axis=2)

@@ -220,7 +220,8 @@ class Memories:
 
     def _insert_many(self, trial: int, rows: Rows, before: int) -> Slots:
         """Insert the steps of one trial, (T, width)."""
-        written = np.array([self._placed(trial, x) for x in rows[:, self.columns.exploration].tolist()], np.int64)
+        exploration = rows[:, self.columns.exploration]
+        written = self._keepers[trial].place_all(exploration, self._episode[trial])
         steps = np.flatnonzero(written >= 0)
         written = slots = written[steps]
         if len(set(slots.tolist())) < len(slots):

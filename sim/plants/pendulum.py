@@ -60,10 +60,12 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Time derivative of (angle in rad, velocity in rad/s) under a motor voltage in V."""
         angle, velocity = state
-        K, R = self.torque_constant, self.resistance
+        K, R, J = self.torque_constant, self.resistance, self.inertia
+        if isinstance(J, str):
+            J = INERTIA[J]
         gravity = self.mass * self.gravity * self.length * xp.sin(angle)
         friction = (self.damping + K * K / R) * velocity
-        return (velocity, (K / R * action[0] - gravity - friction) / self.inertia_kg_m2)
+        return (velocity, (K / R * action[0] - gravity - friction) / J)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Wrap the angle into [-pi, pi)."""

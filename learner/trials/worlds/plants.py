@@ -92,7 +92,8 @@ class PlantWorld:
         self._measured, self._applied = np.zeros((T, A, instruments.n)), np.zeros((T, A, instruments.m))
         """Of each step of whole episodes, SI, from which all rewards are computed at once."""
         self._rewards: NDArray[np.float64] = np.zeros((T, A))
-        self._nothing: Final = np.zeros(A, np.bool_)
+        self._nothing: Final = np.zeros(self._shape, np.bool_)
+        self._everything: Final = np.ones(self._shape, np.bool_)
         self._shields = [Shield(config.limits, rig, instruments.period_s) for _ in range(A)] if shield else []
         self._in_fallback: Final = np.zeros(A, np.bool_)
         at = {o.name: i for i, o in enumerate(rig.observations)}
@@ -147,11 +148,12 @@ class PlantWorld:
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         instruments, chosen = self._instruments, which.reshape(-1)
-        wish = np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0).reshape(len(chosen), -1)
+        wish = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
         if not math.isfinite(wish.sum()):
             raise ValueError("an action is not finite")
         intervened = tripped = terminated = self._nothing
-        at = slice(None) if len(self._rewards) or chosen.all() else chosen
+        everyone = bool(len(self._rewards)) or chosen.all()
+        at = slice(None) if everyone else chosen
         if self._shields:
             intervened, tripped = self._guard(wish, chosen)
         wish = instruments.settable(wish)
@@ -165,27 +167,33 @@ class PlantWorld:
         measured = instruments.measured(state)
         reward = self._reward(measured, command)
         if self._terminates:
-            terminated = chosen & (instruments.terminated(measured) | self._outside(measured))
-        if at is chosen:
+            over = chosen & (instruments.terminated(measured) | self._outside(measured))
+            terminated = over.reshape(self._shape)
+        if not everyone:
             state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
             measured = instruments.measured(state)
         self._state = state
         self._step[at] += 1
-        truncated = chosen & (self._step >= self.spaces.horizon) & ~terminated
         if instruments.reach:
             self._seen[1:, at] = self._seen[:-1, at]
-        self._seen[0, at] = self._observed(measured, self._row())[at]
-        flags = (terminated, truncated, intervened, tripped)
-        over, out_of_time, held, fell = (flag.reshape(self._shape) for flag in flags)
+        seen = self._observed(measured, self._row())
+        self._seen[0, at] = seen if everyone else seen[at]
         added = None if noise is None else noise.reshape(*self._shape, -1)
         paid, applied = reward.reshape(self._shape), wish.reshape(*self._shape, -1)
-        return Stepped(self._shown(), paid, over, out_of_time, applied, held, fell, added)
+        late = self._late(which, terminated)
+        return Stepped(self._shown(), paid, terminated, late, applied, intervened, tripped, added)
 
     def close(self) -> None:
         """Nothing to release."""
 
-    def _guard(self, wish: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], ...]:
-        """Replace actions (A, m) by what shields let through; returns which of them intervened, and tripped, (A,)."""
+    def _late(self, which: Bools, terminated: Bools) -> Bools:
+        """Which of these episodes are out of time, (S, E)."""
+        if len(self._rewards):
+            return self._everything if self._step[0] == self.spaces.horizon else self._nothing
+        return which & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
+
+    def _guard(self, wish: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[Bools, Bools]:
+        """Replace actions (A, m) by what shields let through; returns which intervened, and tripped, (S, E) each."""
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
         seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.commanded(wish).tolist()
@@ -197,7 +205,7 @@ class PlantWorld:
             if intervened[i]:
                 wish[i] = instruments.wished(np.array(verdict.action))
             self._in_fallback[i] = falls
-        return intervened, tripped
+        return intervened.reshape(self._shape), tripped.reshape(self._shape)
 
     def _moved(self, command: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], ...]:
         """States a period later; a command reaches the plant after its delay."""

@@ -117,7 +117,9 @@ def test_the_compiled_form_has_the_bits_of_the_reference(
 @pytest.mark.skipif(sum_tree._functions() is None, reason="the C library is not built")
 def test_slots_outside_and_targets_that_are_no_numbers_are_refused() -> None:
     tree = sum_tree.sum_tree(5)
-    tree.put(np.arange(5), np.ones(5))
+    many = np.arange(500) % 5
+    tree.put(many, (many + 1).astype(np.float64))
+    assert tree.values.tolist() == [1, 2, 3, 4, 5]
     for slot in (-1, 5):
         with pytest.raises(IndexError, match="outside of the 5"):
             tree.put(np.array([slot]), np.ones(1))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onrig.runtime.replay.memory.keepers.keeper import REJECTED, Arrays, Keeper
+from onrig.runtime.replay.memory.layout import Slots
 
 
 class Fifo(Keeper):
@@ -22,6 +24,12 @@ class Fifo(Keeper):
         slot = self._next
         self._next = slot + 1 if slot + 1 < self.capacity else 0
         return slot
+
+    def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
+        """Return the next slots in order."""
+        slots = (self._next + np.arange(len(exploration), dtype=np.int64)) % self.capacity
+        self._next = (self._next + len(exploration)) % self.capacity
+        return slots
 
     def state(self) -> Arrays:
         """Return the next slot."""
@@ -55,6 +63,14 @@ class Full(Keeper):
             return REJECTED
         self._next = slot + 1
         return slot
+
+    def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
+        """Return the free slots in order, then refusals."""
+        slots = self._next + np.arange(len(exploration), dtype=np.int64)
+        fits = slots < self.capacity
+        self.refused += len(slots) - int(fits.sum())
+        self._next = min(self._next + len(slots), self.capacity)
+        return np.where(fits, slots, REJECTED)
 
     def state(self) -> Arrays:
         """Return the next slot and the count of refusals."""

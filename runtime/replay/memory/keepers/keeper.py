@@ -120,6 +120,16 @@ class Keeper:
         ``episode`` is the same for consecutive experiences of an episode, and another one for those of the next.
         """
 
+    def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
+        """Place and note consecutive experiences of an episode, by their exploration magnitudes (n,): slots (n,)."""
+        slots = []
+        for magnitude in exploration.tolist():
+            slot = self.place()
+            if slot >= 0:
+                self.written(slot, magnitude, episode)
+            slots.append(slot)
+        return np.array(slots, np.int64)
+
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Note the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
 

@@ -24,6 +24,7 @@ MERGED: Final = 296
 """As in ``order.leaves``; half of its sizes, since here moving entries, and not finding the leaf, takes the time."""
 BLOCK: Final = 64
 """Leaves per partial sum of counts, as in ``order.c``."""
+STAGED: Final = 512
 _LARGEST_FIRST: Final = 1
 _NAN_STAYS: Final = 2
 _REFUSALS: Final = {
@@ -100,7 +101,11 @@ class CompiledRankedSlots:
         self._insert, self._pop = functions.onrig_ranked_insert, functions.onrig_ranked_pop
         self._rank: Final = functions.onrig_ranked_rank
         self._orders: Final = np.array([self.address], np.uint64)
-        self._stage(16)
+        # What a minibatch passes through: getting the address of an array takes longer than copying it.
+        self._slots, self._values = np.zeros(STAGED, np.int64), np.zeros(STAGED, np.float32)
+        self._slots_at: Final[int] = self._slots.ctypes.data
+        self._call: Final = self._passing(self._slots, self._values)
+        self._call_at: Final = ctypes.addressof(self._call)
         self.load(self._key_of.copy())
 
     def __len__(self) -> int:
@@ -138,10 +143,13 @@ class CompiledRankedSlots:
     def renew(self, slots: Slots, bits: int) -> None:
         """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
         n = len(slots)
-        if n > self._size:
-            self._stage(n)
-        self._slots[:n] = slots
-        if code := self._functions.onrig_ranked_renew(self.address, self._slots_at, n, bits):
+        if n <= STAGED:
+            self._slots[:n] = slots
+            at = self._slots_at
+        else:
+            slots = np.ascontiguousarray(slots, np.int64)
+            at = slots.ctypes.data
+        if code := self._functions.onrig_ranked_renew(self.address, at, n, bits):
             self._make_sequence(n, code)
             self.renew(slots, bits)
 
@@ -150,22 +158,23 @@ class CompiledRankedSlots:
     ) -> None:
         """Order present ``slots`` (n,) by |values| (n,) as float32; see ``RankedSlots.rank``."""
         n = len(slots)
-        if n > self._size:
-            self._stage(n)
-        self._slots[:n] = slots
-        self._values[:n] = values
-        self._call.batch = n
-        if n and (code := self._rank(self._call_at, 1, largest_first * _LARGEST_FIRST | nan_stays * _NAN_STAYS)):
+        if n <= STAGED:
+            self._slots[:n] = slots
+            self._values[:n] = values
+            call, call_at = self._call, self._call_at
+        else:
+            slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float32)
+            if len(values) != n:
+                raise ValueError(f"{n} slots and {len(values)} values")
+            call = self._passing(slots, values)
+            call_at = ctypes.addressof(call)
+        call.batch = n
+        if n and (code := self._rank(call_at, 1, largest_first * _LARGEST_FIRST | nan_stays * _NAN_STAYS)):
             _refuse(code)
 
-    def _stage(self, n: int) -> None:
-        """Make room for ``n`` slots and values to pass through."""
-        self._size = 1 << (n - 1).bit_length()
-        self._slots, self._values = np.empty(self._size, np.int64), np.empty(self._size, np.float32)
-        self._slots_at = self._slots.ctypes.data
-        orders, values = self._orders.ctypes.data, self._values.ctypes.data
-        self._call = _Minibatches(1, 0, orders, None, None, None, self._slots_at, values)
-        self._call_at = ctypes.addressof(self._call)
+    def _passing(self, slots: Slots, values: NDArray[np.floating]) -> _Minibatches:
+        orders = self._orders.ctypes.data
+        return _Minibatches(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
 
     def _make_sequence(self, n: int, code: int) -> None:
         """Start the sequence numbers over where ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""

@@ -223,3 +223,14 @@ def test_keepers_stay_within_their_stated_overhead(retention: str) -> None:
     for key in rng.random(40_000).tolist():
         _offer(keeper, key)
     assert keeper.nbytes <= keeper.bytes_per_slot * 20_000 + keeper.fixed_bytes
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_an_episode_placed_at_once_takes_the_slots_that_it_takes_one_by_one(retention: str) -> None:
+    together, single = (_keeper(retention, 17, seed=3) for _ in range(2))
+    for episode, length in enumerate((5, 0, 30, 1, 17)):
+        exploration = np.linspace(0.0, 1.0, length)
+        expected = [_offer(single, magnitude, episode) for magnitude in exploration.tolist()]
+        assert together.place_all(exploration, episode).tolist() == expected
+        assert together.refused == single.refused
+    assert _offer(together, 0.5, 9) == _offer(single, 0.5, 9)

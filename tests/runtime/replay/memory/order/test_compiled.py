@@ -125,6 +125,11 @@ def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
         for order in (ours, theirs):
             order.insert(order.pop(rank), bits)
             order.rank(slots, values)
+    # More at once than passes through the arrays of a minibatch.
+    slots, values = rng.integers(n, size=3000), rng.exponential(size=3000)
+    for order in (ours, theirs):
+        order.rank(slots, values)
+        order.renew(slots[:1500], 3)
     assert np.array_equal(ours.keys, theirs.keys)
     assert np.array_equal(ours.in_order(), theirs.in_order())
     assert ours.nbytes <= BYTES_PER_SLOT * n + 16_384
