@@ -78,8 +78,9 @@ def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leave
         processes = {name: run.child(name) for name in names}
         run.until(lambda: run.word(Word.POLICY) >= 2, "a second policy to act")
         run.process.kill(signal.SIGINT)
-        order = order_of_ending(processes)
-        assert [name for group in order for name in names if name in group] == list(names)
+        first, *_, last = [name for group in order_of_ending(processes) for name in names if name in group]
+        # The learner ends by itself when the rig's run is over, while the replay process writes its summary.
+        assert (first, last) == (CONTROL, TWIN)
         assert run.ended() == ExitCode.INTERRUPTED
         assert run.leftovers() == []
         assert run.summary()["exit_reason"] == "interrupted"

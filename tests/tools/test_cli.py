@@ -161,7 +161,25 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.parametrize("arguments", [["attack", "--list"], ["bench", "link"], ["bench", "learner"]])
+_LEARNING = """
+import sys
+for name in ("torch", "onnx", "gymnasium"):
+    sys.modules[name] = None
+import numpy as np
+from onrig.learner.algorithms import algorithm_for
+from onrig.learner.algorithm_settings import ALGORITHMS
+from onrig.learner.settings import LearnerSettings
+import onrig.learner.export, onrig.learner.main
+for name in ALGORITHMS:
+    algorithm_for(LearnerSettings(algorithm=name), 2, 1, [np.random.default_rng(0)])
+"""
+
+
+def test_a_board_learns_without_torch_and_onnx() -> None:
+    subprocess.run([sys.executable, "-c", _LEARNING], check=True)
+
+
+@pytest.mark.parametrize("arguments", [["attack", "--list"], ["bench", "link"]])
 def test_a_board_without_the_packages_of_the_learner_is_told_what_to_install(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", _BARE, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 3

@@ -45,6 +45,7 @@ class Adversary:
     """A law in the shape of a policy session."""
 
     plain: Final = True
+    native: Final = False
 
     def __init__(self, law: Law) -> None:
         self._law = law
