@@ -32,7 +32,7 @@ from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts
 
 
 class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
-    """Learner settings: algorithm, update rate, threads."""
+    """Learner settings: algorithm, samplers' options, update rate."""
 
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
@@ -48,8 +48,6 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
     """Batch updates per experience, as they come in, instead (real time only)."""
-    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
-    """torch threads; always one in lockstep."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
 

@@ -24,7 +24,6 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("staleness",),
         ("device", "port"),
         ("device", "reconnect_s"),
-        ("learner", "threads"),
         ("learner", "backlog"),
     }
 )

@@ -460,7 +460,8 @@ static void run(const Op *o, real *const base[3], real *spare) {
     case TILE: tile_columns(o, p); break;
     case ADD_SCALED: ROWS(OPERAND(1, A); const int ca = o->by_col[1];
         if (ca) COLS(O[j] += x * As[j];) else COLS(O[j] += x * As[0];));
-    case FOLLOW: ROWS(OPERAND(1, A); COLS(O[j] += x * (As[j] - O[j]);));
+    case FOLLOW: ROWS(OPERAND(1, A); const int ca = o->by_col[1];
+        if (ca) COLS(O[j] += x * (As[j] - O[j]);) else COLS(O[j] += x * (As[0] - O[j]);));
     case ADAM: adam(o, p); break;
     }
 }

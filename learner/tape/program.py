@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -153,6 +153,8 @@ def problem_of(op: np.void, sizes: dict[int, int]) -> str | None:
         return f"{name} of {rows} rows, {cols} columns, inner {inner}, section {section}"
     if name in ("fold", "tile") and (inner < 1 or cols % inner):
         return f"{name} of {cols} columns in blocks of {inner}"
+    if name == "project" and cols < 2:
+        return f"{name} onto {cols} atom"
     post = int(op["post"])
     if post not in {"product": (0, 1), "product_nt": (0, 2)}.get(name, (0,)):
         return f"{name} followed by {post}"
@@ -170,6 +172,8 @@ def problem_of(op: np.void, sizes: dict[int, int]) -> str | None:
             return f"{name}: operand {i} reaches {last} of {sizes[space]}"
         if (i == 0 or operation.kind is not Kind.ELEMENTWISE) and not _is_plain(name, i, shape, row, col):
             return f"{name}: operand {i} is not laid out row by row"
+        if operation.kind is Kind.ELEMENTWISE and col > 1:
+            return f"{name}: elements of operand {i} are {col} apart"
         spans.append((space, at, last, row, col))
     for space, at, last, row, col in spans[1:]:
         out = spans[0]
@@ -209,7 +213,7 @@ def _shapes(name: str, kind: Kind, rows: int, cols: int, inner: int, post: int) 
 
 def _is_plain(name: str, i: int, shape: tuple[int, int], row: int, col: int) -> bool:
     """Whether an operand is laid out as kernels expect it: elements of a row next to one another, rows apart."""
-    if name in ("product", "product_tn", "product_nt") and i == 1:
+    if name == "product" and i == 1:
         return True  # kernels read it by strides
     return (shape[1] == 1 or col == 1) and (shape[0] == 1 or row >= shape[1])
 
@@ -228,8 +232,3 @@ def _apart(offset: int, out: tuple[int, ...], other: tuple[int, ...]) -> bool:
         return (last - at) % row + 1
 
     return offset >= width(out) and offset + width(other) <= out[3]
-
-
-def sections_of(program: Program) -> Iterator[int]:
-    """Sections that the program has besides 0."""
-    yield from sorted({int(s) for s in program.operations["section"]} - {0})

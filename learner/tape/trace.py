@@ -165,7 +165,9 @@ class Tape:
 
     def reduced(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
         """Append a reduction; the gradient of a sum is the same for all that it was taken over."""
-        out = self.emit(name, shape, [a], of=a.shape)
+        # Kernels read rows whose elements are next to one another, not one that is repeated.
+        source = a if 0 not in a.strides else self.emit("copy", a.shape, [a])
+        out = self.emit(name, shape, [source], of=a.shape)
         rule = Derivative(a, lambda g: g if isinstance(g, float) else self._repeated(g, a.shape))
         return self.produced(out, [rule] if passes else [])
 

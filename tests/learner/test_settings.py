@@ -141,7 +141,6 @@ def test_every_section_names_the_size_of_its_networks(name: str) -> None:
         {"vracer": {"std": 1000.0}},
         {"refer": {"std": 0.0}},
         {"updates_per_transition": 101.0},
-        {"threads": 0},
         {"backlog": 0},
     ],
 )

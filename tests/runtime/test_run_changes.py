@@ -32,7 +32,6 @@ def test_the_same_configuration_has_no_difference() -> None:
         "realtime.priority=0",
         "supervision.fade_s=1",
         "log.decimation=2",
-        "learner.threads=2",
         "learner.backlog=5",
         "device.reconnect_s=5",
     ],

@@ -40,7 +40,7 @@ def test_the_resolved_sections_have_their_defaults_filled_in() -> None:
     config = load("pendulum")
     assert config.device.twin is not None
     assert config.device.twin["sensor_noise"] == 0.0
-    assert config.learner["threads"] == 1
+    assert config.learner["backlog"] == 2000
 
 
 def test_overrides_reach_into_the_sections() -> None:
@@ -57,7 +57,6 @@ def test_overrides_reach_into_the_sections() -> None:
         ("learner.ddpg.tua=0.5", "unknown field 'tua' at learner.ddpg (did you mean 'tau'?)"),
         ("learner.ddpg.tau=0", "at learner.ddpg.tau"),
         ("learner.updates_per_episode=0", "expected at least 1, got 0 at learner.updates_per_episode"),
-        ("learner.threads=0", "expected 1 to 1024, got 0 at learner.threads"),
         ("learner.backlog=0", "expected at least 1, got 0 at learner.backlog"),
         ("device.twin.sensor_noise=-1", "at device.twin.sensor_noise"),
         ("device.twin.plant.kind=pendulun", "at device.twin.plant.kind (did you mean 'pendulum'?)"),
@@ -118,7 +117,7 @@ def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> 
 
 
 def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
-    told = refusal("learner.threads=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0")
+    told = refusal("learner.backlog=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0")
     assert len(told) >= 4
 
 
