@@ -22,6 +22,16 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
 
+def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tuple[Adam, Adam]:
+    """Those of actor and critic; only the critic's weights decay."""
+    betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
+    decay, weights = config.critic_decay, critic.weights
+    of_actor = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
+    group, lr = critic.group, config.critic_lr
+    of_critic = Adam(state, group, lr=lr, betas=betas, eps=eps, decay=decay, coupled=coupled, decays=weights)
+    return of_actor, of_critic
+
+
 class Ddpg(Traced):
     """Actors and critics of S trials, and the update that trains them."""
 
@@ -43,18 +53,7 @@ class Ddpg(Traced):
         self._critic, self._target_critic = (
             Mlp(state, name, (n, *size.critic, 1), joins={1: m}) for name in ("critic", "target_critic")
         )
-        betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
-        self._actor_adam = Adam(state, self._actor.group, lr=config.actor_lr, betas=betas, eps=eps)
-        self._critic_adam = Adam(
-            state,
-            self._critic.group,
-            lr=config.critic_lr,
-            betas=betas,
-            eps=eps,
-            decay=config.critic_decay,
-            coupled=coupled,
-            decays=self._critic.weights,
-        )
+        self._actor_adam, self._critic_adam = optimisers(state, config, self._actor, self._critic)
         super().__init__(state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):
             for target, net in self._pairs:

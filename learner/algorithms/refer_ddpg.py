@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
+from onrig.learner.algorithms.ddpg import optimisers
 from onrig.learner.algorithms.host import Judging, initial
 from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array, softsign, square, tanh
 from onrig.learner.tape.networks import Mlp
-from onrig.learner.tape.optimiser import Adam, follow
+from onrig.learner.tape.optimiser import follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
@@ -45,18 +46,7 @@ class ReferDdpg(Judging):
         self._critic, self._target_critic = (
             Mlp(state, name, (n + m, *size.critic, 1), units=softsign) for name in ("critic", "target_critic")
         )
-        betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
-        self._actor_adam = Adam(state, self._actor.group, lr=config.actor_lr, betas=betas, eps=eps)
-        self._critic_adam = Adam(
-            state,
-            self._critic.group,
-            lr=config.critic_lr,
-            betas=betas,
-            eps=eps,
-            decay=config.critic_decay,
-            coupled=coupled,
-            decays=self._critic.weights,
-        )
+        self._actor_adam, self._critic_adam = optimisers(state, config, self._actor, self._critic)
         self._tau = config.tau
         super().__init__(config, refer, n, m, state, streams, dtype)
         for row, stream in zip(self.rows, streams, strict=True):

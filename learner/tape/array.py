@@ -38,7 +38,7 @@ class Array:
         self.is_relu = False
         """Whether relu units made it: its gradient is 0 where it is 0."""
         self.masked_by: Array | None = None
-        """Of a gradient: the array of relu units by which it is masked already."""
+        """Relu units whose mask this gradient has already; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None
         """The array that this one is columns of, and the first of them."""
 

@@ -1,4 +1,4 @@
-"""Programs run by numpy: the reference of the compiled kernels, and what runs where there are none."""
+"""Programs run by numpy: reference for the compiled kernels, and fallback where they are not built."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from onrig.learner.tape.trace import Tape, TapeError
 SIZES = {0: 400, 1: 400, 2: 400}
 
 
-def _operation(name: str, **changes: object) -> np.void:
+def _operation(name: str, **changes: int) -> np.void:
     """An operation on 4 rows and 6 columns whose operands lie behind one another in the scratch."""
     op: np.void = np.zeros(1, RECORD)[0]
     op["code"], op["rows"], op["cols"], op["inner"] = CODES[name], 4, 6, 3
@@ -81,7 +81,7 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("project", {"cols": 1}, "onto 1 atom"),
     ],
 )
-def test_sizes_that_kernels_do_not_take_are_refused(name: str, changes: dict[str, object], problem: str) -> None:
+def test_sizes_that_kernels_do_not_take_are_refused(name: str, changes: dict[str, int], problem: str) -> None:
     assert problem in str(problem_of(_operation(name, **changes), SIZES))
 
 
