@@ -139,7 +139,7 @@ class Rainbow(Traced):
         return (self._chances(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
 
     def _picked(self, of_levels: Array, chosen: Array) -> Array:
-        """Select the block of one level per row: (B, levels * atoms) to (B, atoms); ``chosen`` (B, levels) marks it by 1."""
+        """Select one level per row, marked by 1 in ``chosen`` (B, levels): (B, levels * atoms) to (B, atoms)."""
         (B, _), levels, atoms = of_levels.shape, self.config.levels, self.config.atoms
         masked = of_levels.reshaped(B * levels, atoms) * chosen.reshaped(B * levels, 1)
         return masked.reshaped(B, levels * atoms).folded(atoms)
