@@ -7,7 +7,6 @@ import io
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
@@ -15,34 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import (
-    Algorithm,
     Attending,
     Behaviour,
     Exportable,
-    Filtering,
-    Gaussian,
     Minibatches,
-    Recurrent,
-    Spreading,
     Stored,
     Window,
     algorithm_for,
-    level_values,
 )
 from onrig.learner.algorithms.on_policy import OnPolicy
-from onrig.learner.export import (
-    export_discrete_policy,
-    export_gaussian_policy,
-    export_policy,
-    export_recurrent_policy,
-)
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import open_file, replace_own_file
-from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
+from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.replay.memory.layout import Slots
@@ -74,7 +61,8 @@ class Agent:
         self._algorithm = algorithm_for(
             settings, len(config.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
         )
-        self._exports: Final = _exports_of(self._algorithm)
+        # Asked once: to look whether an object fits a protocol takes tens of microseconds.
+        self._exportable = self._algorithm if isinstance(self._algorithm, Exportable) else None
         self._prefix = f"{settings.algorithm}/"
         self._notes: Notes | None = None
         if isinstance(self._algorithm, Attending):
@@ -217,19 +205,18 @@ class Agent:
 
         Raises ValueError for an algorithm whose policies a rig cannot run.
         """
-        if self._exports is None:
+        if self._exportable is None:
             raise ValueError(f"the policies of {self._settings.algorithm} cannot run on a rig")
-        behaviour, export = self._exports
         contract = contract_for(
             self._config.rig,
             self._config.rate_hz,
             policy_id=self.policies + 1,
             parent_run=run_id,
             training_step=self._algorithm.updates,
-            behaviour=behaviour,
+            behaviour=self._exportable.behaviour,
             signals=self._config.signals,
         )
-        return export(contract)
+        return self._exportable.policy_graph(0, contract)
 
     def save(self, path: Path, run: str = "") -> None:
         """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably.
@@ -285,28 +272,3 @@ class Agent:
         except (KeyError, ValueError):
             self._algorithm.restore(before)
             raise
-
-
-def _exports_of(algorithm: Algorithm) -> tuple[str, Callable[[PolicyContract], bytes]] | None:
-    """Behaviour of an algorithm's policies, and what writes the present one; None if a rig cannot run them.
-
-    Asked once: to look whether an object fits a protocol takes tens of microseconds.
-    """
-    if not isinstance(algorithm, Exportable):
-        return None
-    layers, discrete = partial(algorithm.actor_layers, 0), algorithm.discrete
-    if isinstance(algorithm, Gaussian):
-        std, bounded = partial(algorithm.actor_std, 0), algorithm.bounded
-        if isinstance(algorithm, Recurrent):
-            return GAUSSIAN, lambda contract: export_recurrent_policy(layers(), std(), contract)
-        return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, bounded=bounded)
-    if isinstance(algorithm, Filtering):
-        std, seen = partial(algorithm.actor_std, 0), partial(algorithm.actor_filter, 0)
-        return GAUSSIAN, lambda contract: export_gaussian_policy(layers(), std(), contract, units="Tanh", seen=seen())
-    if isinstance(algorithm, Spreading):
-        spread = partial(algorithm.actor_spread, 0)
-        return SQUASHED_GAUSSIAN, lambda contract: export_policy(layers(), contract, spread())
-    if discrete is not None:
-        levels, atoms = level_values(discrete.levels), discrete.atoms
-        return DETERMINISTIC, lambda contract: export_discrete_policy(layers(), levels, contract, atoms)
-    return DETERMINISTIC, lambda contract: export_policy(layers(), contract)

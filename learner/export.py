@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner import onnx_writer
-from onrig.learner.algorithms import InputFilter, Spread
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import (
     DETERMINISTIC,
@@ -28,6 +27,28 @@ from onrig.runtime.policy.contract import (
 )
 
 Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
+
+
+class Spread(NamedTuple):
+    """Log standard deviation of a squashed Gaussian: linear in the units of the actor's last hidden layer."""
+
+    weight: NDArray[np.floating]
+    """(in, m)"""
+    bias: NDArray[np.floating]
+    """(m,)"""
+    bounds: tuple[float, float]
+    """It is clamped between these."""
+
+
+class InputFilter(NamedTuple):
+    """How normalised observations are standardised before a network sees them."""
+
+    mean: NDArray[np.floating]
+    """(n,)"""
+    std: NDArray[np.floating]
+    """(n,)"""
+    cut: float
+    """Standard deviations at which they are cut."""
 
 
 def export_policy(layers: Layers, contract: PolicyContract, spread: Spread | None = None) -> bytes:

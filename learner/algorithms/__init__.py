@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Chain
+from onrig.runtime.policy.contract import PolicyContract
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 State = dict[str, NDArray[np.generic]]
@@ -117,8 +118,6 @@ class DiscreteActions(NamedTuple):
     """Uniform on [-1, 1] (``level_values``)."""
     epsilon: tuple[tuple[float, float], ...]
     """(episode, probability of a uniformly random action) points (``onrig.runtime.explore.schedule.interpolate``)."""
-    atoms: NDArray[np.floating] | None = None
-    """Returns on which the network gives a distribution for each level, as logits; None for values."""
 
 
 def level_values(levels: int) -> NDArray[np.float64]:
@@ -193,83 +192,31 @@ class Attending(Algorithm, Protocol):
         ...
 
 
-class Spread(NamedTuple):
-    """Log standard deviation of a squashed Gaussian: linear in the units of the actor's last hidden layer."""
-
-    weight: NDArray[np.floating]
-    """(in, m)"""
-    bias: NDArray[np.floating]
-    """(m,)"""
-    bounds: tuple[float, float]
-    """It is clamped between these."""
-
-
 @runtime_checkable
 class Exportable(Protocol):
-    """An algorithm whose policy a rig can run (``onrig.learner.export``): its actions, or the best of its levels."""
+    """An algorithm whose policy a rig can run."""
 
-    def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's policy network out: weights (in, out) and bias (out,) per layer."""
-        ...
+    behaviour: str
+    """How its policies act (``onrig.runtime.policy.contract``)."""
 
-
-@runtime_checkable
-class Spreading(Exportable, Protocol):
-    """An algorithm whose policy on a rig is a squashed Gaussian; ``actor_layers`` lead to its mean before the tanh."""
-
-    def actor_spread(self, trial: int) -> Spread:
-        """Copy the spread of one trial's policy out."""
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy, SI units to SI units, with its contract (``onrig.learner.export``
+        has graphs for many networks); raises ValueError for a contract that does not fit."""
         ...
 
 
 @runtime_checkable
 class Gaussian(Exportable, Protocol):
-    """An algorithm whose policy is a Gaussian, its draws clipped to [-1, 1]; ``actor_layers`` lead to its mean by
-    softsign units."""
-
-    bounded: bool
-    """Whether the mean passes a tanh."""
+    """An algorithm whose policy is a Gaussian of known density, its draws clipped to [-1, 1]."""
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
         ...
 
-    def actor_std(self, trial: int) -> NDArray[np.floating]:
-        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
-        ...
-
-
-class InputFilter(NamedTuple):
-    """How normalised observations are standardised before a network sees them."""
-
-    mean: NDArray[np.floating]
-    """(n,)"""
-    std: NDArray[np.floating]
-    """(n,)"""
-    cut: float
-    """Standard deviations at which they are cut."""
-
-
-@runtime_checkable
-class Filtering(Exportable, Protocol):
-    """An algorithm whose policy is a Gaussian with a mean that nothing bounds, its draws clipped to [-1, 1];
-    ``actor_layers`` lead from standardised observations to its mean by tanh units."""
-
-    def actor_std(self, trial: int) -> NDArray[np.floating]:
-        """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
-        ...
-
-    def actor_filter(self, trial: int) -> InputFilter | None:
-        """Copy out how one trial's observations are standardised; None if they are not."""
-        ...
-
 
 @runtime_checkable
 class Recurrent(Gaussian, Protocol):
-    """A Gaussian that goes by its episode; ``policy`` and ``distribution`` are those of an episode's first step.
-
-    ``actor_layers`` are its cells and the linear mean (``onrig.learner.lstm``).
-    """
+    """A Gaussian that goes by its episode; ``policy`` and ``distribution`` are those of an episode's first step."""
 
     hidden_width: int
     """Numbers in a hidden state, h."""

@@ -13,10 +13,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms import InputFilter, State
+from onrig.learner.algorithms import State
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.returns import generalised_advantages
 from onrig.learner.algorithms.traced import Traced
+from onrig.learner.export import InputFilter, export_gaussian_policy
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.tape.array import Array, clip, exp, tanh
 from onrig.learner.tape.densities import log_density
@@ -24,6 +25,7 @@ from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 FILTER_CUT: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
@@ -128,6 +130,7 @@ def gathered(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
 class ActorCritic(Traced):
     """Gaussian policies and values of S trials; a subclass learns."""
 
+    behaviour: Final = GAUSSIAN
     discrete: Final = None
 
     def __init__(
@@ -204,6 +207,11 @@ class ActorCritic(Traced):
     def actor_filter(self, trial: int) -> InputFilter | None:
         """Copy out how one trial's observations are standardised; None if they are not."""
         return self._filter.of_trial(trial) if self._common.filter else None
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        layers, std = self.actor_layers(trial), self.actor_std(trial)
+        return export_gaussian_policy(layers, std, contract, units="Tanh", seen=self.actor_filter(trial))
 
     def _freeze(self, batch: PolicyBatch) -> Frozen:
         """Statistics of a batch under the present policies; ValueError for one of another size."""

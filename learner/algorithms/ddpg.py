@@ -15,11 +15,13 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array, square, tanh
 from onrig.learner.tape.networks import Mlp, glorot
 from onrig.learner.tape.optimiser import Adam, follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 
 def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tuple[Adam, Adam]:
@@ -35,6 +37,7 @@ def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tu
 class Ddpg(Traced):
     """Actors and critics of S trials, and the update that trains them."""
 
+    behaviour: Final = DETERMINISTIC
     discrete: Final = None
 
     def __init__(
@@ -104,3 +107,7 @@ class Ddpg(Traced):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's actor out: weights (in, out) and bias (out,) per layer."""
         return self._actor.layers(self.rows[trial])
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        return export_policy(self.actor_layers(trial), contract)

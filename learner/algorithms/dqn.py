@@ -16,11 +16,13 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DqnConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.export import export_discrete_policy
 from onrig.learner.tape.array import Array, square
 from onrig.learner.tape.networks import Mlp, glorot
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 _COPY: Final = 1
 """Section of the tape that copies the network to its target, behind every ``target_every``-th update."""
@@ -36,6 +38,8 @@ def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64
 
 class Dqn(Traced):
     """Q-networks of S trials, and the update that trains them."""
+
+    behaviour: Final = DETERMINISTIC
 
     def __init__(
         self,
@@ -109,3 +113,7 @@ class Dqn(Traced):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's network out, which leads to the values of the levels: weights (in, out), bias (out,)."""
         return self._network.layers(self.rows[trial])
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        return export_discrete_policy(self.actor_layers(trial), level_values(self.config.levels), contract)

@@ -18,10 +18,12 @@ from onrig.learner.algorithm_config import AlgorithmConfig
 from onrig.learner.algorithms import Minibatches, Signals, State, Stored
 from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
 from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, check_shapes
+from onrig.learner.export import export_gaussian_policy
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 RESCALE_EVERY: Final = 1000
 """Updates between looks at the rewards in the memory."""
@@ -53,6 +55,7 @@ def behind_softplus(std: float) -> float:
 class Host(Traced, ABC):
     """Gaussian policies of S trials under ReF-ER; a subclass has networks and losses."""
 
+    behaviour: Final = GAUSSIAN
     discrete: Final = None
     bounded: ClassVar[bool] = False
     """Whether means pass a tanh."""
@@ -180,6 +183,11 @@ class Host(Traced, ABC):
     def actor_std(self, trial: int) -> NDArray[np.floating]:
         """Copy the standard deviation of one trial's policy out, the same in all states: (m,)."""
         return np.array(self.distribution(np.zeros((self.trials, 1, self._n)))[1][trial, 0])
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        layers = self.actor_layers(trial)
+        return export_gaussian_policy(layers, self.actor_std(trial), contract, bounded=self.bounded)
 
     def state(self) -> State:
         """Copy of everything needed to resume training but the notes per slot."""

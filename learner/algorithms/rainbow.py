@@ -19,11 +19,13 @@ from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.dqn import nearest_level
 from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.export import export_discrete_policy
 from onrig.learner.tape.array import Array, clip, equal, exp, log_softmax, project, relu, softmax
 from onrig.learner.tape.networks import by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 _COPY: Final = 1
 """Section of the tape that copies the network to its target, behind every ``target_every``-th update."""
@@ -38,6 +40,8 @@ class Size(NamedTuple):
 
 class Rainbow(Traced):
     """Networks of S trials, and the update that trains them."""
+
+    behaviour: Final = DETERMINISTIC
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class Rainbow(Traced):
             row[self._target.flat.slice] = row[self._network.flat.slice]
             row[self._z.slice], row[self._numbers.slice] = z, np.arange(levels)
 
-        self.discrete: Final = DiscreteActions(levels, ((1.0, 0.0),), z)
+        self.discrete: Final = DiscreteActions(levels, ((1.0, 0.0),))
         self.noises: Final = sum(layer.inputs + layer.outputs for layer in self._noisy)
         self._values = self.forward(lambda tape, s, _: self._means(self._logits(self._network, s, None)), n, levels)
         self._noisy_values = self.forward(
@@ -215,6 +219,11 @@ class Rainbow(Traced):
         hidden = (np.concatenate((v1, a1), axis=1), np.concatenate((v1_bias, a1_bias)))
         logits = np.concatenate((np.tile(v2, levels), centred(a2)))
         return [*common, hidden, (logits, np.tile(v2_bias, levels) + centred(a2_bias[None])[0])]
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        layers, z = self.actor_layers(trial), self.rows[trial, self._z.slice]
+        return export_discrete_policy(layers, level_values(self.config.levels), contract, z)
 
 
 def factors_of(noise: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Minibatches, Stored, Window
 from onrig.learner.algorithms.traced import Forward, Values
 from onrig.learner.algorithms.vracer import Vracer
+from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import Lstm, Memory
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import PolicyContract
 from onrig.runtime.replay.memory.layout import Slots
 
 
@@ -138,6 +140,10 @@ class RecurrentVracer(Vracer):
         before = self._before[np.arange(self.trials)[:, None], slots]
         after = self._carries(np.concatenate((observation, before), axis=-1))
         return np.where(present[..., None], after, 0.0)
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        return export_recurrent_policy(self.actor_layers(trial), self.actor_std(trial), contract)
 
 
 def _flat(memory: Memory) -> list[Array]:

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_settings import SacConfig
-from onrig.learner.algorithms import Minibatches, Signals, Spread
+from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.export import Spread, export_policy
 from onrig.learner.tape.array import Array, clip, exp, log, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import SQUASHED_GAUSSIAN, PolicyContract
 
 _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 
@@ -24,6 +26,7 @@ _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 class Sac(Traced):
     """Stochastic policies, twin critics and temperatures of S trials, and the update that trains them."""
 
+    behaviour: Final = SQUASHED_GAUSSIAN
     discrete: Final = None
 
     def __init__(
@@ -128,6 +131,10 @@ class Sac(Traced):
         """Copy the spread of one trial's policy out."""
         weight, bias = self._actor.layers(self.rows[trial])[-1]
         return Spread(weight[:, self._m :], bias[self._m :], self.config.log_std)
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        return export_policy(self.actor_layers(trial), contract, self.actor_spread(trial))
 
 
 def _given(noise: Array | None) -> Array:

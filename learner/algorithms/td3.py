@@ -11,11 +11,13 @@ from numpy.typing import DTypeLike, NDArray
 from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
+from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array, clip, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 _DELAYED: Final = 1
 """Section of the tape that runs in every ``delay``-th update."""
@@ -24,6 +26,7 @@ _DELAYED: Final = 1
 class Td3(Traced):
     """Actors and twin critics of S trials, and the update that trains them."""
 
+    behaviour: Final = DETERMINISTIC
     discrete: Final = None
 
     def __init__(
@@ -105,3 +108,7 @@ class Td3(Traced):
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy one trial's actor out: weights (in, out) and bias (out,) per layer."""
         return self._actor.layers(self.rows[trial])
+
+    def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
+        """Build the ONNX model of one trial's policy."""
+        return export_policy(self.actor_layers(trial), contract)

@@ -117,7 +117,7 @@ def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: 
     n, m = len(rig.observations), len(rig.actuators)
     sac = Sac(SacConfig(hidden=(24, 17), log_std=(-3.0, 0.5)), n, m, [np.random.default_rng(3)])
     contract = contract_for(rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=SQUASHED_GAUSSIAN)
-    model = export_policy(sac.actor_layers(0), contract, sac.actor_spread(0))
+    model = sac.policy_graph(0, contract)
     rng = np.random.default_rng(2)
     normalised = rng.uniform(-1.5, 1.5, (200, n))
     low, high = (np.array([getattr(o, end) for o in rig.observations]) for end in ("low", "high"))
@@ -142,7 +142,7 @@ def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: 
 def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
     sac = Sac(SacConfig(hidden=(8,)), 2, 1, [np.random.default_rng(3)])
     with pytest.raises(ValueError, match="behaviour is 'deterministic'"):
-        export_policy(sac.actor_layers(0), _contract(PENDULUM), sac.actor_spread(0))
+        sac.policy_graph(0, _contract(PENDULUM))
 
 
 def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
@@ -160,7 +160,7 @@ def _dqn(levels: int = 15) -> Dqn:
 
 def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
     dqn = _dqn()
-    model = export_discrete_policy(dqn.actor_layers(0), level_values(15), _contract(PENDULUM))
+    model = dqn.policy_graph(0, _contract(PENDULUM))
     normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
     actions = _run(model, normalised * [np.pi, 30.0])
     wanted = 3.0 * dqn.policy(normalised[None])[0]
@@ -176,9 +176,7 @@ def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
 def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes(scale: float) -> None:
     rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
     rainbow.restore(with_vectors(rainbow.state(), "network", vectors(rainbow.state(), "network") * scale))
-    model = export_discrete_policy(
-        rainbow.actor_layers(0), level_values(5), _contract(PENDULUM), rainbow.discrete.atoms
-    )
+    model = rainbow.policy_graph(0, _contract(PENDULUM))
     normalised = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
     wanted = 3.0 * rainbow.policy(normalised[None])[0]
     assert len(np.unique(wanted)) > 2

@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 
-from onrig.learner.algorithms import InputFilter, Spread
 from onrig.learner.export import (
+    InputFilter,
     Layers,
+    Spread,
     export_discrete_policy,
     export_gaussian_policy,
     export_policy,

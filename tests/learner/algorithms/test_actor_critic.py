@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Filtering, algorithm_for
+from onrig.learner.algorithms import algorithm_for
+from onrig.learner.algorithms.actor_critic import ActorCritic
 from onrig.learner.algorithms.ppo import Ppo
 from onrig.learner.algorithms.trpo import Trpo
-from onrig.learner.export import export_gaussian_policy
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
@@ -37,12 +37,10 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(name: str
     algorithm = _made(name, filter=filtered)
     for i in range(3):
         algorithm.learn(policy_batch(algorithm, [i], N_OBS, M_ACT, T=T), 1.0)
-    assert isinstance(algorithm, Filtering)
-    seen = algorithm.actor_filter(0)
-    assert (seen is not None) is filtered
+    assert isinstance(algorithm, ActorCritic)
+    assert (algorithm.actor_filter(0) is not None) is filtered
     contract = contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
-    layers, std = algorithm.actor_layers(0), algorithm.actor_std(0)
-    model = export_gaussian_policy(layers, std, contract, units="Tanh", seen=seen)
+    std, model = algorithm.actor_std(0), algorithm.policy_graph(0, contract)
     rng = np.random.default_rng(2)
     normalised = rng.uniform(-9.0, 12.0, (50, N_OBS))  # some of them beyond the filter's cut
     session = PolicySession(model)

@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Gaussian
-from onrig.learner.export import export_gaussian_policy
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.probing import probe_states
@@ -149,9 +148,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
     assert isinstance(algorithm, Gaussian)
     algorithm.update(memory.draws(20, 8))
     contract = contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
-    model = export_gaussian_policy(
-        algorithm.actor_layers(0), algorithm.actor_std(0), contract, bounded=algorithm.bounded
-    )
+    model = algorithm.policy_graph(0, contract)
     rng = np.random.default_rng(2)
     normalised = rng.uniform(-1.5, 1.5, (50, 3))
     session = PolicySession(model)

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
-from onrig.learner.export import export_recurrent_policy
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.trace import Tape
 from onrig.learner.trials.exploring import Remembering
@@ -139,7 +138,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
     vracer = _vracer(memory, {})
     vracer.update(memory.draws(20, 8))
     contract = contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0, behaviour=GAUSSIAN)
-    session = PolicySession(export_recurrent_policy(vracer.actor_layers(0), vracer.actor_std(0), contract))
+    session = PolicySession(vracer.policy_graph(0, contract))
     assert session.hidden is not None
     acting = _acting(vracer)
     for normalised in np.random.default_rng(2).uniform(-1.5, 1.5, (30, 3)):
@@ -148,11 +147,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
         mean, std = (part[0, 0] for part in acting(normalised[None, None]))
         np.testing.assert_allclose(np.array(ports), np.array((mean, std, mean + 0.5 * std)), atol=2e-5)
     with pytest.raises(ValueError, match="the contract's behaviour is 'deterministic'"):
-        export_recurrent_policy(
-            vracer.actor_layers(0),
-            vracer.actor_std(0),
-            contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0),
-        )
+        vracer.policy_graph(0, contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0))
 
 
 def test_its_cells_keep_what_they_have_from_the_start_and_experiences_must_come_with_their_past() -> None:

@@ -15,8 +15,7 @@ from onnx import helper
 from onrig.hw.clock import VirtualClock
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import Transport
-from onrig.learner.algorithms import Spread
-from onrig.learner.export import export_policy
+from onrig.learner.export import Spread, export_policy
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.outside import Requests

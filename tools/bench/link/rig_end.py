@@ -16,8 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Spread
-from onrig.learner.export import export_policy, export_recurrent_policy
+from onrig.learner.export import Spread, export_policy, export_recurrent_policy
 from onrig.learner.refer_settings import VracerConfig
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.yaml_nodes import dump
