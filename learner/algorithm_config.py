@@ -1,30 +1,37 @@
-"""What the section of every algorithm has; reading it needs no torch."""
+"""The description of an algorithm, which is the type of its section: settings, needs, checks, memory.
+
+It is registered under the algorithm's name (``onrig.runtime.registry``); the algorithm itself is loaded to be built.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
+
+from onrig.runtime import registry
+from onrig.runtime.run_config import RunConfig
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Batch = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 LogStd = Annotated[float, msgspec.Meta(ge=-20.0, le=20.0)]
+Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
+"""Units of each hidden layer."""
 
 
 class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the section of every algorithm has, and what else is known of the algorithm without torch."""
+    """What is known of an algorithm before it is built; a subclass adds its settings as fields."""
 
-    implementation: ClassVar[str]
-    """Module and class in ``onrig.learner.algorithms``."""
+    home: ClassVar[str]
+    """Module and class, as in ``onrig.learner.algorithms.sac:Sac``."""
     on_rig: ClassVar[bool] = True
     """Whether a rig can run its policies; trials on plants run those of all."""
     stochastic: ClassVar[bool] = False
     """Whether its policies draw their actions, and so explore by noise of their own."""
     noisy_weights: ClassVar[bool] = False
     """Whether trials explore by noise in its weights; a rig acts without."""
-    recurrent_implementation: ClassVar[str] = ""
-    """As ``implementation``, for policies that remember (``window``)."""
     single_action: ClassVar[bool] = False
     """Whether it is limited to one action dimension."""
 
@@ -39,8 +46,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         policies that do not remember."""
         return 1
 
-    under_refer: ClassVar[str] = ""
-    """As ``implementation``, for where ReF-ER weighs what it learns from; empty where it cannot."""
+    home_under_refer: ClassVar[str] = ""
+    """As ``home``, for where ReF-ER weighs what it learns from; empty where it cannot."""
     bounds_its_steps: ClassVar[bool] = False
     """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
     follows_episodes: ClassVar[bool] = False
@@ -68,6 +75,30 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Actors of a trial, which gather side by side."""
         return 1
 
+    @property
+    def replays(self) -> int:
+        """How often an on-policy algorithm learns from each experience, on average."""
+        return 1
+
+    def home_of(self, *, refers: bool) -> str:
+        """Module and class for these settings, with or without ReF-ER."""
+        return self.home_under_refer if refers else self.home
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List contradictions between the settings, as (path in the section, message)."""
+        return iter(())
+
+    def rig_problems(self) -> Iterator[tuple[str, str]]:
+        """List settings that are of no use on a rig, as (path in the section, message)."""
+        return iter(())
+
+    def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
+        """List (path in the run, message) of what in a run on a rig keeps the algorithm of this name from learning.
+
+        ``capacity``: experiences in the memory; 0 if that is not valid.
+        """
+        return iter(())
+
     if TYPE_CHECKING:  # fields of every section, each in its own order
         batch: int
         gamma: float
@@ -78,3 +109,25 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def size(self) -> str:
         """Size of the networks: a name (``network``), or units such as ``256-256`` (``hidden``)."""
         return getattr(self, "network", None) or "-".join(map(str, getattr(self, "hidden", ())))
+
+
+def algorithm_names() -> tuple[str, ...]:
+    """Names of all algorithms."""
+    return registry.names(registry.ALGORITHMS)
+
+
+def section_of(name: str) -> type[AlgorithmConfig]:
+    """Type of an algorithm's section; raises KeyError for an unknown name."""
+    section: type[AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
+    return section
+
+
+def defaults_of(name: str) -> AlgorithmConfig:
+    """An algorithm's section, nothing given."""
+    section: Callable[[], AlgorithmConfig] = section_of(name)
+    return section()
+
+
+def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
+    """Names of the algorithms whose sections are such, as a message lists them."""
+    return ", ".join(name for name in algorithm_names() if holds(defaults_of(name)))

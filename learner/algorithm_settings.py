@@ -1,18 +1,15 @@
-"""Sections of the algorithms in the ``learner`` section, hyper-parameters included; reading them needs no torch."""
+"""Sections of the algorithms that learn from single experiences: DDPG, DQN, TD3, SAC, Rainbow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args, get_type_hints
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NotNegative, Positive, Share
-from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, LogStd, Rate
-from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig
-from onrig.learner.refer_settings import AcerConfig, NafConfig, VracerConfig
-from onrig.learner.sampler_settings import Hidden
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd, Rate
 
 
 class NetworkSize(NamedTuple):
@@ -33,8 +30,8 @@ NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DDPG of de Bruin et al. 2018; the defaults are those of its pendulum."""
 
-    implementation = "ddpg:Ddpg"
-    under_refer = "refer_ddpg:ReferDdpg"
+    home = "onrig.learner.algorithms.ddpg:Ddpg"
+    home_under_refer = "onrig.learner.algorithms.refer_ddpg:ReferDdpg"
     gives_targets = True
     network: Literal["small", "ddpg_original", "medium"] = "small"
     """Sizes of Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
@@ -65,7 +62,7 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
-    implementation = "dqn:Dqn"
+    home = "onrig.learner.algorithms.dqn:Dqn"
     gives_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
@@ -96,20 +93,24 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """(episode, probability of a uniformly random action) points, linear in between, constant outside (App. B):
     ``onrig.runtime.explore.schedule.interpolate`` reads it."""
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List problems of the schedule."""
+        if not self.epsilon:
+            yield "epsilon", "expected at least one [episode, probability]"
+        for i, (before, after) in enumerate(itertools.pairwise(self.epsilon), 1):
+            if after[0] <= before[0]:
+                yield f"epsilon[{i}]", f"episodes must increase, got {after[0]:g}"
 
-def epsilon_problems(config: DqnConfig) -> list[tuple[str, str]]:
-    """Problems of the schedule, as (path, message) pairs."""
-    problems = [] if config.epsilon else [("epsilon", "expected at least one [episode, probability]")]
-    for i, (episode, _) in enumerate(config.epsilon):
-        if i and episode <= config.epsilon[i - 1][0]:
-            problems.append((f"epsilon[{i}]", f"episodes must increase, got {episode:g}"))
-    return problems
+    def rig_problems(self) -> Iterator[tuple[str, str]]:
+        """Of the schedule, which a rig does not read."""
+        if self.epsilon != DqnConfig().epsilon:
+            yield "epsilon", "it is for trials: the exploration's amplitude is that of a rig"
 
 
 class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """TD3; the defaults are those of Fujimoto et al. 2018, but for sizes, batch and reward scale."""
 
-    implementation = "td3:Td3"
+    home = "onrig.learner.algorithms.td3:Td3"
     gives_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
@@ -136,7 +137,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """SAC with automatic temperature; the defaults are those of Haarnoja et al. 2018b, but for the reward scale."""
 
-    implementation = "sac:Sac"
+    home = "onrig.learner.algorithms.sac:Sac"
     stochastic = True
     gives_targets = True
     hidden: Hidden = (256, 256)
@@ -156,11 +157,16 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
     """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List problems of the bounds."""
+        if self.log_std[0] >= self.log_std[1]:
+            yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
+
 
 class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Rainbow; the defaults are those of van Hasselt et al. 2019, but for levels and hidden layers."""
 
-    implementation = "rainbow:Rainbow"
+    home = "onrig.learner.algorithms.rainbow:Rainbow"
     gives_targets = True
     noisy_weights = True
     single_action = True
@@ -196,64 +202,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """Those of an n-step return."""
         return self.n_steps
 
-
-def returns_problems(config: RainbowConfig) -> list[tuple[str, str]]:
-    """Problems of the atoms, as (path, message) pairs."""
-    low, high = config.returns
-    return [] if low < high else [("returns", f"expected [low, high], got {low:g} and {high:g}")]
-
-
-def log_std_problems(config: SacConfig) -> list[tuple[str, str]]:
-    """Problems of the bounds, as (path, message) pairs."""
-    low, high = config.log_std
-    return [] if low < high else [("log_std", f"expected [low, high], got {low:g} and {high:g}")]
-
-
-class Algorithms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The algorithm that learns, and the settings of every algorithm under its name: the list of all there are.
-
-    A resolved configuration has the newer sections only where they are selected or given, so that what identifies a run
-    does not change with the number of algorithms.
-    """
-
-    algorithm: AlgorithmName = "ddpg"
-    """Which of the sections below counts."""
-    ddpg: DdpgConfig = DdpgConfig()
-    dqn: DqnConfig = DqnConfig()
-    td3: Td3Config | UnsetType = UNSET
-    sac: SacConfig | UnsetType = UNSET
-    rainbow: RainbowConfig | UnsetType = UNSET
-    naf: NafConfig | UnsetType = UNSET
-    vracer: VracerConfig | UnsetType = UNSET
-    acer: AcerConfig | UnsetType = UNSET
-    ppo: PpoConfig | UnsetType = UNSET
-    trpo: TrpoConfig | UnsetType = UNSET
-
-    def __post_init__(self) -> None:
-        if getattr(self, self.algorithm) is UNSET:
-            section = get_args(get_type_hints(Algorithms)[self.algorithm])[0]
-            msgspec.structs.force_setattr(self, self.algorithm, section())
-
-    @property
-    def selected(self) -> AlgorithmConfig:
-        """Section of the selected algorithm."""
-        section: AlgorithmConfig = getattr(self, self.algorithm)
-        return section
-
-    @property
-    def batch(self) -> int:
-        """Minibatch size of the selected algorithm."""
-        return self.selected.batch
-
-
-ALGORITHMS: Final = Algorithms.__struct_fields__[1:]
-"""Names of the algorithms."""
-if TYPE_CHECKING:
-    AlgorithmName = str
-else:
-    AlgorithmName = Literal[ALGORITHMS]
-
-
-def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
-    """Names of the algorithms whose sections are such, as a message lists them."""
-    return ", ".join(name for name in ALGORITHMS if holds(Algorithms(algorithm=name).selected))
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List problems of the atoms."""
+        if self.returns[0] >= self.returns[1]:
+            yield "returns", "expected [low, high], got {:g} and {:g}".format(*self.returns)

@@ -1,4 +1,4 @@
-"""Sections of the algorithms that learn from batches of their own policies; reading them needs no torch."""
+"""Sections of the algorithms that learn from batches of their own policies: PPO, PPO-ER, TRPO."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Share
-from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, LogStd
-from onrig.learner.sampler_settings import Hidden
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd
 from onrig.runtime.explore.schedule import least_amplitude
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.replay.memory.strategy import parse_strategy
@@ -57,10 +56,43 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """K."""
         return self.actors
 
-    @property
-    def replays(self) -> int:
-        """How often each experience is learned from, on average."""
-        return 1
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List sizes that do not go into one another."""
+        if self.steps % self.batch:
+            yield "batch", f"expected a divisor of the {self.steps} steps, got {self.batch}"
+        for at, size in (("steps", self.steps), ("batch", self.batch)):
+            if size % self.actors:
+                yield at, f"expected a multiple of the {self.actors} actors, got {size}"
+
+    def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
+        """List what keeps a rig from gathering its batches."""
+        selection, section = run.selection, f"learner.{name}"
+        if self.actors != 1:
+            yield f"{section}.actors", f"a rig is one actor: leave it out, got {self.actors}"
+        if self.truncations != "bootstrap":
+            yield f"{section}.truncations", "chains also end where experiences are missing: expected 'bootstrap'"
+        if selection.write_probability < 1.0:
+            yield "selection.write_probability", f"{name} follows episodes step by step: leave it out"
+        if selection.intervened != "keep":
+            message = f"{name} learns nothing from actions that are not its policy's, but its values follow them"
+            yield "selection.intervened", f"{message}: leave it out"
+        if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
+            yield "exploration.amplitude", f"{name} learns nothing from actions with reduced noise: leave it out"
+        if isinstance(run.exploration, OwnNoise) and run.exploration.quiet is not None:
+            yield "exploration.quiet", f"{name} learns nothing from actions without noise: leave it out"
+        try:
+            strategy = parse_strategy(selection.strategy)
+        except ValueError:  # reported as a finding of its own
+            return
+        if strategy.retention not in ("FIFO", "FULL") or strategy.sampling != "Uniform":
+            message = f"{name} learns from the last experiences in their order, and draws from its batches itself"
+            yield "selection.strategy", f"{message}: expected FIFO[Uniform], got {strategy}"
+            return
+        needed = self.steps + episode_steps(run.task, run.rate_hz) - 1
+        if 0 < capacity < needed:
+            at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
+            message = f"a batch of {self.steps} and the rest of its last episode are up to {needed} experiences"
+            yield f"selection.{at}", f"{message}, the memory holds {capacity}: set it to {needed} or more"
 
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +101,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     PPO-ER is ``depth: 2, draw: uniform``.
     """
 
-    implementation = "ppo:Ppo"
+    home = "onrig.learner.algorithms.ppo:Ppo"
     stochastic = True
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """L: last batches in the replay memory, the present one included."""
@@ -105,7 +137,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     """TRPO (Schulman et al. 2015); the defaults are those of OpenAI's baselines for MuJoCo."""
 
-    implementation = "trpo:Trpo"
+    home = "onrig.learner.algorithms.trpo:Trpo"
     stochastic = True
     hidden: Hidden = (32, 32)
     steps: Steps = 1024
@@ -130,53 +162,10 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
         """By the value; by the policy once."""
         return self.value_epochs
 
-
-def batch_problems(config: OnPolicyConfig) -> list[tuple[str, str]]:
-    """Sizes that do not go into one another, as (path, message) pairs."""
-    problems = []
-    if config.batch % 4:
-        problems.append(("batch", f"expected a multiple of 4, got {config.batch}"))
-    if config.steps % config.batch:
-        problems.append(("batch", f"expected a divisor of the {config.steps} steps, got {config.batch}"))
-    for at, size in (("steps", config.steps), ("batch", config.batch)):
-        if size % config.actors:
-            problems.append((at, f"expected a multiple of the {config.actors} actors, got {size}"))
-    if isinstance(config, TrpoConfig) and -(-config.steps // config.fisher_every) < 4:
-        at_most = (config.steps - 1) // 3
-        message = f"expected at most {at_most}, for four of the {config.steps} steps, got {config.fisher_every}"
-        problems.append(("fisher_every", message))
-    return problems
-
-
-def gathering_problems(name: str, config: OnPolicyConfig, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-    """List (path, message) of what keeps a rig from gathering the batches of an algorithm of this name.
-
-    ``capacity``: experiences in the memory; 0 if that is not valid.
-    """
-    selection, section = run.selection, f"learner.{name}"
-    if config.actors != 1:
-        yield f"{section}.actors", f"a rig is one actor: leave it out, got {config.actors}"
-    if config.truncations != "bootstrap":
-        yield f"{section}.truncations", "chains also end where experiences are missing: expected 'bootstrap'"
-    if selection.write_probability < 1.0:
-        yield "selection.write_probability", f"{name} follows episodes step by step: leave it out"
-    if selection.intervened != "keep":
-        message = f"{name} learns nothing from actions that are not its policy's, but its values follow them"
-        yield "selection.intervened", f"{message}: leave it out"
-    if isinstance(run.exploration, OwnNoise) and least_amplitude(run.exploration) < 1.0:
-        yield "exploration.amplitude", f"{name} learns nothing from actions with reduced noise: leave it out"
-    if isinstance(run.exploration, OwnNoise) and run.exploration.quiet is not None:
-        yield "exploration.quiet", f"{name} learns nothing from actions without noise: leave it out"
-    try:
-        strategy = parse_strategy(selection.strategy)
-    except ValueError:  # reported as a finding of its own
-        return
-    if strategy.retention not in ("FIFO", "FULL") or strategy.sampling != "Uniform":
-        message = f"{name} learns from the last experiences in their order, and draws from its batches itself"
-        yield "selection.strategy", f"{message}: expected FIFO[Uniform], got {strategy}"
-        return
-    needed = config.steps + episode_steps(run.task, run.rate_hz) - 1
-    if 0 < capacity < needed:
-        at = "capacity" if selection.capacity_bytes is None else "capacity_bytes"
-        message = f"a batch of {config.steps} and the rest of its last episode are up to {needed} experiences"
-        yield f"selection.{at}", f"{message}, the memory holds {capacity}: set it to {needed} or more"
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Those of sizes, and of the experiences in Fisher products."""
+        yield from super().problems()
+        if -(-self.steps // self.fisher_every) < 4:
+            at_most = (self.steps - 1) // 3
+            message = f"expected at most {at_most}, for four of the {self.steps} steps, got {self.fisher_every}"
+            yield "fisher_every", message

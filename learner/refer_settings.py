@@ -1,16 +1,15 @@
-"""Sections of ReF-ER and of the algorithms that Novati and Koumoutsakos 2019 learn with beside DDPG; reading them needs
-no torch."""
+"""Sections of ReF-ER and of the algorithms that Novati and Koumoutsakos 2019 learn with beside DDPG."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import NormalisedStd, NotNegative, Positive, Share
-from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Rate
-from onrig.learner.sampler_settings import Hidden
+from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, Rate
 
 
 class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +48,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """NAF; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
-    implementation = under_refer = "naf:Naf"
+    home = home_under_refer = "onrig.learner.algorithms.naf:Naf"
     gives_targets = True
     hidden: Hidden = (128, 128)
     """Units, softsign."""
@@ -91,8 +90,7 @@ class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """V-RACER; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
-    implementation = under_refer = "vracer:Vracer"
-    recurrent_implementation = "recurrent_vracer:RecurrentVracer"
+    home = home_under_refer = "onrig.learner.algorithms.vracer:Vracer"
     follows_episodes = True
     hidden: Hidden = (128, 128)
     """Units, softsign."""
@@ -128,19 +126,22 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         """Units, of cells where there are any."""
         return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
 
+    def home_of(self, *, refers: bool) -> str:
+        """That of policies that remember, where there are cells."""
+        recurrent = "onrig.learner.algorithms.recurrent_vracer:RecurrentVracer"
+        return super().home_of(refers=refers) if self.recurrent is UNSET else recurrent
 
-def recurrent_problems(config: VracerConfig) -> list[tuple[str, str]]:
-    """Problems of cells beside hidden layers, as (path, message) pairs."""
-    if config.recurrent is UNSET or config.hidden == VracerConfig().hidden:
-        return []
-    return [("hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead")]
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """List problems of cells beside hidden layers."""
+        if self.recurrent is not UNSET and self.hidden != VracerConfig().hidden:
+            yield "hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead"
 
 
 class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """ACER with continuous actions (Wang et al. 2017); the defaults are those of Novati and Koumoutsakos 2019 (App. A),
     but for the reward scale."""
 
-    implementation = under_refer = "acer:Acer"
+    home = home_under_refer = "onrig.learner.algorithms.acer:Acer"
     follows_episodes = True
     bounds_its_steps = True
     hidden: Hidden = (128, 128)

@@ -1,24 +1,53 @@
-"""Options of the samplings, in the ``learner`` section; reading them needs no torch."""
+"""The descriptions of the samplings: notation, needs, memory, and their options in the ``learner`` section."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import Positive, Share
+from onrig.learner.algorithm_config import AlgorithmConfig, Hidden
+from onrig.runtime.replay.memory.keepers.keeper import Parameter, Signal
 from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
+from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT
+from onrig.runtime.replay.memory.strategy import Sampling
 
 Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
-Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgspec.Meta(min_length=1, max_length=8)]
-"""Units of each hidden layer."""
 Sample = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 
-class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
+    """The description of a sampling, with checks against what is learned with it."""
+
+    def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+        """List (path in the run, message) of what keeps it from drawing for an algorithm."""
+        return iter(())
+
+
+class UniformSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
+    """Uniform sampling."""
+
+    home = "onrig.learner.samplers.uniform:Uniform"
+    corrections = ("FIS",)
+
+
+class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
+    """Rank-based prioritised replay (Schaul et al. 2016); its exponent is ``learner.per_alpha``."""
+
+    home = "onrig.learner.samplers.rank_per:RankPer"
+    corrections = ("IS", "FIS")
+    bytes_per_slot = BYTES_PER_SLOT + 8.0
+
+
+class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
 
+    home = "onrig.learner.samplers.klper:Klper"
+    section = "klper"
+    parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
     sigma: Positive = 0.1
     """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
     reading: Literal["covariance", "std"] = "covariance"
@@ -28,6 +57,15 @@ class KlperSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def variance(self) -> float:
         """Of each normalised action."""
         return self.sigma if self.reading == "covariance" else self.sigma**2
+
+    def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
+        """Of batches of one, and of policies that go by their episode."""
+        if selected.batch < 2:
+            message = f"KLPER compares the spread of batches: expected at least 2, got {selected.batch}"
+            yield f"learner.{algorithm}.batch", message
+        if selected.window > 1:
+            message = "KLPER asks the policy at single observations, a recurrent one goes by its episode"
+            yield "selection.strategy", f"{message}: choose another"
 
 
 class ProportionalLaw(NamedTuple):
@@ -50,9 +88,13 @@ PROPORTIONAL: Final = {
 """Laws by paper: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
 
 
-class ProportionalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Proportional prioritised replay (PropPER); what is left out is that of ``law``."""
 
+    home = "onrig.learner.samplers.proportional_per:ProportionalPer"
+    section = "prop_per"
+    corrections = ("IS",)
+    bytes_per_slot = 17.0
     law: Literal["schaul2016", "oh2021"] = "schaul2016"
     """Of the paper by Schaul et al. or by Oh et al. (docs/methods.md)."""
     alpha: Exponent | UnsetType = UNSET
@@ -71,9 +113,13 @@ class ProportionalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
         return PROPORTIONAL[self.law]._replace(**{name: value for name, value in given.items() if value is not UNSET})
 
 
-class NersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """NERS; the defaults are those of Oh et al. 2021 (Table 3)."""
 
+    home = "onrig.learner.samplers.ners:Ners"
+    section = "ners"
+    looks_at = frozenset({Signal.TARGET})
+    bytes_per_slot = 26.0
     alpha: Exponent = 0.5
     """Exponent of the scores."""
     beta: Share = 0.4
@@ -90,9 +136,12 @@ class NersSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``few``: only reward, TD error and age are features.  ``local``: without the global network (§4.3)."""
 
 
-class EroSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EroSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """ERO (Zha et al. 2019); the defaults are those of Oh et al. 2021 (Table 3)."""
 
+    home = "onrig.learner.samplers.ero:Ero"
+    section = "ero"
+    bytes_per_slot = 25.5
     hidden: Hidden = (64, 64)
     """Units of the network."""
     lr: Positive = 1e-4

@@ -1,46 +1,35 @@
-"""The ``learner`` section of a run's configuration, and what may be wrong with it; reading it needs no torch."""
+"""The ``learner`` section of a run's configuration, and what may be wrong with it; reading it loads no algorithm."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from onrig.learner.algorithm_settings import (
-    Algorithms,
-    DqnConfig,
-    algorithms_where,
-    epsilon_problems,
-    log_std_problems,
-    returns_problems,
-)
-from onrig.learner.on_policy_settings import batch_problems
-from onrig.learner.refer_settings import ReferSettings, recurrent_problems
-from onrig.learner.sampler_settings import (
-    EroSettings,
-    Exponent,
-    KlperSettings,
-    NersSettings,
-    ProportionalLaw,
-    ProportionalSettings,
-)
+from onrig.learner.algorithm_config import AlgorithmConfig, algorithm_names, algorithms_where, defaults_of, section_of
+from onrig.learner.refer_settings import ReferSettings
+from onrig.learner.sampler_settings import Exponent, SamplerSettings
+from onrig.runtime import registry
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
 from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
-from onrig.runtime.replay.memory.strategy import SAMPLERS, parse_strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling, sampling_of
+
+_DEFAULT: Final = "ddpg"
+_ALWAYS: Final = ("ddpg", "dqn")
+"""Sections that every resolved configuration has; all others are there where they are selected or given, so that what
+identifies a run does not change with the number of algorithms."""
+_S = TypeVar("_S", bound=SamplerSettings)
 
 
-class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
+class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, samplers' options, update rate."""
 
+    algorithm: str = _DEFAULT
+    """Which algorithm learns; its own section counts."""
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
-    klper: KlperSettings | UnsetType = UNSET
-    """Options of the sampling KLPER."""
-    prop_per: ProportionalSettings | UnsetType = UNSET
-    ners: NersSettings | UnsetType = UNSET
-    ero: EroSettings | UnsetType = UNSET
     refer: ReferSettings | UnsetType = UNSET
     """Options of ReF-ER.  Giving the section turns it on, even an empty one."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
@@ -51,13 +40,33 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
+    def __post_init__(self) -> None:
+        if getattr(self, self.algorithm) is UNSET:
+            msgspec.structs.force_setattr(self, self.algorithm, defaults_of(self.algorithm))
+
+    @property
+    def selected(self) -> AlgorithmConfig:
+        """Section of the selected algorithm."""
+        section: AlgorithmConfig = getattr(self, self.algorithm)
+        return section
+
+    @property
+    def batch(self) -> int:
+        """Minibatch size of the selected algorithm."""
+        return self.selected.batch
+
+    def options(self, kind: type[_S]) -> _S:
+        """Options of a sampler, by the type of its section."""
+        given: _S | UnsetType = getattr(self, kind.section, UNSET)
+        return kind() if given is UNSET else given
+
     @property
     def refers(self) -> ReferSettings | None:
         """Options of ReF-ER, ``rules: none`` in algorithms that are built for it; None where it has no part."""
-        hosted = self.selected.under_refer
+        hosted = self.selected.home_under_refer
         if self.refer is not UNSET:
             return self.refer if hosted else None
-        return ReferSettings(rules="none", standardise=False) if hosted == self.selected.implementation else None
+        return ReferSettings(rules="none", standardise=False) if hosted == self.selected.home else None
 
     @property
     def stochastic(self) -> bool:
@@ -76,42 +85,41 @@ class LearnerSettings(Algorithms, frozen=True, forbid_unknown_fields=True):
         """Bytes that the algorithm notes beside each experience."""
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
-    @property
-    def klper_settings(self) -> KlperSettings:
-        """Options of KLPER."""
-        return KlperSettings() if self.klper is UNSET else self.klper
 
-    @property
-    def proportional_law(self) -> ProportionalLaw:
-        """Options of PropPER."""
-        return (ProportionalSettings() if self.prop_per is UNSET else self.prop_per).settled
+def _sections() -> Iterator[tuple[str, Any, Any]]:
+    """Fields of the sections: those of the algorithms, then of the samplers that have options."""
+    yield "algorithm", Literal[algorithm_names()], _DEFAULT
+    for name in algorithm_names():
+        section = section_of(name)
+        yield (name, section, defaults_of(name)) if name in _ALWAYS else (name, section | UnsetType, UNSET)
+    for name in registry.names(registry.SAMPLERS):
+        sampling = sampling_of(name)
+        if sampling.section:
+            yield sampling.section, sampling | UnsetType, UNSET
 
-    @property
-    def ners_settings(self) -> NersSettings:
-        """Options of NERS."""
-        return NersSettings() if self.ners is UNSET else self.ners
 
-    @property
-    def ero_settings(self) -> EroSettings:
-        """Options of ERO."""
-        return EroSettings() if self.ero is UNSET else self.ero
+if TYPE_CHECKING:
+
+    class LearnerSettings(_Common, frozen=True, forbid_unknown_fields=True):
+        """The ``learner`` section, with a section for each algorithm and for each sampler with options."""
+
+        def __init__(self, algorithm: str = ..., **settings: object) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    LearnerSettings = msgspec.defstruct(
+        "LearnerSettings", list(_sections()), bases=(_Common,), frozen=True, forbid_unknown_fields=True
+    )
+    LearnerSettings.__doc__, LearnerSettings.__module__ = _Common.__doc__, __name__
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
     """Contradictions between settings, as (path, message) pairs."""
-    problems = [(f"dqn.{at}", message) for at, message in epsilon_problems(settings.dqn)]
-    if settings.sac is not UNSET:
-        problems += [(f"sac.{at}", message) for at, message in log_std_problems(settings.sac)]
-    if settings.rainbow is not UNSET:
-        problems += [(f"rainbow.{at}", message) for at, message in returns_problems(settings.rainbow)]
-    if settings.vracer is not UNSET:
-        problems += [(f"vracer.{at}", message) for at, message in recurrent_problems(settings.vracer)]
-    for section in (settings.ppo, settings.trpo):
-        if section is not UNSET:
-            name = section.implementation.partition(":")[0]
-            problems += [(f"{name}.{at}", message) for at, message in batch_problems(section)]
-    if settings.refer is not UNSET and not settings.selected.under_refer:
-        able = algorithms_where(lambda section: bool(section.under_refer) and not section.bounds_its_steps)
+    given = {name: getattr(settings, name) for name in algorithm_names()}
+    sections = {name: section for name, section in given.items() if section is not UNSET}
+    problems = [(f"{name}.{at}", message) for name, section in sections.items() for at, message in section.problems()]
+    if settings.refer is not UNSET and not settings.selected.home_under_refer:
+        able = algorithms_where(lambda section: bool(section.home_under_refer) and not section.bounds_its_steps)
         problems.append(("refer", f"ReF-ER does not support {settings.algorithm}: leave it out, or use {able}"))
     elif settings.refer is not UNSET and settings.selected.bounds_its_steps and settings.refer.rules != "none":
         problems.append(("refer.rules", f"{settings.algorithm} bounds its steps itself: expected 'none'"))
@@ -134,17 +142,14 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     except ValueError:
         return
     name = parts_of_sampling(parsed.sampling).name
-    if name == "KLPER" and settings.batch < 2:
-        message = f"KLPER compares the spread of batches: expected at least 2, got {settings.batch}"
-        yield f"learner.{settings.algorithm}.batch", message
-    if name == "KLPER" and settings.selected.window > 1:
-        message = "KLPER asks the policy at single observations, a recurrent one goes by its episode: choose another"
-        yield "selection.strategy", message
+    sampling = sampling_of(name)
+    assert issubclass(sampling, SamplerSettings)
+    yield from settings.options(sampling).problems(settings.algorithm, settings.selected)
     for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
-        able = algorithms_where(lambda section: bool(section.under_refer))
+        able = algorithms_where(lambda section: bool(section.home_under_refer))
         message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
         yield "selection.strategy", message
-    if Signal.TARGET in SAMPLERS[name].looks_at - settings.tells:
+    if Signal.TARGET in sampling.looks_at - settings.tells:
         able = algorithms_where(lambda section: section.gives_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message
@@ -152,15 +157,13 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
     """Settings that do not fit a rig, as (path, message) pairs."""
-    name = settings.algorithm
-    if not settings.selected.on_rig:
+    name, selected = settings.algorithm, settings.selected
+    if not selected.on_rig:
         return [("algorithm", f"a rig cannot run the policies of {name}; it is for `onrig experiment`")]
-    if settings.selected.single_action and actuators != 1:
+    if selected.single_action and actuators != 1:
         able = algorithms_where(lambda section: section.on_rig and not section.single_action)
         return [("algorithm", f"{name} has levels of one actuator, this rig has {actuators}; {able} take several")]
-    if name == "dqn" and settings.dqn.epsilon != DqnConfig().epsilon:
-        return [("dqn.epsilon", "it is for trials: the exploration's amplitude is that of a rig")]
-    return []
+    return [(f"{name}.{at}", message) for at, message in selected.rig_problems()]
 
 
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:

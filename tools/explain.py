@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
@@ -59,7 +58,7 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
     """Mean number of replays per experience: batch size times updates over experiences written; on-policy, of those
     in batches."""
-    if isinstance(learner.selected, OnPolicyConfig):
+    if learner.selected.batch_steps:
         return float(learner.selected.replays)
     if learner.updates_per_transition is not None:
         return learner.batch * learner.updates_per_transition
@@ -267,11 +266,11 @@ def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
     """When updates happen, and how many in the run."""
     steps, chosen = episode_steps(config.task, config.rate_hz), learner.selected
     total = config.episodes * steps
-    if isinstance(chosen, OnPolicyConfig):
+    if size := chosen.batch_steps:
         # In lockstep a policy acts to the end of an episode.
-        each = steps * -(-chosen.steps // steps) if config.lockstep else chosen.steps
-        left_out = f", {each - chosen.steps} more are left out" if each > chosen.steps else ""
-        when = f"after {chosen.steps} experiences of a policy{left_out}"
+        each = steps * -(-size // steps) if config.lockstep else size
+        left_out = f", {each - size} more are left out" if each > size else ""
+        when = f"after {size} experiences of a policy{left_out}"
         return when, f"{total // each} batches in the run, minibatches of {chosen.batch}"
     if learner.updates_per_transition is not None:
         rate = f"{learner.updates_per_transition:g} per experience"

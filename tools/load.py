@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from onrig.learner.on_policy_settings import OnPolicyConfig, gathering_problems
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, is_foreign, path_steps
@@ -180,8 +179,8 @@ def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     learner = msgspec.convert(config.learner, LearnerSettings)
     for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
-    if isinstance(learner.selected, OnPolicyConfig) and learns:
-        for at, message in gathering_problems(learner.algorithm, learner.selected, config, _capacity(config)):
+    if learns:
+        for at, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
             yield path_steps(at), f"{message} at {at}"
     problem = process_problem(learner, config.exploration)
     if problem is not None and (learns or learner.algorithm != LearnerSettings().algorithm):

@@ -1,7 +1,7 @@
 """Learning algorithms: what they have in common.
 
-An algorithm trains S trials side by side; a rig has one trial.  A new one is a file here and its settings
-(``onrig.learner.algorithm_settings``).
+An algorithm trains S trials side by side; a rig has one trial.  A new one is a class that describes it, its section
+(``onrig.learner.algorithm_config``), registered under the algorithm's name, and a class with this protocol.
 """
 
 from __future__ import annotations
@@ -243,10 +243,7 @@ def algorithm_for(
     if settings.selected.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} takes one action dimension, got {n_actions}")
     refer, selected = settings.refers, settings.selected
-    implementation = selected.implementation if refer is None else selected.under_refer
-    if selected.window > 1:
-        implementation = selected.recurrent_implementation
-    module, _, name = implementation.partition(":")
-    build: Callable[..., Algorithm] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    module, _, name = selected.home_of(refers=refer is not None).partition(":")
+    build: Callable[..., Algorithm] = getattr(importlib.import_module(module), name)
     more = () if refer is None else (refer,)
     return build(selected, n_observations, n_actions, streams, *more)

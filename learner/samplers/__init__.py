@@ -1,8 +1,8 @@
 """Sampling: which experiences a minibatch is made of, apart from which ones are kept.
 
 A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  One that needs
-experiences or the policy itself gets a ``Look``.  A new one is a file here and one line of ``SAMPLERS``
-(``onrig.runtime.replay.memory.strategy``).
+experiences or the policy itself gets a ``Look``.  A new one is a class that describes it
+(``onrig.learner.sampler_settings``), registered under its name in the notation, and a class with this protocol.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import Linear
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.strategy import SAMPLERS, Strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling, sampling_of
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
@@ -139,7 +139,7 @@ class Sampler(Protocol):
 
 
 class Registered(Sampler, Protocol):
-    """A class named in ``SAMPLERS``."""
+    """A sampler that a description names as its home."""
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Sampler:
@@ -147,9 +147,9 @@ class Registered(Sampler, Protocol):
 
 
 def sampler_class(name: str) -> type[Registered]:
-    """Load a class named in ``SAMPLERS``."""
-    module, _, attribute = SAMPLERS[name].home.partition(":")
-    found: type[Registered] = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    """Load the sampler of a registered name."""
+    module, _, attribute = sampling_of(name).home.partition(":")
+    found: type[Registered] = getattr(importlib.import_module(module), attribute)
     return found
 
 

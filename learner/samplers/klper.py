@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, State
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.replay.memory.keepers.keeper import Signal
@@ -76,7 +77,9 @@ class Klper(Sampler):
         """Build one; raises ValueError where there is no policy to look at."""
         if setting.look is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")
-        return cls(Uniform(stream), int(setting.argument), setting.look, setting.options.klper_settings.variance)
+        return cls(
+            Uniform(stream), int(setting.argument), setting.look, setting.options.options(KlperSettings).variance
+        )
 
     def written(self, slots: NDArray[np.int64]) -> None:
         """Update the number of stored experiences."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import ProportionalSettings
 from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import sum_tree
@@ -60,7 +61,7 @@ class ProportionalPer(Sampler):
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
         """Build one with the law of the settings."""
-        law = setting.options.proportional_law
+        law = setting.options.options(ProportionalSettings).settled
         return cls.with_beta(
             setting,
             stream,

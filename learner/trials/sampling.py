@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
+from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.joint import Joint
@@ -201,7 +202,7 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
         raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
     if one_trial is Klper and setting.look is not None and candidates is not None:
         uniform = Each([Uniform(s) for s in streams], setting.batch)
-        return Closest(uniform, int(candidates), setting.look, setting.options.klper_settings.variance)
+        return Closest(uniform, int(candidates), setting.look, setting.options.options(KlperSettings).variance)
     if issubclass(one_trial, Joint):
         return one_trial(setting, streams)
     if one_trial is not RankPer:

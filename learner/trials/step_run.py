@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Share
-from onrig.learner.algorithm_settings import algorithms_where
+from onrig.learner.algorithm_config import algorithms_where
 from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
@@ -140,7 +140,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
 def takes_noise(learner: LearnerSettings) -> bool:
     """Whether exploration is added to the policy's actions, and no density of it is learned from."""
     refer, selected = learner.refers, learner.selected
-    if refer is not None and selected.under_refer != selected.implementation:
+    if refer is not None and selected.home_under_refer != selected.home:
         return refer.rules == "none"
     return not learner.stochastic and not selected.single_action
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from onrig.learner.algorithm_settings import algorithms_where
+from onrig.learner.algorithm_config import algorithms_where
 from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
@@ -38,7 +38,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
     by_exploration = parse_strategy(config.selection.strategy).retention == "Expl"
-    if by_exploration and settings.algorithm == "dqn" and config.selection.synthetic is not None:
+    if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
         problems.append("synthetic experiences of random levels have no exploration that Expl could go by")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
         problems.append("trials learn between episodes: give learner.updates_per_episode")

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,11 +61,25 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("extended")
     for name in ("runtime", "hw", "sim", "learner", "configs", "tools"):
         shutil.copytree(ROOT / name, folder / "onrig" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder / "onrig")
     for block in blocks(PAGE):
         path = folder / "onrig" / block.path
         text = patched(path.read_text(encoding="utf-8"), block.text) if block.language == "diff" else block.text
         path.write_text(text, encoding="utf-8")
+    _as_installed(folder)
     return folder
+
+
+def _as_installed(folder: Path) -> None:
+    """Write what an installation of the tree in a folder would say of its entry points."""
+    project = tomllib.loads((folder / "onrig" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines: list[str] = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {home}" for name, home in points.items())]
+    metadata = folder / "onrig-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: onrig\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
 
 
 def onrig(extended: Path, folder: Path, *arguments: object) -> str:

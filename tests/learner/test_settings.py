@@ -6,8 +6,8 @@ import sys
 import msgspec
 import pytest
 
+from onrig.learner.algorithm_config import algorithm_names
 from onrig.learner.algorithm_settings import (
-    ALGORITHMS,
     DdpgConfig,
     DqnConfig,
     SacConfig,
@@ -52,7 +52,7 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     assert [at for at, _ in rig_problems(ignored, 1)] == ["dqn.epsilon"]
     ((at, message),) = rig_problems(dqn, 4)
     assert at == "algorithm"
-    assert message.startswith("dqn has levels of one actuator, this rig has 4; ddpg, td3, sac,")
+    assert message.startswith("dqn has levels of one actuator, this rig has 4; acer, ddpg, naf,")
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
     assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
@@ -101,14 +101,14 @@ def test_the_batch_is_that_of_the_algorithm() -> None:
 
 def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_given() -> None:
     def written(section: dict[str, object]) -> set[str]:
-        return set(msgspec.to_builtins(msgspec.convert(section, LearnerSettings))) & set(ALGORITHMS)
+        return set(msgspec.to_builtins(msgspec.convert(section, LearnerSettings))) & set(algorithm_names())
 
     assert written({}) == {"ddpg", "dqn"}
     assert written({"algorithm": "sac"}) == {"ddpg", "dqn", "sac"}
     assert written({"td3": {}}) == {"ddpg", "dqn", "td3"}
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", algorithm_names())
 def test_every_section_names_the_size_of_its_networks(name: str) -> None:
     assert msgspec.convert({"algorithm": name}, LearnerSettings).selected.size in (
         "small",

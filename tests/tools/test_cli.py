@@ -167,10 +167,10 @@ for name in ("torch", "onnx", "gymnasium"):
     sys.modules[name] = None
 import numpy as np
 from onrig.learner.algorithms import algorithm_for
-from onrig.learner.algorithm_settings import ALGORITHMS
+from onrig.learner.algorithm_config import algorithm_names
 from onrig.learner.settings import LearnerSettings
 import onrig.learner.export, onrig.learner.main
-for name in ALGORITHMS:
+for name in algorithm_names():
     algorithm_for(LearnerSettings(algorithm=name), 2, 1, [np.random.default_rng(0)])
 """
 

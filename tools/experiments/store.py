@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
@@ -75,7 +74,7 @@ class WorldCell(_Labelled, frozen=True):
         """Batch updates of a trial until its first ``points`` scores; they take most of its time."""
         selected = self.config.learner.selected
         iterations = self.config.updates_until(points * self.config.evaluation.every)
-        each = selected.replays * selected.batch_steps / selected.batch if isinstance(selected, OnPolicyConfig) else 1
+        each = selected.replays * selected.batch_steps / selected.batch if selected.batch_steps else 1
         return float(iterations * each)
 
 

@@ -1,16 +1,18 @@
 """Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
 
-``RETENTIONS`` and ``SAMPLERS`` are the registries; each entry describes itself.
+``RETENTIONS`` are the retentions; samplings are registered (``onrig.runtime.registry``).  Each describes itself.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from functools import cache
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
+from onrig.runtime import registry
 from onrig.runtime.config.problem import hint
 from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
 from onrig.runtime.replay.memory.keepers.by_episode import FarPolFrac, MaxKLDiv, MinError
@@ -18,7 +20,6 @@ from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter, Signal
 from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
 from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
 
@@ -27,29 +28,31 @@ RETENTIONS: Final[dict[str, type[Keeper]]] = {
 }
 
 
-class Sampling(NamedTuple):
-    """A way of drawing minibatches.  The learner draws; the rig only knows the notation."""
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The description of a way to draw minibatches; a subclass adds its options as fields.
 
-    home: str
-    """Module and class in ``onrig.learner.samplers``."""
-    corrections: tuple[str, ...] = ()
+    It is registered under its name in the notation (``onrig.runtime.registry``).  The learner draws; a rig only reads
+    the notation.
+    """
+
+    home: ClassVar[str]
+    """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
+    section: ClassVar[str] = ""
+    """Name of its options in the ``learner`` section; empty if it has none there."""
+    corrections: ClassVar[tuple[str, ...]] = ()
     """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
-    parameter: Parameter | None = None
+    parameter: ClassVar[Parameter | None] = None
     """Number in parentheses behind its name; None if it takes none."""
-    looks_at: frozenset[Signal] = frozenset()
+    looks_at: ClassVar[frozenset[Signal]] = frozenset()
     """What it needs of the learner's algorithm, besides the TD error."""
-    bytes_per_slot: float = 0.0
+    bytes_per_slot: ClassVar[float] = 0.0
     """The most bytes that the learner needs for it per experience, apart from a fixed overhead."""
 
 
-SAMPLERS: Final[dict[str, Sampling]] = {
-    "Uniform": Sampling("uniform:Uniform", ("FIS",)),
-    "PER": Sampling("rank_per:RankPer", ("IS", "FIS"), bytes_per_slot=BYTES_PER_SLOT + 8.0),
-    "PropPER": Sampling("proportional_per:ProportionalPer", ("IS",), bytes_per_slot=17.0),
-    "KLPER": Sampling("klper:Klper", parameter=Parameter("N", "number", "candidates", 64, 1, 4, whole=True)),
-    "NERS": Sampling("ners:Ners", looks_at=frozenset({Signal.TARGET}), bytes_per_slot=26.0),
-    "ERO": Sampling("ero:Ero", bytes_per_slot=25.5),
-}
+def sampling_of(name: str) -> type[Sampling]:
+    """Description of a sampling by its name, without number and correction; raises KeyError for an unknown one."""
+    sampling: type[Sampling] = registry.load(registry.SAMPLERS, name)
+    return sampling
 
 
 CORRECTION_BYTES: Final = {"": 0.0, "IS": 0.0, "FIS": 8.0}
@@ -60,27 +63,31 @@ class SamplingParts(NamedTuple):
     """The parts of a sampling strategy."""
 
     name: str
-    """In ``SAMPLERS``."""
+    """Under which it is registered."""
     correction: str = ""
     argument: float | None = None
 
     @property
     def bytes_per_slot(self) -> float:
         """The most bytes that the learner needs for it per experience."""
-        return SAMPLERS[self.name].bytes_per_slot + CORRECTION_BYTES[self.correction]
+        return sampling_of(self.name).bytes_per_slot + CORRECTION_BYTES[self.correction]
 
     def __str__(self) -> str:
-        parameter = SAMPLERS[self.name].parameter
+        parameter = sampling_of(self.name).parameter
         shown = "" if parameter is None or self.argument is None else f"({parameter.shown(self.argument)})"
         return f"{self.name}{shown}{self.correction and '+'}{self.correction}"
 
 
-SAMPLINGS: Final = tuple(
-    str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
-    for name, sampling in SAMPLERS.items()
-    for correction in ("", *sampling.corrections)
-)
-"""Every sampling, those with a number with an example of it."""
+@cache
+def samplings() -> tuple[str, ...]:
+    """Every sampling, those with a number with an example of it."""
+    described = {name: sampling_of(name) for name in registry.names(registry.SAMPLERS)}
+    return tuple(
+        str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
+        for name, sampling in described.items()
+        for correction in ("", *sampling.corrections)
+    )
+
 
 _SAMPLING: Final = re.compile(r"([A-Za-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\+([A-Za-z]+))?")
 _NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
@@ -128,9 +135,9 @@ def parts_of_sampling(sampling: str) -> SamplingParts:
     """Split a sampling into its parts; raises ValueError with the reason and the known names."""
     match = _SAMPLING.fullmatch(sampling)
     name, number, correction = match.groups() if match else (sampling, None, None)
-    known = SAMPLERS.get(name)
+    known = sampling_of(name) if name in registry.names(registry.SAMPLERS) else None
     if known is None or (correction is not None and correction not in known.corrections):
-        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, SAMPLINGS)}; {_known()}")
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, samplings())}; {_known()}")
     if known.parameter is not None:
         return SamplingParts(name, correction or "", known.parameter.value(name, number))
     if number is not None:
@@ -140,7 +147,7 @@ def parts_of_sampling(sampling: str) -> SamplingParts:
 
 def _known() -> str:
     retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in RETENTIONS.items()]
-    return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(SAMPLINGS)}"
+    return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(samplings())}"
 
 
 def keeper_for(

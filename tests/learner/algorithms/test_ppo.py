@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms.actor_critic import flattened
 from onrig.learner.algorithms.on_policy import PolicyBatch
 from onrig.learner.algorithms.ppo import Experiences, Ppo
-from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig, batch_problems
+from onrig.learner.on_policy_settings import PpoConfig, TrpoConfig
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 from tests.learner.algorithms.policy_batches import policies, policy_batch, value_nets
 from tests.learner.torch_densities import log_density
@@ -330,9 +330,9 @@ def test_batches_of_another_size_and_sizes_that_do_not_fit_are_refused() -> None
         ppo.learn(policy_batch(ppo, [1], N_OBS, M_ACT, T=16), 1.0)
     with pytest.raises(ValueError, match="stream"):
         _ppo([])
-    assert not batch_problems(PpoConfig())
-    assert [at for at, _ in batch_problems(PpoConfig(steps=100, batch=64))] == ["batch"]
-    assert [at for at, _ in batch_problems(PpoConfig(steps=30, batch=6, actors=4))] == ["batch", "steps", "batch"]
-    assert not batch_problems(TrpoConfig(steps=64, batch=16, fisher_every=21))
-    too_few = batch_problems(TrpoConfig(steps=64, batch=16, fisher_every=22))
+    assert not list(PpoConfig().problems())
+    assert [at for at, _ in PpoConfig(steps=100, batch=64).problems()] == ["batch"]
+    assert [at for at, _ in PpoConfig(steps=30, batch=6, actors=4).problems()] == ["steps", "batch"]
+    assert not list(TrpoConfig(steps=64, batch=16, fisher_every=21).problems())
+    too_few = list(TrpoConfig(steps=64, batch=16, fisher_every=22).problems())
     assert too_few == [("fisher_every", "expected at most 21, for four of the 64 steps, got 22")]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from onrig.learner.algorithm_settings import ALGORITHMS, Algorithms
+from onrig.learner.algorithm_config import algorithm_names, defaults_of
 from onrig.learner.algorithms import (
     Attending,
     Behaviour,
@@ -22,7 +22,7 @@ from onrig.learner.settings import LearnerSettings, rig_problems
 from onrig.learner.trajectories import Trajectories
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", algorithm_names())
 def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_what_it_could_not_export(
     name: str,
 ) -> None:
@@ -32,7 +32,7 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
     assert isinstance(algorithm, Exportable) is not bool(rig_problems(settings, 1))
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", algorithm_names())
 def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> None:
     settings = msgspec.convert({"algorithm": name}, LearnerSettings)
     with pytest.raises(ValueError, match="one random stream per trial"):
@@ -42,7 +42,7 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
             algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.under_refer])
+@pytest.mark.parametrize("name", [name for name in algorithm_names() if defaults_of(name).home_under_refer])
 def test_what_it_notes_beside_an_experience_is_what_its_section_says(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, "refer": {"rules": "none"}}, LearnerSettings)
     _assert_notes(settings)
@@ -59,7 +59,7 @@ def _assert_notes(settings: LearnerSettings) -> None:
     assert sum(column.nbytes for column in columns.values()) == 100 * settings.note_bytes
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if Algorithms(algorithm=name).selected.gives_targets])
+@pytest.mark.parametrize("name", [name for name in algorithm_names() if defaults_of(name).gives_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)

@@ -10,7 +10,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.replay.memory.strategy import SAMPLINGS, Strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling, samplings
 from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 
@@ -21,7 +21,7 @@ def setting(capacity: int) -> Setting:
     return Setting(capacity, 16, 10, options=options, look=looking_at(actions[None]))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", samplings())
 def test_every_known_sampling_draws(sampling: str) -> None:
     sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), setting(100))
     sampler.begin_episode(1)
@@ -80,7 +80,7 @@ def test_what_cannot_be_built_is_refused() -> None:
         sampler_for(Strategy("FIFO", "Uniform"), np.random.default_rng(0), Setting(10, 16, 10))
 
 
-@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("name", samplings())
 def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
     capacity, rng = 100_000, np.random.default_rng(0)
     fixed = setting(capacity)

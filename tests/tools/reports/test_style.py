@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.memory.strategy import SAMPLINGS
+from onrig.runtime.replay.memory.strategy import samplings
 from onrig.tools.reports.style import PALETTE, ordinal_look, spread, strategy_look
 
 
@@ -30,8 +30,8 @@ def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly()
 
 def test_every_strategy_looks_different() -> None:
     retentions = ("FIFO", "FULL", "Resv", "TDE", "Expl")
-    looks = {strategy_look(r, s)[:3] for r in retentions for s in SAMPLINGS}
-    assert len(looks) == len(retentions) * len(SAMPLINGS)
+    looks = {strategy_look(r, s)[:3] for r in retentions for s in samplings()}
+    assert len(looks) == len(retentions) * len(samplings())
 
 
 SIGHTS = {

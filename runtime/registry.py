@@ -1,0 +1,61 @@
+"""What can be chosen by name: pieces that installed packages register as entry points, Onrig's own among them.
+
+A registered object describes its piece: settings, needs, checks, memory, and where the code is, which is loaded when it
+is used.  Names are known without an import.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+ALGORITHMS: Final = "onrig.algorithms"
+"""Classes of the ``learner`` section (``onrig.learner.algorithm_config.AlgorithmConfig``), by the algorithm's name."""
+SAMPLERS: Final = "onrig.samplers"
+"""Descriptions of samplings (``onrig.runtime.replay.memory.strategy.Sampling``), by the name in the notation."""
+_OURS: Final = "onrig"
+
+
+class _Entry(NamedTuple):
+    package: str
+    point: importlib.metadata.EntryPoint
+
+
+@cache
+def _entries(group: str) -> dict[str, _Entry]:
+    """Entry points by name, Onrig's own first; raises ValueError where two packages register the same name."""
+    found: dict[str, _Entry] = {}
+    # Not `entry_points`: of two distributions of one name it takes the first, such as leftovers of a build.
+    entries = [
+        _Entry(distribution.name, point)
+        for distribution in importlib.metadata.distributions()
+        for point in distribution.entry_points
+        if point.group == group
+    ]
+    for entry in sorted(entries, key=lambda entry: entry.package != _OURS):
+        first = found.setdefault(entry.point.name, entry)
+        if first.package != entry.package:
+            both = f"{first.package} and {entry.package}"
+            raise ValueError(f"{both} both register '{entry.point.name}' in {group}: uninstall one of them")
+    if not any(entry.package == _OURS for entry in entries):
+        raise ValueError(f"the installation is older than its code and has no {group}: install it again (`make setup`)")
+    return found
+
+
+def names(group: str) -> tuple[str, ...]:
+    """Names in a group."""
+    return tuple(_entries(group))
+
+
+@cache
+def load(group: str, name: str) -> Any:
+    """The object that is registered under a name.
+
+    Raises KeyError for an unknown name, and ValueError with the package where loading it fails.
+    """
+    package, point = _entries(group)[name]
+    try:
+        return point.load()
+    except Exception as error:
+        raise ValueError(f"{package} registers '{name}' in {group}, which does not load: {error}") from error

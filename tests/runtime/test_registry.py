@@ -1,0 +1,57 @@
+"""Names from entry points, with distributions made up in a folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime import registry
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of distributions, alone on the path."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    registry._entries.cache_clear()
+    registry.load.cache_clear()
+    yield tmp_path
+    registry._entries.cache_clear()
+    registry.load.cache_clear()
+
+
+def distribution(site: Path, name: str, *points: str, kind: str = "dist-info") -> None:
+    folder = site / f"{name}-1.0.{kind}"
+    folder.mkdir()
+    (folder / ("METADATA" if kind == "dist-info" else "PKG-INFO")).write_text(f"Metadata-Version: 2.1\nName: {name}\n")
+    (folder / "entry_points.txt").write_text("\n".join(["[onrig.samplers]", *points]))
+
+
+def test_names_are_known_without_an_import(site: Path) -> None:
+    distribution(site, "onrig", "PER = nowhere:At")
+    distribution(site, "crossq", "Mine = nowhere.else:At")
+    assert registry.names(registry.SAMPLERS) == ("PER", "Mine")
+    with pytest.raises(ValueError, match=r"crossq registers 'Mine' in onrig\.samplers, which does not load: No module"):
+        registry.load(registry.SAMPLERS, "Mine")
+    with pytest.raises(KeyError):
+        registry.load(registry.SAMPLERS, "Other")
+
+
+def test_two_packages_with_one_name_are_refused(site: Path) -> None:
+    distribution(site, "onrig", "PER = nowhere:At")
+    distribution(site, "crossq", "PER = nowhere:At")
+    with pytest.raises(ValueError, match=r"onrig and crossq both register 'PER' in onrig\.samplers: uninstall one"):
+        registry.names(registry.SAMPLERS)
+
+
+def test_leftovers_of_a_build_hide_nothing(site: Path) -> None:
+    distribution(site, "onrig", kind="egg-info")
+    distribution(site, "onrig", "PER = onrig.learner.sampler_settings:RankSettings")
+    assert registry.load(registry.SAMPLERS, "PER").corrections == ("IS", "FIS")
+
+
+def test_an_installation_without_entry_points_says_what_to_do(site: Path) -> None:
+    with pytest.raises(ValueError, match=r"install it again \(`make setup`\)"):
+        registry.names(registry.SAMPLERS)
