@@ -130,4 +130,5 @@ def defaults_of(name: str) -> AlgorithmConfig:
 
 def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
     """Names of the algorithms whose sections are such, as a message lists them."""
-    return ", ".join(name for name in algorithm_names() if holds(defaults_of(name)))
+    described: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
+    return ", ".join(name for name, section in described.items() if holds(section()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from onrig.learner.algorithm_config import AlgorithmConfig, algorithm_names, algorithms_where, defaults_of, section_of
+from onrig.learner.algorithm_config import AlgorithmConfig, algorithm_names, algorithms_where, defaults_of
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.sampler_settings import Exponent, SamplerSettings
 from onrig.runtime import registry
@@ -41,7 +41,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum backlog of updates in real time; updates beyond it are dropped."""
 
     def __post_init__(self) -> None:
-        if getattr(self, self.algorithm) is UNSET:
+        if getattr(self, self.algorithm, UNSET) is UNSET:
             msgspec.structs.force_setattr(self, self.algorithm, defaults_of(self.algorithm))
 
     @property
@@ -89,11 +89,9 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _sections() -> Iterator[tuple[str, Any, Any]]:
     """Fields of the sections: those of the algorithms, then of the samplers that have options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
-    for name in algorithm_names():
-        section = section_of(name)
-        yield (name, section, defaults_of(name)) if name in _ALWAYS else (name, section | UnsetType, UNSET)
-    for name in registry.names(registry.SAMPLERS):
-        sampling = sampling_of(name)
+    for name, section in registry.loadable(registry.ALGORITHMS).items():
+        yield (name, section, section()) if name in _ALWAYS else (name, section | UnsetType, UNSET)
+    for sampling in registry.loadable(registry.SAMPLERS).values():
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
 
@@ -115,7 +113,7 @@ else:
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
     """Contradictions between settings, as (path, message) pairs."""
-    given = {name: getattr(settings, name) for name in algorithm_names()}
+    given = {name: getattr(settings, name, UNSET) for name in algorithm_names()}
     sections = {name: section for name, section in given.items() if section is not UNSET}
     problems = [(f"{name}.{at}", message) for name, section in sections.items() for at, message in section.problems()]
     if settings.refer is not UNSET and not settings.selected.home_under_refer:

@@ -6,6 +6,7 @@ is used.  Names are known without an import.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -46,6 +47,15 @@ def _entries(group: str) -> dict[str, _Entry]:
 def names(group: str) -> tuple[str, ...]:
     """Names in a group."""
     return tuple(_entries(group))
+
+
+def loadable(group: str) -> dict[str, Any]:
+    """The objects of a group by name, without those that do not load: a broken package is told of where it is used."""
+    found = {}
+    for name in names(group):
+        with contextlib.suppress(ValueError):
+            found[name] = load(group, name)
+    return found
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime import registry
+from onrig.runtime.replay.memory.strategy import parse_strategy
 
 
 @pytest.fixture
@@ -55,3 +56,11 @@ def test_leftovers_of_a_build_hide_nothing(site: Path) -> None:
 def test_an_installation_without_entry_points_says_what_to_do(site: Path) -> None:
     with pytest.raises(ValueError, match=r"install it again \(`make setup`\)"):
         registry.names(registry.SAMPLERS)
+
+
+def test_a_broken_package_stops_only_those_who_choose_from_it(site: Path) -> None:
+    distribution(site, "onrig", "PER = onrig.learner.sampler_settings:RankSettings")
+    distribution(site, "crossq", "Mine = nowhere.else:At")
+    assert list(registry.loadable(registry.SAMPLERS)) == ["PER"]
+    with pytest.raises(ValueError, match="crossq registers 'Mine'"):
+        parse_strategy("FIFO[Mine]")

@@ -81,7 +81,7 @@ class SamplingParts(NamedTuple):
 @cache
 def samplings() -> tuple[str, ...]:
     """Every sampling, those with a number with an example of it."""
-    described = {name: sampling_of(name) for name in registry.names(registry.SAMPLERS)}
+    described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
     return tuple(
         str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
         for name, sampling in described.items()
