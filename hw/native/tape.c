@@ -88,7 +88,7 @@ INLINE float log_float(float x) {
     const float scaled = SELECT(x < 1.17549435e-38f, x * 8388608.0f, x); /* subnormal */
     const float less = SELECT(x < 1.17549435e-38f, 23.0f, 0.0f);
     const int32_t b = float_bits(scaled);
-    const int32_t e = (b - 0x3f3504f3) >> 23;
+    const int32_t e = (int32_t)((uint32_t)b - 0x3f3504f3u) >> 23;
     const float m = bits_float((int32_t)((uint32_t)b - ((uint32_t)e << 23)));
     const float k = (float)e - less, r = m - 1.0f, z = r * r;
     float p = 7.0376836292e-2f;
@@ -381,8 +381,8 @@ static void project(const Op *o, real *const p[]) {
             real at = reward + discount * z;
             at = SELECT(at < low, low, SELECT(at > high, high, at));
             const real place = (at - low) / width;
-            int below = place == place ? (int)place : 0;
-            if (below > n - 2) below = n - 2;
+            /* NaN, and infinity where the width underflows, are no integers. */
+            const int below = place > 0 ? place < (real)(n - 2) ? (int)place : n - 2 : 0;
             const real share = place - (real)below;
             out[below] += chance[j] * (1 - share);
             out[below + 1] += chance[j] * share;

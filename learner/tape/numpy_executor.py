@@ -12,8 +12,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import OPERATIONS, Space
-from onrig.learner.tape.program import Program, shapes_of
+from onrig.learner.tape.operations import OPERATIONS, Space, shapes_of
+from onrig.learner.tape.program import Program
 
 Values = NDArray[Any]
 Kernel = Callable[[], object]
