@@ -1,4 +1,4 @@
-"""Every operation: its derivative by finite differences, and both executors beside each other."""
+"""Every operation: its derivative by finite differences, and the executors compared with each other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from onrig.hw.native import library, variant
@@ -37,11 +38,13 @@ from onrig.learner.tape.operations import OPERATIONS
 from onrig.learner.tape.optimiser import Adam, cut_norm, descend, follow
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
+from onrig.learner.tape.torch_executor import TorchExecutor
 from onrig.learner.tape.trace import Tape
 
 Doubles = NDArray[np.float64]
 Shape = tuple[int, int]
 Function = Callable[..., Array]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 class Case(NamedTuple):
@@ -146,9 +149,9 @@ def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tupl
 
 
 def _executors(dtype: type[np.floating]) -> list[Executor]:
-    native = library()
-    found: list[Executor] = [NumpyExecutor(np.dtype(dtype))]
-    return found if native is None else [*found, NativeExecutor(native, variant(), np.dtype(dtype))]
+    native, real = library(), np.dtype(dtype)
+    found: list[Executor] = [NumpyExecutor(real), *(TorchExecutor(device, real) for device in DEVICES)]
+    return found if native is None else [*found, NativeExecutor(native, variant(), real)]
 
 
 @pytest.mark.parametrize("name", CASES)
