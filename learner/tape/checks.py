@@ -6,7 +6,8 @@ It reads the packed form that executors receive.  ``faults`` judges each operati
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,22 +47,38 @@ _ANY_LAYOUT[CODES["product"], 1] = True  # kernels read it by its strides
 _PROJECT, _ADAM = CODES["project"], CODES["adam"]
 _MOMENTS: Final = OPERATIONS[_ADAM].written[1]
 
-VALID: Final = 0
-_RULES: Final = (
-    "",
-    "unknown code {code}",
-    "{name} of {rows} rows, {cols} columns, inner {inner}, section {section}",
-    "{name} of {cols} columns in blocks of {inner}",
-    "{name} onto {cols} atoms from {x} to {y}",
-    "{name} followed by {post}",
-    "{name} with other than {operands} operands",
-    "{name}: an operand in an unknown space",
-    "{name}: an operand reaches beyond its space: {reach}",
-    "{name}: an operand is not laid out row by row",
-    "{name}: elements of an operand are neither next to one another nor repeated",
-    "{name} overwrites what it reads",
-)
-"""What each number that ``faults`` returns means."""
+
+class Fault(IntEnum):
+    """What is wrong with an operation."""
+
+    NONE = 0
+    CODE = 1
+    EXTENT = 2
+    BLOCKS = 3
+    ATOMS = 4
+    POST = 5
+    OPERANDS = 6
+    SPACE = 7
+    REACH = 8
+    ROWS = 9
+    COLUMNS = 10
+    OVERWRITES = 11
+
+
+_TEXTS: Final = {
+    Fault.NONE: "",
+    Fault.CODE: "unknown code {code}",
+    Fault.EXTENT: "{name} of {rows} rows, {cols} columns, inner {inner}, section {section}",
+    Fault.BLOCKS: "{name} of {cols} columns in blocks of {inner}",
+    Fault.ATOMS: "{name} onto {cols} atoms from {x} to {y}",
+    Fault.POST: "{name} followed by {post}",
+    Fault.OPERANDS: "{name} with other than {operands} operands",
+    Fault.SPACE: "{name} in an unknown space",
+    Fault.REACH: "{name} reaches beyond its space: {reach}",
+    Fault.ROWS: "{name}: an operand is not laid out row by row",
+    Fault.COLUMNS: "{name}: elements of an operand are neither next to one another nor repeated",
+    Fault.OVERWRITES: "{name} overwrites what it reads",
+}
 
 
 class Operands(NamedTuple):
@@ -93,67 +110,68 @@ def operands_of(operations: NDArray[np.void]) -> Operands:
 
 
 def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
-    """Number of the first rule that each of n operations breaks, ``VALID`` for none; ``described`` puts it in words.
+    """The first ``Fault`` of each of n operations; ``described`` puts it in words.
 
     ``sizes``: (3,), or (n, 3) where each has spaces of its own.
     """
     code, known, rows, cols, inner, height, width, present = operands_of(operations)
-    section, post = operations["section"], operations["post"]
+    section, post, x, y = (operations[key] for key in ("section", "post", "x", "y"))
     space, at = operations["space"].astype(np.intp), operations["at"].astype(np.int64)
     row, col = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("by_row", "by_col"))
-    last = at + (height - 1) * row + (width - 1) * col
+    extent = (width - 1) * col + 1
+    last = at + (height - 1) * row + extent - 1
     located = (space >= 0) & (space < len(Space) - 1)
     size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(located, space, 0), axis=1)
     outside = (at < 0) | (row < 0) | (col < 0) | (row > MOST) | (col > MOST) | (last >= size)
-    plain = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
+    in_rows = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
     elementwise = _ELEMENTWISE[code]
-    plain[:, 1:] |= elementwise[:, None]
-
-    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MOST) & (inner >= 0) & (inner <= MOST)
-    with np.errstate(invalid="ignore"):
-        atoms = (cols >= 2) & (operations["x"] < operations["y"])
-        atoms &= np.isfinite(operations["x"]) & np.isfinite(operations["y"])
-    broken = np.stack(
-        (
-            np.zeros(len(code), np.bool_),
-            ~known,
-            ~(ranged & (inner >= _HAS_INNER[code]) & (section >= 0) & (section < 32)),
-            _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
-            (code == _PROJECT) & ~atoms,
-            (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
-            ((space != Space.NONE) != present).any(axis=1),
-            (present & ~located).any(axis=1),
-            (present & outside).any(axis=1),
-            (present & ~plain).any(axis=1),
-            elementwise & (present & (col > 1)).any(axis=1),
-            _overwrites(code, present, (space, at, last, row, col), width, elementwise),
-        )
-    )
-    return broken.argmax(axis=0)
+    in_rows[:, 1:] |= elementwise[:, None]
+    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MOST) & (inner >= _HAS_INNER[code]) & (inner <= MOST)
+    broken = {
+        Fault.CODE: ~known,
+        Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
+        Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
+        Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
+        Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
+        Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
+        Fault.SPACE: (present & ~located).any(axis=1),
+        Fault.REACH: (present & outside).any(axis=1),
+        Fault.ROWS: (present & ~in_rows).any(axis=1),
+        Fault.COLUMNS: elementwise & (present & (col > 1)).any(axis=1),
+        Fault.OVERWRITES: _overwrites(code, present, _Spans(space, at, last, row, col, extent)),
+    }
+    found = np.zeros(len(code), np.intp)
+    for fault in reversed(Fault):
+        if fault:
+            found[broken[fault]] = fault
+    return found
 
 
-def _overwrites(
-    code: NDArray[np.intp],
-    present: NDArray[np.bool_],
-    spans: tuple[NDArray[Any], ...],
-    width: NDArray[np.int64],
-    elementwise: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
+class _Spans(NamedTuple):
+    """Places of operands, (n, OPERANDS) each."""
+
+    space: NDArray[np.intp]
+    at: NDArray[np.int64]
+    last: NDArray[np.int64]
+    row: NDArray[np.int64]
+    col: NDArray[np.int64]
+    extent: NDArray[np.int64]
+    """Elements from the first to the last of a row."""
+
+
+def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
     """Whether an operand that is written shares elements with another, but for an elementwise operation in place."""
     found = np.zeros(len(code), np.bool_)
     pairs = [(0, i) for i in range(1, OPERANDS)]
     if (code == _ADAM).any():
         pairs += [(_MOMENTS, i) for i in range(1, OPERANDS) if i != _MOMENTS]
     for written, read in pairs:
-        (space, at, last, row, col), other = ([s[:, i] for s in spans] for i in (written, read))
-        shared = present[:, read] & (space == other[0]) & (at <= other[2]) & (other[1] <= last)
-        in_place = elementwise & (at == other[1]) & (row == other[3]) & (col == other[4])
+        to, of = (_Spans(*(each[:, i] for each in spans)) for i in (written, read))
+        shared = present[:, read] & (to.space == of.space) & (to.at <= of.last) & (of.at <= to.last)
+        in_place = _ELEMENTWISE[code] & (to.at == of.at) & (to.row == of.row) & (to.col == of.col)
         # Columns of the same rows may lie side by side.
-        wide, wide_other = (
-            (width[:, i] - 1) * s[4] + 1 for i, s in ((written, [s[:, written] for s in spans]), (read, other))
-        )
-        offset = (other[1] - at) % np.maximum(row, 1)
-        apart = (row == other[3]) & (offset >= wide) & (offset + wide_other <= row)
+        offset = (of.at - to.at) % np.maximum(to.row, 1)
+        apart = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
         found |= shared & ~in_place & ~apart & ((written == 0) | (code == _ADAM))
     return found
 
@@ -161,8 +179,8 @@ def _overwrites(
 def described(op: np.void, fault: int, sizes: Sizes) -> str:
     """What is wrong with an operation."""
     code = int(op["code"])
-    if fault == 1:
-        return _RULES[fault].format(code=code)
+    if fault == Fault.CODE:
+        return _TEXTS[Fault.CODE].format(code=code)
     shapes, reach = shapes_of(op), []
     for i, (rows, cols) in enumerate(shapes):
         space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
@@ -171,7 +189,9 @@ def described(op: np.void, fault: int, sizes: Sizes) -> str:
         if at < 0 or row < 0 or col < 0 or last >= size:
             reach.append(f"operand {i} from {at} to {last} of {size}")
     fields = {key: op[key] for key in ("rows", "cols", "inner", "section", "x", "y", "post")}
-    return _RULES[fault].format(name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(reach), **fields)
+    return _TEXTS[Fault(fault)].format(
+        name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(reach), **fields
+    )
 
 
 def unwritten(operations: NDArray[np.void], scratch: int) -> int | None:

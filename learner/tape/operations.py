@@ -137,5 +137,5 @@ def shapes_of(op: np.void) -> list[tuple[int, int]]:
     operation = OPERATIONS[int(op["code"])]
     rows, cols, inner = (int(op[key]) for key in ("rows", "cols", "inner"))
     sizes = dict(zip(DIMENSIONS, (1, rows, cols, inner, 2 * cols + 1), strict=True))
-    shapes = [(sizes[first], sizes[second]) for first, second in operation.shapes.split()]
+    shapes = [(sizes[shape[0]], sizes[shape[1]]) for shape in operation.shapes.split()]
     return shapes[:-1] if MASKED in operation.posts and int(op["post"]) != MASKED else shapes

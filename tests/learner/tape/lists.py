@@ -85,8 +85,8 @@ def _placed(rng: np.random.Generator, ops: NDArray[np.void]) -> Ints:
         for i in range(OPERANDS):
             height, width, present = of.height[:, i], of.width[:, i], of.present[:, i]
             row, col = _strides(rng, of.code, i, height, width)
-            space = rng.integers(0, 3, count)
-            at = ends[each, space] + rng.integers(0, 3, count)
+            space: Ints = rng.integers(0, 3, count)
+            at: Ints = ends[each, space] + rng.integers(0, 3, count)
             if i == 1:  # in place, or columns to the right of the output's in the same rows
                 out_space, out_at, out_row = (op[key][:, 0].astype(np.int64) for key in ("space", "at", "by_row"))
                 chance, gap = rng.random(count), rng.integers(0, 2, count)
@@ -118,7 +118,7 @@ def accepted(lists: Lists) -> NDArray[np.bool_]:
     """Which lists the validator accepts, (N,)."""
     count, length = lists.operations.shape
     found = faults(lists.operations.reshape(-1), lists.sizes.repeat(length, axis=0)).reshape(count, length)
-    valid = (found == 0).all(axis=1)
+    valid: NDArray[np.bool_] = (found == 0).all(axis=1)
     for i in np.flatnonzero(valid):
         valid[i] = unwritten(lists.operations[i], int(lists.sizes[i, Space.SCRATCH])) is None
     return valid

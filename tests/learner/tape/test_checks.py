@@ -115,7 +115,7 @@ def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
     assert [described(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
         "",
         "multiply o",
-        "multiply: ",
+        "multiply r",
     ]
 
 
@@ -156,5 +156,7 @@ def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:
         program_of(tape)
     outside = Array(tape, Space.STATE, 0, (2, 2))
     tape.emit("copy", (2, 2), [outside])
-    with pytest.raises(TapeError, match=r"test_checks\.py:\d+: operation 2: copy: .* operand 1 from 0 to 3 of 0"):
+    with pytest.raises(
+        TapeError, match=r"test_checks\.py:\d+: operation 2: copy reaches .*: operand 1 from 0 to 3 of 0"
+    ):
         program_of(tape)
