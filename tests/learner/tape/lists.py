@@ -78,15 +78,15 @@ def _strides(rng: np.random.Generator, code: Ints, i: int, height: Ints, width: 
 
 def _placed(rng: np.random.Generator, ops: NDArray[np.void]) -> Ints:
     """Place the operands of all operations but the first; the sizes of the spaces."""
-    count, length = ops.shape
+    count, length = len(ops), ops.shape[1]
     each, ends = np.arange(count), rng.integers(1, 3, (count, 3))
     for k in range(1, length):
         op, of = ops[:, k], operands_of(ops[:, k])
         for i in range(OPERANDS):
             height, width, present = of.height[:, i], of.width[:, i], of.present[:, i]
             row, col = _strides(rng, of.code, i, height, width)
-            space: Ints = rng.integers(0, 3, count)
-            at: Ints = ends[each, space] + rng.integers(0, 3, count)
+            space = rng.integers(0, 3, count)
+            at = ends[each, space] + rng.integers(0, 3, count)
             if i == 1:  # in place, or columns to the right of the output's in the same rows
                 out_space, out_at, out_row = (op[key][:, 0].astype(np.int64) for key in ("space", "at", "by_row"))
                 chance, gap = rng.random(count), rng.integers(0, 2, count)
