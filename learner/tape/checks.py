@@ -44,7 +44,7 @@ _POSTS: Final = np.array([sum(1 << post for post in o.posts) for o in OPERATIONS
 _BLOCKS: Final = np.array([o.name in ("fold", "tile") for o in OPERATIONS])
 _ANY_LAYOUT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
 _ANY_LAYOUT[CODES["product"], 1] = True  # kernels read it by its strides
-_PROJECT, _ADAM = CODES["project"], CODES["adam"]
+_PROJECT, _ADAM, _CLAMP = (CODES[name] for name in ("project", "adam", "clamp"))
 _MOMENTS: Final = OPERATIONS[_ADAM].written[1]
 
 
@@ -56,13 +56,14 @@ class Fault(IntEnum):
     EXTENT = 2
     BLOCKS = 3
     ATOMS = 4
-    POST = 5
-    OPERANDS = 6
-    SPACE = 7
-    REACH = 8
-    ROWS = 9
-    COLUMNS = 10
-    OVERWRITES = 11
+    BOUNDS = 5
+    POST = 6
+    OPERANDS = 7
+    SPACE = 8
+    REACH = 9
+    ROWS = 10
+    COLUMNS = 11
+    OVERWRITES = 12
 
 
 _TEXTS: Final = {
@@ -71,6 +72,7 @@ _TEXTS: Final = {
     Fault.EXTENT: "{name} of {rows} rows, {cols} columns, inner {inner}, section {section}",
     Fault.BLOCKS: "{name} of {cols} columns in blocks of {inner}",
     Fault.ATOMS: "{name} onto {cols} atoms from {x} to {y}",
+    Fault.BOUNDS: "{name} within {x} and {y}",
     Fault.POST: "{name} followed by {post}",
     Fault.OPERANDS: "{name} with other than {operands} operands",
     Fault.SPACE: "{name} in an unknown space",
@@ -132,6 +134,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
         Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
         Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
         Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
+        Fault.BOUNDS: (code == _CLAMP) & ~(x <= y),
         Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
         Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
         Fault.SPACE: (present & ~located).any(axis=1),

@@ -1,22 +1,16 @@
-"""The executor of this process: compiled kernels where they are built, else numpy; torch where ``ONRIG_TORCH`` asks.
-
-``ONRIG_TORCH`` names torch's device: ``cpu``, ``cuda``, ``cuda:1``.
-"""
+"""The executor of this process: torch where asked for, else compiled kernels where they are built, else numpy."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from onrig.hw.native import library, variant
+from onrig.hw.native import library, torch_device, variant
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_executor import NumpyExecutor
-
-TORCH: Final = "ONRIG_TORCH"
 
 
 class NoExecutor(Exception):
@@ -26,7 +20,7 @@ class NoExecutor(Exception):
 def executor_for(dtype: DTypeLike) -> Executor:
     """Return the executor for float32 or float64; raises NoExecutor."""
     real: np.dtype[Any] = np.dtype(dtype)
-    native, device = library(), os.environ.get(TORCH)
+    native, device = library(), torch_device()
     if device:
         return _torch_on(device, real)
     return NumpyExecutor(real) if native is None else NativeExecutor(native, variant(), real)
@@ -38,6 +32,6 @@ def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
 
         return TorchExecutor(device, real)
     except ImportError as error:
-        raise NoExecutor(f"{TORCH}={device}: torch cannot be imported ({error}); install onrig[learner]") from error
+        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
     except (RuntimeError, AssertionError) as error:
-        raise NoExecutor(f"{TORCH}={device}: {str(error).splitlines()[0]}") from error
+        raise NoExecutor(f"ONRIG_TORCH={device}: {str(error).splitlines()[0]}") from error

@@ -56,9 +56,7 @@ def _shaped(rng: np.random.Generator, n: int) -> NDArray[np.void]:
     ops["section"] = np.where(rng.random(n) < 0.8, 0, rng.integers(1, 32, n))
     after = np.array([max(o.posts) for o in OPERATIONS])[code]
     ops["post"] = np.where(rng.random(n) < 0.5, after, 0)
-    ops["x"], ops["y"] = rng.normal(size=(2, n))
-    ops["y"] += (code == CODES["project"]) * (np.abs(ops["x"]) + np.abs(ops["y"]) + rng.exponential(size=n) + 1e-9)
-    ops["y"][code == CODES["project"]] += ops["x"][code == CODES["project"]]
+    ops["x"], ops["y"] = np.sort(rng.normal(size=(2, n)), axis=0)
     ops["more"] = rng.random((n, 2))
     return ops
 

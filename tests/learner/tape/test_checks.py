@@ -24,7 +24,12 @@ def _operation(name: str, **changes: float) -> np.void:
     op: np.void = np.zeros(1, RECORD)[0]
     op["code"], op["rows"], op["cols"], op["inner"] = CODES[name], 4, 6, 3
     op["space"] = -1
-    shapes = {"multiply": [(4, 6)] * 3, "follow": [(4, 6)] * 2, "project": [(4, 6), (4, 6), (4, 1), (4, 1)]}
+    shapes = {
+        "multiply": [(4, 6)] * 3,
+        "follow": [(4, 6)] * 2,
+        "clamp": [(4, 6)] * 2,
+        "project": [(4, 6), (4, 6), (4, 1), (4, 1)],
+    }
     shapes |= {"product_nt": [(4, 6), (4, 3), (6, 3)], "product_tn": [(4, 6), (3, 4), (3, 6)]}
     shapes |= {"row_sum": [(4, 1), (4, 6)], "fold": [(4, 3), (4, 6)], "adam": [(1, 6), (1, 6), (1, 13), (1, 1)]}
     for i, (_, cols) in enumerate(shapes[name]):
@@ -91,6 +96,8 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("fold", {"inner": 4}, "in blocks of 4"),
         ("project", {"cols": 1}, "onto 1 atom"),
         ("project", {"x": 1.0}, "atoms from 1.0 to 1.0"),
+        ("clamp", {"x": 2.0}, "within 2.0 and 1.0"),
+        ("clamp", {"y": float("nan")}, "within 0.0 and nan"),
         ("project", {"y": float("inf")}, "atoms from 0.0 to inf"),
     ],
 )

@@ -18,11 +18,15 @@ from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.executors import NoExecutor, executor_for
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_executor import NumpyExecutor
+from onrig.learner.tape.operations import CODES, OPERATIONS
+from onrig.learner.tape.program import Program
+from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.torch_executor import TorchExecutor
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from tests.learner.algorithms.hosts import Memory, host
 from tests.learner.algorithms.policy_batches import policy_batch
+from tests.learner.tape.lists import drawn
 
 UPDATES, BATCH, N, M = 5, 9, 4, 3
 STREAMS = 3, 4
@@ -100,14 +104,14 @@ def test_updates_by_torch_are_those_of_numpy_in_double_precision(name: str, devi
         np.testing.assert_allclose(got[key], wanted[key], rtol=0.0, atol=1e-9 * scale, err_msg=key)
 
 
-def _executors() -> list[Executor]:
-    native, real = library(), np.dtype(np.float32)
+def _executors(dtype: type[np.floating]) -> list[Executor]:
+    native, real = library(), np.dtype(dtype)
     found: list[Executor] = [NumpyExecutor(real), *(TorchExecutor(device, real) for device in DEVICES)]
     return found if native is None else [*found, NativeExecutor(native, variant(), real)]
 
 
 @EACH
-@pytest.mark.parametrize("executor", _executors(), ids=lambda executor: executor.name)
+@pytest.mark.parametrize("executor", _executors(np.float32), ids=lambda executor: executor.name)
 def test_nan_stays_in_its_trial(name: str, executor: Executor) -> None:
     beside_nan, beside_numbers = _learned(name, executor, diverged=True), _learned(name, executor)
     fields = [key for key, values in beside_numbers.items() if values.dtype == np.float32 and len(values) == 2]
@@ -115,6 +119,35 @@ def test_nan_stays_in_its_trial(name: str, executor: Executor) -> None:
     assert any(np.isnan(beside_nan[key][0]).any() for key in fields)
     for key in fields:
         np.testing.assert_array_equal(beside_nan[key][1], beside_numbers[key][1], err_msg=key)
+
+
+def _ran(executor: Executor, operations: NDArray[np.void], sizes: NDArray[np.int64]) -> NDArray[np.floating]:
+    """State and record after a list of operations on random numbers."""
+    state, record = Layout(), Layout()
+    state.add("all", 1, int(sizes[0]))
+    record.add("all", 1, int(sizes[1]))
+    program = Program(operations, state, record, int(sizes[2]), ())
+    rng = np.random.default_rng(int(sizes.sum()))
+    low = 0.1 if operations[1]["code"] == CODES["adam"] else -2.0  # squares and a count are among its operands
+    rows, records = (
+        rng.uniform(low, 2.0, size).astype(executor.dtype) for size in ((1, state.size), (1, 1, record.size))
+    )
+    executor.bind(program)(rows, records, None)
+    return np.concatenate((rows[0], records[0, 0]))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+def test_random_operations_give_the_same_by_each_executor(dtype: type[np.floating], tolerance: float) -> None:
+    lists = drawn(np.random.default_rng(8), 600, 2)
+    reference, *others = _executors(dtype)
+    for operations, sizes in zip(lists.operations, lists.sizes, strict=True):
+        wanted = _ran(reference, operations, sizes)
+        for executor in others:
+            got, name = _ran(executor, operations, sizes), OPERATIONS[int(operations[1]["code"])].name
+            scale = max(1.0, float(np.nanmax(np.abs(wanted))))
+            np.testing.assert_allclose(
+                got, wanted, 8.0 * tolerance, scale * tolerance, err_msg=f"{name}, {executor.name}"
+            )
 
 
 def test_the_environment_chooses_torch_and_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
