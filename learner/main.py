@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from onrig.learner.attachment import Connection, MemoryChanged, OtherVersion, Unfit
 from onrig.learner.process import NAME, LearnerProcess
 from onrig.learner.states import ForeignStates
+from onrig.learner.tape.executors import NoExecutor, executor_for
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -93,7 +94,8 @@ def main(arguments: list[str]) -> int:
     args = parser.parse_args(arguments)
     try:
         config = load_resolved(args.config)
-    except ConfigError as error:
+        executor_for("float32")
+    except (ConfigError, NoExecutor) as error:
         report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     if not config.lockstep:

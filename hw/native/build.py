@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -46,7 +47,13 @@ OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contra
 """Contraction is on where the variant has a fused multiply-add: matrix products need it, and which expressions it takes
 is fixed by the build, so that a variant repeats its own bits.  Nothing may reorder sums or assume finite numbers: no
 -ffast-math, neither here nor in linking, where it would set flush-to-zero for the whole process."""
-SANITIZED: Final = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED: Final = (
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-fno-sanitize-recover=all",
+)
 
 
 class BuildError(Exception):
@@ -81,17 +88,20 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
         for variant, machine in VARIANTS[target].items():
             flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *machine]
             name = f"libonrig-{variant}.so"
-            objects = _objects(command, flags, Path(scratch))
+            objects = compiled(command, flags, Path(scratch))
             _output([*command, *flags, "-shared", *objects, "-o", f"{scratch}/{name}", "-lm"])
             made.append(Path(scratch, name).replace(folder / name))
     return made
 
 
-def _objects(command: list[str], flags: list[str], scratch: Path) -> list[str]:
+def compiled(
+    command: Sequence[str], flags: Sequence[str], folder: Path, sources: Sequence[Source] = SOURCES
+) -> list[str]:
+    """Compile sources and return their objects in a folder; raises BuildError."""
     objects = []
-    for number, source in enumerate(SOURCES):
+    for number, source in enumerate(sources):
         defines = [f"-D{define}" for define in source.defines]
-        objects.append(f"{scratch}/{number}.o")
+        objects.append(f"{folder}/{number}.o")
         _output([*command, *flags, *defines, "-c", str(HERE / source.file), "-o", objects[-1]])
     return objects
 

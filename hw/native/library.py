@@ -1,6 +1,7 @@
 """The library's variant for this processor, loaded once per process.
 
 ``ONRIG_NATIVE`` chooses: ``off``, a variant (``x86-64-v2``), or a folder of libraries built elsewhere (with a slash).
+``ONRIG_TORCH`` names a device of torch (``cpu``, ``cuda``, ``cuda:1``), which then runs the learner's programs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ def library() -> ctypes.CDLL | None:
 def variant() -> str:
     """Return the name of the loaded variant, ``none`` without one."""
     return state().variant
+
+
+def torch_device() -> str:
+    """Return the device on which torch is to run the learner's programs, in place of the library; empty for none."""
+    return os.environ.get("ONRIG_TORCH", "")
 
 
 @cache

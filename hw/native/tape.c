@@ -88,7 +88,7 @@ INLINE float log_float(float x) {
     const float scaled = SELECT(x < 1.17549435e-38f, x * 8388608.0f, x); /* subnormal */
     const float less = SELECT(x < 1.17549435e-38f, 23.0f, 0.0f);
     const int32_t b = float_bits(scaled);
-    const int32_t e = (b - 0x3f3504f3) >> 23;
+    const int32_t e = (int32_t)((uint32_t)b - 0x3f3504f3u) >> 23;
     const float m = bits_float((int32_t)((uint32_t)b - ((uint32_t)e << 23)));
     const float k = (float)e - less, r = m - 1.0f, z = r * r;
     float p = 7.0376836292e-2f;
@@ -110,19 +110,15 @@ INLINE float log_float(float x) {
     return SELECT(x != x, x, y);
 }
 
+/* t / (t + 2) for t = e^2|x| - 1; beyond 10 it rounds to 1, and NaN passes. */
 INLINE float tanh_float(float x) {
-    /* Near 0 a polynomial in x^2 (Cephes, tanhf), elsewhere 1 - 2 / (e^2x + 1). */
-    const float a = fabsf(x), z = x * x;
-    float p = -5.70498872745e-3f;
-    p = p * z + 2.06390887954e-2f;
-    p = p * z - 5.37397155531e-2f;
-    p = p * z + 1.33314422036e-1f;
-    p = p * z - 3.33332819422e-1f;
-    const float near = p * z * x + x;
-    const float e = exp_float(SELECT(a > 10.0f, 20.0f, 2.0f * a));
-    const float far = copysignf(1.0f - 2.0f / (e + 1.0f), x);
-    const float y = SELECT(a < 0.625f, near, far);
-    return SELECT(x != x, x, y);
+    const float a = fabsf(x), y = SELECT(a > 10.0f, 20.0f, 2.0f * a);
+    const float k = y * 1.44269504088896341f + 12582912.0f;
+    const float n = k - 12582912.0f;
+    const float r = y - n * 0.693359375f - n * -2.12194440e-4f;
+    const float scale = bits_float((int32_t)(((uint32_t)float_bits(k) << 23) + 0x3f800000u)); /* 2^n */
+    const float t = scale * exp_tail(r) + (scale - 1.0f);
+    return copysignf(t / (t + 2.0f), x);
 }
 
 INLINE float sigmoid_float(float x) { return 1.0f / (1.0f + exp_float(-x)); }
@@ -381,8 +377,8 @@ static void project(const Op *o, real *const p[]) {
             real at = reward + discount * z;
             at = SELECT(at < low, low, SELECT(at > high, high, at));
             const real place = (at - low) / width;
-            int below = place == place ? (int)place : 0;
-            if (below > n - 2) below = n - 2;
+            /* NaN, and infinity where the width underflows, are no integers. */
+            const int below = place > 0 ? place < (real)(n - 2) ? (int)place : n - 2 : 0;
             const real share = place - (real)below;
             out[below] += chance[j] * (1 - share);
             out[below + 1] += chance[j] * share;

@@ -1,4 +1,4 @@
-"""The executor of this installation: compiled kernels where they are built, else numpy."""
+"""The executor of this process: torch where asked for, else compiled kernels where they are built, else numpy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from onrig.hw.native import library, variant
+from onrig.hw.native import library, torch_device, variant
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 
 
+class NoExecutor(Exception):
+    """The executor that was asked for cannot run here; one line."""
+
+
 def executor_for(dtype: DTypeLike) -> Executor:
-    """Return the fastest executor there is for float32 or float64."""
+    """Return the executor for float32 or float64; raises NoExecutor."""
     real: np.dtype[Any] = np.dtype(dtype)
-    native = library()
+    native, device = library(), torch_device()
+    if device:
+        return _torch_on(device, real)
     return NumpyExecutor(real) if native is None else NativeExecutor(native, variant(), real)
+
+
+def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
+    try:
+        from onrig.learner.tape.torch_executor import TorchExecutor
+
+        return TorchExecutor(device, real)
+    except ImportError as error:
+        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
+    except (RuntimeError, AssertionError) as error:
+        raise NoExecutor(f"ONRIG_TORCH={device}: {str(error).splitlines()[0]}") from error

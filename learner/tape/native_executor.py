@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.executor import Run, check_arrays
+from onrig.learner.tape.operations import OPERATIONS, Kind
 from onrig.learner.tape.program import Program
 
 _ARGUMENTS: Final[list[Any]] = [
@@ -17,6 +18,9 @@ _ARGUMENTS: Final[list[Any]] = [
     *[ctypes.c_void_p, ctypes.c_int64] * 2,
     *[ctypes.c_void_p] * 3,
 ]
+_IS_PRODUCT: Final = np.array([operation.kind is Kind.PRODUCT for operation in OPERATIONS])
+_MOST_LANES: Final = 64
+"""Of a vector register, at most: narrower matrices are turned where there are more rows."""
 
 
 class NativeExecutor:
@@ -31,8 +35,8 @@ class NativeExecutor:
     def bind(self, program: Program) -> Run:
         """Prepare a program."""
         operations, native, count = program.operations.copy(), self._run, len(program.operations)
-        scratch = np.zeros(program.scratch + 16, self.dtype)
-        spare = np.zeros(_spare(program) + 64, self.dtype)
+        scratch = np.zeros(program.scratch, self.dtype)
+        spare = np.zeros(turned_elements(operations).max(initial=0), self.dtype)
         at = [a.ctypes.data for a in (operations, scratch, spare)]
         kept, dtype = (operations, scratch, spare), self.dtype
 
@@ -48,8 +52,8 @@ class NativeExecutor:
         return run
 
 
-def _spare(program: Program) -> int:
-    """Elements of the largest matrix that a product turns."""
-    ops = program.operations
-    rows, cols, inner = (ops[key].astype(np.int64) for key in ("rows", "cols", "inner"))
-    return int(max((inner * cols).max(initial=0), (rows * np.minimum(cols, 64)).max(initial=0)))
+def turned_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
+    """Elements of the matrix that each operation turns, at most: products do."""
+    rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
+    turned = np.maximum(inner * cols, rows * np.minimum(cols, _MOST_LANES))
+    return np.where(_IS_PRODUCT[operations["code"]], turned, 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -12,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import OPERATIONS, Space
-from onrig.learner.tape.program import Program, shapes_of
+from onrig.learner.tape.operations import OPERATIONS, Space, shapes_of
+from onrig.learner.tape.program import Program
 
 Values = NDArray[Any]
 Kernel = Callable[[], object]
@@ -294,13 +293,13 @@ def _adam(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
     gradient, moments, factor = inputs
     n = out.shape[1]
     mean, square, step = moments[:, :n], moments[:, n : 2 * n], moments[:, 2 * n :]
-    beta1, beta2 = (float(beta) for beta in op["more"])
+    beta1, beta2 = op["more"]
     a, b = np.empty_like(out), np.empty_like(out)
     real = out.dtype.type
 
     def kernel() -> None:
         step[0, 0] += 1.0
-        taken = float(step[0, 0])
+        taken = np.float64(step[0, 0])  # whose powers and quotients do not raise, whatever the state holds
         np.subtract(gradient, mean, out=a)
         np.multiply(a, real(1.0 - beta1), out=a)
         np.add(mean, a, out=mean)
@@ -309,7 +308,7 @@ def _adam(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) ->
         np.multiply(square, real(beta2), out=square)
         np.add(square, a, out=square)
         np.sqrt(square, out=b)
-        np.multiply(b, real(1.0 / math.sqrt(1.0 - beta2**taken)), out=b)
+        np.multiply(b, real(1.0 / np.sqrt(1.0 - beta2**taken)), out=b)
         np.add(b, y, out=b)
         np.divide(mean, b, out=a)
         np.multiply(a, real(float(op["x"]) * float(factor[0, 0]) / (1.0 - beta1**taken)), out=a)

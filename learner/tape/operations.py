@@ -26,19 +26,13 @@ class Space(IntEnum):
 
 
 class Kind(IntEnum):
-    """How an operation's operands relate to its shape (rows, cols)."""
+    """How kernels go through an operation's operands."""
 
     ELEMENTWISE = 0
     """All (rows, cols), repeated where a distance is 0."""
     PRODUCT = 1
     """Matrices with a common inner dimension."""
-    ROWS = 2
-    """One (rows, cols) operand is reduced to (rows, 1)."""
-    COLUMNS = 3
-    """One (rows, cols) operand is reduced to (1, cols)."""
-    ALL = 4
-    """One (rows, cols) operand is reduced to (1, 1)."""
-    OWN = 5
+    OWN = 2
     """As the operation says."""
 
 
@@ -47,61 +41,71 @@ class Operation(NamedTuple):
 
     name: str
     kind: Kind
-    operands: int
-    """Number of inputs."""
-    in_place: bool = False
-    """Whether it updates its output instead of overwriting it."""
+    shapes: str
+    """Rows and columns of the output and of each input, each one of ``DIMENSIONS``."""
+    written: tuple[int, ...] = ()
+    """Operands that it updates; others than these and the output are only read."""
+    posts: tuple[int, ...] = (0,)
+    """Values that ``post`` may have."""
 
 
-_E, _P = Kind.ELEMENTWISE, Kind.PRODUCT
+DIMENSIONS: Final = "1rcim"
+"""One, rows, columns, the inner dimension, and the moments of as many parameters as columns: 2 columns + 1."""
+MASKED: Final = 2
+"""``post`` of a product whose last operand is its mask; others are without that operand."""
+
+
+def _elementwise(name: str, inputs: int, written: tuple[int, ...] = ()) -> Operation:
+    return Operation(name, Kind.ELEMENTWISE, " ".join(["rc"] * (1 + inputs)), written)
+
 
 OPERATIONS: Final = (
-    # Products, out (rows, cols); x is 1 for relu behind the sum, 2 for 0 where the last operand is not positive.
-    Operation("product", _P, 3),  # a (rows, inner) b (inner, cols) + bias (1, cols)
-    Operation("product_nt", _P, 3),  # a (rows, inner) b (cols, inner)'; mask (rows, cols)
-    Operation("product_tn", _P, 2),  # a (inner, rows)' b (inner, cols)
+    # Products; post is 1 for relu behind the sum, 2 for 0 where the last operand is not positive.
+    Operation("product", Kind.PRODUCT, "rc ri ic 1c", posts=(0, 1)),  # a b + bias
+    Operation("product_nt", Kind.PRODUCT, "rc ri ci rc", posts=(0, MASKED)),  # a b'; mask
+    Operation("product_tn", Kind.PRODUCT, "rc ir ic"),  # a' b
     # Elementwise; x and y are constants.
-    Operation("copy", _E, 1),
-    Operation("fill", _E, 0),  # x
-    Operation("add", _E, 2),
-    Operation("subtract", _E, 2),
-    Operation("multiply", _E, 2),
-    Operation("divide", _E, 2),
-    Operation("minimum", _E, 2),  # NaN if either is
-    Operation("affine", _E, 1),  # a x + y
-    Operation("clamp", _E, 1),  # a within [x, y]; NaN stays
-    Operation("exp", _E, 1),
-    Operation("log", _E, 1),
-    Operation("sqrt", _E, 1),
-    Operation("tanh", _E, 1),
-    Operation("sigmoid", _E, 1),
-    Operation("softplus", _E, 1),  # ln(1 + e^a), a itself beyond 20
-    Operation("softsign", _E, 1),  # a / (1 + |a|)
-    Operation("inside", _E, 2),  # b where a is within [x, y], else 0
-    Operation("where_positive", _E, 2),  # b where a > 0, else 0
-    Operation("where_less", _E, 3),  # c where a <= b, else 0
-    Operation("where_more", _E, 3),  # c where a > b, else 0
-    Operation("tanh_slope", _E, 2),  # b (1 - a a)
-    Operation("sigmoid_slope", _E, 2),  # b a (1 - a)
-    Operation("softsign_slope", _E, 2),  # b (1 - |a|)^2
-    Operation("equal", _E, 2),  # 1 where a = b, else 0
+    _elementwise("copy", 1),
+    _elementwise("fill", 0),  # x
+    _elementwise("add", 2),
+    _elementwise("subtract", 2),
+    _elementwise("multiply", 2),
+    _elementwise("divide", 2),
+    _elementwise("minimum", 2),  # NaN if either is
+    _elementwise("affine", 1),  # a x + y
+    _elementwise("clamp", 1),  # a within [x, y]; NaN stays
+    _elementwise("exp", 1),
+    _elementwise("log", 1),
+    _elementwise("sqrt", 1),
+    _elementwise("tanh", 1),
+    _elementwise("sigmoid", 1),
+    _elementwise("softplus", 1),  # ln(1 + e^a), a itself beyond 20
+    _elementwise("softsign", 1),  # a / (1 + |a|)
+    _elementwise("inside", 2),  # b where a is within [x, y], else 0
+    _elementwise("where_positive", 2),  # b where a > 0, else 0
+    _elementwise("where_less", 3),  # c where a <= b, else 0
+    _elementwise("where_more", 3),  # c where a > b, else 0
+    _elementwise("tanh_slope", 2),  # b (1 - a a)
+    _elementwise("sigmoid_slope", 2),  # b a (1 - a)
+    _elementwise("softsign_slope", 2),  # b (1 - |a|)^2
+    _elementwise("equal", 2),  # 1 where a = b, else 0
     # Reductions.
-    Operation("sum", Kind.ALL, 1),
-    Operation("sum_of_squares", Kind.ALL, 1),
-    Operation("row_sum", Kind.ROWS, 1),
-    Operation("row_max", Kind.ROWS, 1),  # NaN if any is
-    Operation("row_argmax", Kind.ROWS, 1),  # column of the first of the largest
-    Operation("column_sum", Kind.COLUMNS, 1),
-    # Of distributions over atoms: p (rows, cols) of reward (rows, 1) + discount (rows, 1) z, on z itself, x to y.
-    Operation("project", Kind.OWN, 3),
-    # Blocks of ``inner`` columns: their sum (rows, inner) of (rows, cols), and copies of (rows, inner) as (rows, cols).
-    Operation("fold", Kind.OWN, 1),
-    Operation("tile", Kind.OWN, 1),
+    Operation("sum", Kind.OWN, "11 rc"),
+    Operation("sum_of_squares", Kind.OWN, "11 rc"),
+    Operation("row_sum", Kind.OWN, "r1 rc"),
+    Operation("row_max", Kind.OWN, "r1 rc"),  # NaN if any is
+    Operation("row_argmax", Kind.OWN, "r1 rc"),  # column of the first of the largest
+    Operation("column_sum", Kind.OWN, "1c rc"),
+    # Of distributions over atoms: p of reward + discount z, on z itself, x to y.
+    Operation("project", Kind.OWN, "rc rc r1 r1"),
+    # Blocks of ``inner`` columns: their sum, and copies.
+    Operation("fold", Kind.OWN, "ri rc"),
+    Operation("tile", Kind.OWN, "rc ri"),
     # In place.
-    Operation("add_scaled", _E, 1, in_place=True),  # += x a
-    Operation("follow", _E, 1, in_place=True),  # += x (a - out)
-    # Parameters (1, cols), gradient, moments (1, 2 cols + 1), factor of the step size (1, 1); constants in ``more``.
-    Operation("adam", Kind.OWN, 3, in_place=True),
+    _elementwise("add_scaled", 1, written=(0,)),  # += x a
+    _elementwise("follow", 1, written=(0,)),  # += x (a - out)
+    # Parameters, gradient, moments, factor of the step size x; y is added to roots; factors of the moments in ``more``.
+    Operation("adam", Kind.OWN, "1c 1c 1m 11", written=(0, 2)),
 )
 CODES: Final = {operation.name: code for code, operation in enumerate(OPERATIONS)}
 
@@ -126,3 +130,12 @@ RECORD: Final = np.dtype(
     align=True,
 )
 """An operation in the list that executors run; the first operand is its output."""
+
+
+def shapes_of(op: np.void) -> list[tuple[int, int]]:
+    """Shapes of the output and the inputs of an operation of a list."""
+    operation = OPERATIONS[int(op["code"])]
+    rows, cols, inner = (int(op[key]) for key in ("rows", "cols", "inner"))
+    sizes = dict(zip(DIMENSIONS, (1, rows, cols, inner, 2 * cols + 1), strict=True))
+    shapes = [(sizes[shape[0]], sizes[shape[1]]) for shape in operation.shapes.split()]
+    return shapes[:-1] if MASKED in operation.posts and int(op["post"]) != MASKED else shapes

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.learner.tape.array import Array, Derivative, Gradient
+from onrig.learner.tape.gradients import gradients, root_of
 from onrig.learner.tape.operations import Space
 from onrig.learner.tape.spaces import Field, Group, Layout
 
@@ -56,9 +55,9 @@ class Tape:
         self._starts: list[int] = []
         self._scratch_size = 0
         self._section = 0
-        self._produced: list[Array] = []
+        self.passing: list[Array] = []
         """Arrays through which gradients pass, in the order in which they were computed."""
-        self._stale: set[Array] = set()
+        self.stale: set[Array] = set()
         """Those computed with parameters that have changed since."""
         self._read: dict[str, Array] = {}
 
@@ -148,7 +147,7 @@ class Tape:
     def produced(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
         """Note how gradients pass ``out``, and return it."""
         out.derivatives = derivatives
-        self._produced.append(out)
+        self.passing.append(out)
         return out
 
     def _fitted(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
@@ -235,125 +234,19 @@ class Tape:
 
         Raises TapeError where the loss does not depend on a parameter, or was computed before a step changed one.
         """
-        leaves = {self.read(f): (g, f) for g in groups for f in g.fields}
-        active: set[Array] = set(leaves)
-        for y in self._produced:
-            if any(root_of(d.towards)[0] in active for d in y.derivatives):
-                active.add(y)
-        found: dict[Array, list[Part]] = {loss: [Part(1.0, 0, 1)]}
-        for y in reversed(self._produced):
-            if y not in active or y not in found:
-                continue
-            if y in self._stale:
-                raise self.error("a gradient through parameters that have changed since they were used")
-            g = self._assembled(y, found.pop(y))
-            for d in y.derivatives:
-                root, start = root_of(d.towards)
-                if root in active:
-                    part = d.rule(g)
-                    if part != 0.0:
-                        found.setdefault(root, []).append(Part(part, start, start + d.towards.shape[1]))
-        flats = [self.scratch_array(g.flat.shape) for g in groups]
-        places = [self._allocation(p.g) for leaf in leaves for p in found.get(leaf, ()) if isinstance(p.g, Array)]
-        shared = {place for place, count in Counter(places).items() if count > 1}
-        for flat, group in zip(flats, groups, strict=True):
-            for f in group.fields:
-                parts = found.get(self.read(f))
-                if not parts:
-                    raise self.error(f"the loss does not depend on {f.name}")
-                self._written(Array(self, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
-        return flats
+        return gradients(loss, groups)
 
-    def _assembled(self, y: Array, parts: Sequence[Part]) -> Gradient:
-        """Sum of the gradients by ``y`` and by columns of it."""
-        if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
-            g = parts[0].g
-            for p in parts[1:]:
-                g = self._sum(g, p.g, y.shape)
-        else:
-            g = self._joined(y.shape, parts)
-        masked = all(isinstance(p.g, Array) and p.g.masked_by is y for p in parts)
-        return self.elementwise("where_positive", [y, self.full(g, y.shape)], []) if y.is_relu and not masked else g
-
-    def _sum(self, a: Gradient, b: Gradient, shape: tuple[int, int]) -> Gradient:
-        if isinstance(a, float) and isinstance(b, float):
-            return a + b
-        return self.elementwise("add", [self.full(a, shape), self.full(b, shape)], [])
-
-    def _joined(self, shape: tuple[int, int], parts: Sequence[Part]) -> Array:
-        out = self.scratch_array(shape)
-        covered = sorted((p.start, p.stop) for p in parts)
-        exact = covered[0][0] == 0 and covered[-1][1] == shape[1]
-        if not (exact and all(a[1] == b[0] for a, b in itertools.pairwise(covered))):
-            self.emit("fill", shape, [], out=out, x=0.0)
-            exact = False
-        else:
-            exact = True
-        for p in parts:
-            into = out.columns(p.start, p.stop)
-            g = self.full(p.g, into.shape)
-            if exact:
-                self.emit("copy", into.shape, [g], out=into)
-            else:
-                self.emit("add_scaled", into.shape, [g], out=into, x=1.0)
-        return out
-
-    def _written(self, into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
-        """Write the sum of gradients by a parameter; the first by the operation that computed it, unless it is
-        ``shared`` with another."""
-        first, *rest = (p.g for p in parts)
-        if any(p.stop - p.start != into.shape[1] for p in parts):
-            first, rest = self._joined(into.shape, parts), []
-        if isinstance(first, float):
-            self.emit("fill", into.shape, [], out=into, x=first)
-        elif not self._redirected(first, into, shared):
-            self.emit("copy", into.shape, [first], out=into)
-        for g in rest:
-            self.emit("add_scaled", into.shape, [self.full(g, into.shape)], out=into, x=1.0)
-
-    def _redirected(self, g: Array, into: Array, kept: Collection[int]) -> bool:
-        """Let the only operation that writes ``g``, which nothing else reads, write ``into`` instead.
-
-        ``kept``: allocations that must stay as they are.
-        """
-        if g.space is not Space.SCRATCH or g.shape != into.shape or not g.is_contiguous:
-            return False
-        place = self._allocation(g)
-        writes = [i for i, e in enumerate(self.emitted) if self._allocation(e.out) == place]
-        reads = any(self._allocation(a) == place for e in self.emitted for a in e.inputs)
-        if place in kept or reads or len(writes) != 1 or self.emitted[writes[0]].out is not g:
-            return False
-        self.emitted[writes[0]] = self.emitted[writes[0]]._replace(out=into)
-        return True
-
-    def _allocation(self, a: Array) -> int:
+    def allocation(self, a: Array) -> int:
         """Number of the scratch array that holds ``a``; -1 outside of the scratch."""
         return bisect_right(self._starts, a.at) - 1 if a.space is Space.SCRATCH else -1
 
     def moved(self, group: Group) -> None:
         """Note that parameters have changed: gradients no longer pass what was computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
-        for y in self._produced:
+        for y in self.passing:
             if any(root_of(d.towards)[0] in changed for d in y.derivatives):
                 changed.add(y)
-        self._stale |= changed - {self.read(f) for f in group.fields}
-
-
-class Part(NamedTuple):
-    """A gradient by some columns of an array."""
-
-    g: Gradient
-    start: int
-    stop: int
-
-
-def root_of(a: Array) -> tuple[Array, int]:
-    """The array that ``a`` is columns of, or itself, and its first column there."""
-    start = 0
-    while a.part_of is not None:
-        a, first = a.part_of
-        start += first
-    return a, start
+        self.stale |= changed - {self.read(f) for f in group.fields}
 
 
 def _line() -> str:

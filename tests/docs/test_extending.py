@@ -30,6 +30,32 @@ blocks:
   - config: pendulum
     grid: {strategy: ["Rand[PER]", "FIFO[CER]"], algorithm: [ddpg, twin_ddpg]}
 """
+STATES = """
+import numpy as np
+from onrig.learner.algorithm_settings import TwinDdpgConfig
+from onrig.learner.algorithms import Minibatches
+from onrig.learner.algorithms.twin_ddpg import TwinDdpg
+
+def made(*seeds):
+    return TwinDdpg(TwinDdpgConfig(), 3, 2, [np.random.default_rng(seed) for seed in seeds])
+
+rng = np.random.default_rng(0)
+columns = [rng.normal(size=(8, 2, 16, *width)) for width in ((3,), (2,), (), (3,))]
+columns.append(rng.random((8, 2, 16)) < 0.1)
+
+def batches(part):
+    return Minibatches(*(column[part] for column in columns))
+
+both, resumed, alone = made(5, 6), made(7, 8), made(6)
+first, second = batches(np.s_[:4]), batches(np.s_[4:])
+both.update(first)
+resumed.restore(both.state())
+td = both.update(second).td
+assert np.array_equal(resumed.update(second).td, td)
+assert all(np.array_equal(resumed.state()[key], values) for key, values in both.state().items())
+alone.update(batches(np.s_[:4, 1:]))
+assert np.allclose(alone.update(batches(np.s_[4:, 1:])).td, td[:, 1:], 0, 1e-5)
+"""
 
 
 class Block(NamedTuple):
@@ -88,6 +114,12 @@ def onrig(extended: Path, folder: Path, *arguments: object) -> str:
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_the_algorithm_in_torch_resumes_to_the_same_bits_and_its_trials_do_not_mix(extended: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(extended), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", STATES], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_each_example_touches_as_many_files_as_the_page_says() -> None:

@@ -1,4 +1,4 @@
-"""Every operation: its derivative by finite differences, and both executors beside each other."""
+"""Every operation: its derivative by finite differences, and the executors compared with each other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from onrig.hw.native import library, variant
@@ -37,11 +38,13 @@ from onrig.learner.tape.operations import OPERATIONS
 from onrig.learner.tape.optimiser import Adam, cut_norm, descend, follow
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
+from onrig.learner.tape.torch_executor import TorchExecutor
 from onrig.learner.tape.trace import Tape
 
 Doubles = NDArray[np.float64]
 Shape = tuple[int, int]
 Function = Callable[..., Array]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 class Case(NamedTuple):
@@ -146,9 +149,9 @@ def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tupl
 
 
 def _executors(dtype: type[np.floating]) -> list[Executor]:
-    native = library()
-    found: list[Executor] = [NumpyExecutor(np.dtype(dtype))]
-    return found if native is None else [*found, NativeExecutor(native, variant(), np.dtype(dtype))]
+    native, real = library(), np.dtype(dtype)
+    found: list[Executor] = [NumpyExecutor(real), *(TorchExecutor(device, real) for device in DEVICES)]
+    return found if native is None else [*found, NativeExecutor(native, variant(), real)]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -296,6 +299,34 @@ def test_projections_of_executors_are_equal() -> None:
     for each in found:
         np.testing.assert_allclose(each.sum(axis=1), 1.0, rtol=1e-12)
         np.testing.assert_allclose(each, found[0], atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_atoms_too_close_for_the_precision_put_nothing_elsewhere(dtype: type[np.floating]) -> None:
+    high = float(np.finfo(dtype).smallest_subnormal)  # of which a sixth is 0
+    record = Layout()
+    before, x, after = (record.add(name, 3, cols) for name, cols in (("before", 64), ("x", 9), ("after", 64)))
+    tape = Tape(Layout(), record)
+    a = tape.read(x)
+    tape.output(record.add("out", 3, 7), project(a.columns(0, 7), a.columns(7, 8), a.columns(8, 9), 0.0, high))
+    for executor in _executors(dtype):
+        rows = rows_of(1, record, executor.dtype)[:, None]
+        rows[:] = 1.0
+        executor.bind(program_of(tape))(rows_of(1, tape.state, executor.dtype), rows, None)
+        assert all((rows[0, 0, field.slice] == 1.0).all() for field in (before, x, after))
+
+
+def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
+    state, record = Layout(), Layout()
+    group = state.group("net", {"p": (1, 2)})
+    adam, tape = Adam(state, group, lr=0.1), Tape(state, record)
+    descend(tape, square(tape.read(group.fields[0])).sum(), [adam])
+    for executor in _executors(np.float64):
+        for steps in (-1.0, -2.5, -1e9, np.nan):
+            rows = rows_of(1, state, executor.dtype)
+            rows[0, adam.moments.slice] = steps
+            executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
+            assert not np.isfinite(rows[0, group.flat.slice]).all()
 
 
 def test_descend_uses_its_optimisers_alone() -> None:

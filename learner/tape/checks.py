@@ -1,0 +1,227 @@
+"""The validator: what a list of operations must satisfy before an executor, which checks nothing, runs it.
+
+It reads the packed form that executors receive.  ``faults`` judges each operation by itself, any number at once;
+``unwritten`` follows a list in its order.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.tape.operations import (
+    CODES,
+    DIMENSIONS,
+    MASKED,
+    OPERANDS,
+    OPERATIONS,
+    Kind,
+    Space,
+    shapes_of,
+)
+
+Sizes = NDArray[np.int64]
+"""Elements of the three spaces, in the order of ``Space``."""
+MOST: Final = 1 << 30
+"""Elements of a space, at most: places are 32-bit numbers."""
+
+_SHAPES: Final = np.zeros((len(OPERATIONS), OPERANDS, 2), np.intp)
+"""Places of each operand's rows and columns in ``DIMENSIONS``."""
+_PRESENT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
+for _code, _operation in enumerate(OPERATIONS):
+    for _i, _shape in enumerate(_operation.shapes.split()):
+        _SHAPES[_code, _i] = [DIMENSIONS.index(letter) for letter in _shape]
+        _PRESENT[_code, _i] = True
+_READS: Final = _PRESENT.copy()
+_READS[:, 0] = [0 in o.written for o in OPERATIONS]
+_ELEMENTWISE: Final = np.array([o.kind is Kind.ELEMENTWISE for o in OPERATIONS])
+_HAS_INNER: Final = np.array(["i" in o.shapes for o in OPERATIONS])
+_MASKABLE: Final = np.array([MASKED in o.posts for o in OPERATIONS])
+_POSTS: Final = np.array([sum(1 << post for post in o.posts) for o in OPERATIONS])
+_BLOCKS: Final = np.array([o.name in ("fold", "tile") for o in OPERATIONS])
+_ANY_LAYOUT: Final = np.zeros((len(OPERATIONS), OPERANDS), np.bool_)
+_ANY_LAYOUT[CODES["product"], 1] = True  # kernels read it by its strides
+_PROJECT, _ADAM, _CLAMP = (CODES[name] for name in ("project", "adam", "clamp"))
+_MOMENTS: Final = OPERATIONS[_ADAM].written[1]
+
+
+class Fault(IntEnum):
+    """What is wrong with an operation."""
+
+    NONE = 0
+    CODE = 1
+    EXTENT = 2
+    BLOCKS = 3
+    ATOMS = 4
+    BOUNDS = 5
+    POST = 6
+    OPERANDS = 7
+    SPACE = 8
+    REACH = 9
+    ROWS = 10
+    COLUMNS = 11
+    OVERWRITES = 12
+
+
+_TEXTS: Final = {
+    Fault.NONE: "",
+    Fault.CODE: "unknown code {code}",
+    Fault.EXTENT: "{name} of {rows} rows, {cols} columns, inner {inner}, section {section}",
+    Fault.BLOCKS: "{name} of {cols} columns in blocks of {inner}",
+    Fault.ATOMS: "{name} onto {cols} atoms from {x} to {y}",
+    Fault.BOUNDS: "{name} within {x} and {y}",
+    Fault.POST: "{name} followed by {post}",
+    Fault.OPERANDS: "{name} with other than {operands} operands",
+    Fault.SPACE: "{name} in an unknown space",
+    Fault.REACH: "{name} reaches beyond its space: {reach}",
+    Fault.ROWS: "{name}: an operand is not laid out row by row",
+    Fault.COLUMNS: "{name}: elements of an operand are neither next to one another nor repeated",
+    Fault.OVERWRITES: "{name} overwrites what it reads",
+}
+
+
+class Operands(NamedTuple):
+    """The operands of n operations; numbers are clipped so that no product of two exceeds 64 bits."""
+
+    code: NDArray[np.intp]
+    known: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    cols: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    height: NDArray[np.int64]
+    """(n, OPERANDS)"""
+    width: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    """Whether the operation has this operand."""
+
+
+def operands_of(operations: NDArray[np.void]) -> Operands:
+    """Shapes of the operands of n operations."""
+    code = operations["code"].astype(np.intp)
+    known = (code >= 0) & (code < len(OPERATIONS))
+    code[~known] = 0
+    rows, cols, inner = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("rows", "cols", "inner"))
+    dimensions = np.stack((np.ones_like(rows), rows, cols, inner, 2 * cols + 1), axis=1)
+    shapes = dimensions[np.arange(len(code))[:, None, None], _SHAPES[code]]
+    present = _PRESENT[code]
+    present[:, OPERANDS - 1] &= ~_MASKABLE[code] | (operations["post"] == MASKED)
+    return Operands(code, known, rows, cols, inner, shapes[..., 0], shapes[..., 1], present)
+
+
+def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
+    """The first ``Fault`` of each of n operations; ``described`` puts it in words.
+
+    ``sizes``: (3,), or (n, 3) where each has spaces of its own.
+    """
+    code, known, rows, cols, inner, height, width, present = operands_of(operations)
+    section, post, x, y = (operations[key] for key in ("section", "post", "x", "y"))
+    space, at = operations["space"].astype(np.intp), operations["at"].astype(np.int64)
+    row, col = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("by_row", "by_col"))
+    extent = (width - 1) * col + 1
+    last = at + (height - 1) * row + extent - 1
+    located = (space >= 0) & (space < len(Space) - 1)
+    size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(located, space, 0), axis=1)
+    outside = (at < 0) | (row < 0) | (col < 0) | (row > MOST) | (col > MOST) | (last >= size)
+    in_rows = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
+    elementwise = _ELEMENTWISE[code]
+    in_rows[:, 1:] |= elementwise[:, None]
+    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MOST) & (inner >= _HAS_INNER[code]) & (inner <= MOST)
+    broken = {
+        Fault.CODE: ~known,
+        Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
+        Fault.BLOCKS: _BLOCKS[code] & (cols % np.maximum(inner, 1) != 0),
+        Fault.ATOMS: (code == _PROJECT) & ~((cols >= 2) & np.isfinite(x) & np.isfinite(y) & (x < y)),
+        Fault.BOUNDS: (code == _CLAMP) & ~(x <= y),
+        Fault.POST: (post < 0) | (post > 31) | (_POSTS[code] >> np.clip(post, 0, 31) & 1 == 0),
+        Fault.OPERANDS: ((space != Space.NONE) != present).any(axis=1),
+        Fault.SPACE: (present & ~located).any(axis=1),
+        Fault.REACH: (present & outside).any(axis=1),
+        Fault.ROWS: (present & ~in_rows).any(axis=1),
+        Fault.COLUMNS: elementwise & (present & (col > 1)).any(axis=1),
+        Fault.OVERWRITES: _overwrites(code, present, _Spans(space, at, last, row, col, extent)),
+    }
+    found = np.zeros(len(code), np.intp)
+    for fault in reversed(Fault):
+        if fault:
+            found[broken[fault]] = fault
+    return found
+
+
+class _Spans(NamedTuple):
+    """Places of operands, (n, OPERANDS) each."""
+
+    space: NDArray[np.intp]
+    at: NDArray[np.int64]
+    last: NDArray[np.int64]
+    row: NDArray[np.int64]
+    col: NDArray[np.int64]
+    extent: NDArray[np.int64]
+    """Elements from the first to the last of a row."""
+
+
+def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
+    """Whether an operand that is written shares elements with another, but for an elementwise operation in place."""
+    found = np.zeros(len(code), np.bool_)
+    pairs = [(0, i) for i in range(1, OPERANDS)]
+    if (code == _ADAM).any():
+        pairs += [(_MOMENTS, i) for i in range(1, OPERANDS) if i != _MOMENTS]
+    for written, read in pairs:
+        to, of = (_Spans(*(each[:, i] for each in spans)) for i in (written, read))
+        shared = present[:, read] & (to.space == of.space) & (to.at <= of.last) & (of.at <= to.last)
+        in_place = _ELEMENTWISE[code] & (to.at == of.at) & (to.row == of.row) & (to.col == of.col)
+        # Columns of the same rows may lie side by side.
+        offset = (of.at - to.at) % np.maximum(to.row, 1)
+        apart = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
+        found |= shared & ~in_place & ~apart & ((written == 0) | (code == _ADAM))
+    return found
+
+
+def described(op: np.void, fault: int, sizes: Sizes) -> str:
+    """What is wrong with an operation."""
+    code = int(op["code"])
+    if fault == Fault.CODE:
+        return _TEXTS[Fault.CODE].format(code=code)
+    shapes, reach = shapes_of(op), []
+    for i, (rows, cols) in enumerate(shapes):
+        space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
+        size = int(sizes[space]) if 0 <= space < len(sizes) else 0
+        last = at + (rows - 1) * row + (cols - 1) * col
+        if at < 0 or row < 0 or col < 0 or last >= size:
+            reach.append(f"operand {i} from {at} to {last} of {size}")
+    fields = {key: op[key] for key in ("rows", "cols", "inner", "section", "x", "y", "post")}
+    return _TEXTS[Fault(fault)].format(
+        name=OPERATIONS[code].name, operands=len(shapes), reach=", ".join(reach), **fields
+    )
+
+
+def unwritten(operations: NDArray[np.void], scratch: int) -> int | None:
+    """Number of the first operation that reads elements of the scratch which nothing before it in the update wrote,
+    and which would be those of another update or trial; None if none does.
+
+    What a section writes is there for that section alone.  The operations must be valid by ``faults``.
+    """
+    operands = operands_of(operations)
+    columns = [operands.code, operations["section"], operands.height, operands.width]
+    columns += [operations[key] for key in ("space", "at", "by_row", "by_col")]
+    read = _READS[operands.code] & (operations["space"] == Space.SCRATCH)
+    written = np.zeros(scratch, np.uint32)  # the sections for which an element holds something
+    rows = zip(*(column.tolist() for column in (*columns, read)), strict=True)
+    for number, (_, section, heights, widths, spaces, *places, reads) in enumerate(rows):
+        operand = list(zip(heights, widths, *places, strict=True))
+        for i, needed in enumerate(reads):
+            if needed and not int(np.bitwise_and.reduce(_elements(written, *operand[i]), axis=None)) >> section & 1:
+                return number
+        if spaces[0] == Space.SCRATCH:
+            _elements(written, *operand[0])[:] |= np.uint32(1 << section if section else 0xFFFFFFFF)
+    return None
+
+
+def _elements(of: NDArray[np.uint32], rows: int, cols: int, at: int, by_row: int, by_col: int) -> NDArray[np.uint32]:
+    """View of an operand's elements, each once."""
+    rows, cols = rows if by_row else 1, cols if by_col else 1
+    if (cols == 1 or by_col == 1) and (rows == 1 or by_row == cols):
+        return of[at : at + rows * cols]
+    return np.ndarray((rows, cols), np.uint32, of, 4 * at, (4 * by_row, 4 * by_col))

@@ -1,0 +1,133 @@
+"""Gradients: a tape walked backwards, which appends the operations that compute them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from onrig.learner.tape.array import Array, Gradient
+from onrig.learner.tape.operations import Space
+from onrig.learner.tape.spaces import Group
+
+
+class Part(NamedTuple):
+    """A gradient by some columns of an array."""
+
+    g: Gradient
+    start: int
+    stop: int
+
+
+def root_of(a: Array) -> tuple[Array, int]:
+    """The array that ``a`` is columns of, or itself, and its first column there."""
+    start = 0
+    while a.part_of is not None:
+        a, first = a.part_of
+        start += first
+    return a, start
+
+
+def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
+    """Append the gradient of ``loss`` by the parameters in each group: ``Tape.gradient``."""
+    tape = loss.tape
+    leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
+    active: set[Array] = set(leaves)
+    for y in tape.passing:
+        if any(root_of(d.towards)[0] in active for d in y.derivatives):
+            active.add(y)
+    found: dict[Array, list[Part]] = {loss: [Part(1.0, 0, 1)]}
+    for y in reversed(tape.passing):
+        if y not in active or y not in found:
+            continue
+        if y in tape.stale:
+            raise tape.error("a gradient through parameters that have changed since they were used")
+        g = _assembled(y, found.pop(y))
+        for d in y.derivatives:
+            root, start = root_of(d.towards)
+            if root in active:
+                part = d.rule(g)
+                if part != 0.0:
+                    found.setdefault(root, []).append(Part(part, start, start + d.towards.shape[1]))
+    flats = [tape.scratch_array(g.flat.shape) for g in groups]
+    places = [tape.allocation(p.g) for leaf in leaves for p in found.get(leaf, ()) if isinstance(p.g, Array)]
+    shared = {place for place, count in Counter(places).items() if count > 1}
+    for flat, group in zip(flats, groups, strict=True):
+        for f in group.fields:
+            parts = found.get(tape.read(f))
+            if not parts:
+                raise tape.error(f"the loss does not depend on {f.name}")
+            _written(Array(tape, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
+    return flats
+
+
+def _assembled(y: Array, parts: Sequence[Part]) -> Gradient:
+    """Sum of the gradients by ``y`` and by columns of it."""
+    if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
+        g = parts[0].g
+        for p in parts[1:]:
+            g = _sum(g, p.g, y)
+    else:
+        g = _joined(y, parts)
+    masked = all(isinstance(p.g, Array) and p.g.masked_by is y for p in parts)
+    if not y.is_relu or masked:
+        return g
+    return y.tape.elementwise("where_positive", [y, y.tape.full(g, y.shape)], [])
+
+
+def _sum(a: Gradient, b: Gradient, y: Array) -> Gradient:
+    if isinstance(a, float) and isinstance(b, float):
+        return a + b
+    return y.tape.elementwise("add", [y.tape.full(a, y.shape), y.tape.full(b, y.shape)], [])
+
+
+def _joined(like: Array, parts: Sequence[Part]) -> Array:
+    """Gradients by columns of an array as one by all of it."""
+    tape, shape = like.tape, like.shape
+    out = tape.scratch_array(shape)
+    covered = sorted((p.start, p.stop) for p in parts)
+    exact = covered[0][0] == 0 and covered[-1][1] == shape[1]
+    exact = exact and all(a[1] == b[0] for a, b in itertools.pairwise(covered))
+    if not exact:
+        tape.emit("fill", shape, [], out=out, x=0.0)
+    for p in parts:
+        into = out.columns(p.start, p.stop)
+        g = tape.full(p.g, into.shape)
+        if exact:
+            tape.emit("copy", into.shape, [g], out=into)
+        else:
+            tape.emit("add_scaled", into.shape, [g], out=into, x=1.0)
+    return out
+
+
+def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
+    """Write the sum of gradients by a parameter; the first by the operation that computed it, unless it is
+    ``shared`` with another."""
+    tape = into.tape
+    first, *rest = (p.g for p in parts)
+    if any(p.stop - p.start != into.shape[1] for p in parts):
+        first, rest = _joined(into, parts), []
+    if isinstance(first, float):
+        tape.emit("fill", into.shape, [], out=into, x=first)
+    elif not _redirected(first, into, shared):
+        tape.emit("copy", into.shape, [first], out=into)
+    for g in rest:
+        tape.emit("add_scaled", into.shape, [tape.full(g, into.shape)], out=into, x=1.0)
+
+
+def _redirected(g: Array, into: Array, kept: Collection[int]) -> bool:
+    """Let the only operation that writes ``g``, which nothing else reads, write ``into`` instead.
+
+    ``kept``: allocations that must stay as they are.
+    """
+    if g.space is not Space.SCRATCH or g.shape != into.shape or not g.is_contiguous:
+        return False
+    tape = g.tape
+    place = tape.allocation(g)
+    writes = [i for i, e in enumerate(tape.emitted) if tape.allocation(e.out) == place]
+    reads = any(tape.allocation(a) == place for e in tape.emitted for a in e.inputs)
+    if place in kept or reads or len(writes) != 1 or tape.emitted[writes[0]].out is not g:
+        return False
+    tape.emitted[writes[0]] = tape.emitted[writes[0]]._replace(out=into)
+    return True

@@ -1,0 +1,187 @@
+"""Programs run by torch, on a processor or a GPU: a reference in float64, and networks wide enough for a GPU.
+
+The only module of the learner that imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onrig.learner.tape.executor import Run, check_arrays
+from onrig.learner.tape.operations import MASKED, OPERATIONS, shapes_of
+from onrig.learner.tape.program import Program
+
+Kernel = Callable[[], object]
+_SOFTPLUS_LINEAR: Final = 20.0
+
+
+class TorchExecutor:
+    """Programs bound to one state, one record and one scratch on a device, which trials and updates pass through in
+    turn; nothing waits for the device before a trial's updates are done."""
+
+    def __init__(self, device: str, dtype: np.dtype[np.floating]) -> None:
+        """Raises RuntimeError or AssertionError where torch has no such device."""
+        self.name = f"torch {device}"
+        self.dtype = dtype
+        self._device = torch.zeros(1, device=device).device
+
+    def bind(self, program: Program) -> Run:
+        """Prepare a program."""
+        real = torch.float32 if self.dtype == np.float32 else torch.float64
+        spaces = [torch.zeros(int(size), dtype=real, device=self._device) for size in program.sizes]
+        kernels = [(1 << int(op["section"]), _bound(op, spaces)) for op in program.operations]
+        dtype, (own_state, own_record, _) = self.dtype, spaces
+
+        @torch.no_grad()
+        def run(state: NDArray[Any], records: NDArray[Any], sections: NDArray[np.uint32] | None) -> None:
+            check_arrays(program, dtype, state, records, sections)
+            masks = [1] * records.shape[1] if sections is None else (sections | 1).tolist()
+            for of_trial, of_updates in zip(torch.from_numpy(state), torch.from_numpy(records), strict=True):
+                own_state.copy_(of_trial)
+                there = of_updates.to(self._device)
+                for record, mask in zip(there, masks, strict=True):
+                    own_record.copy_(record)
+                    for section, kernel in kernels:
+                        if section & mask:
+                            kernel()
+                    record.copy_(own_record)
+                of_updates.copy_(there)
+                of_trial.copy_(own_state)
+
+        return run
+
+
+def _bound(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
+    """Bind one operation to its operands."""
+    views = []
+    for i, shape in enumerate(shapes_of(op)):
+        place, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))
+        views.append(spaces[int(op["space"][i])].as_strided(shape, strides, place))
+    out, *inputs = views
+    name, x, y = OPERATIONS[int(op["code"])].name, float(op["x"]), float(op["y"])
+    if name in _INTO:
+        into = _INTO[name]
+        return lambda: into(*inputs, out=out)
+    if name in _VALUES:
+        value = _VALUES[name]
+        return lambda: out.copy_(value(*inputs))
+    if name in _OF_CONSTANTS:
+        of_constants = _OF_CONSTANTS[name]
+        return lambda: of_constants(out, x, y, *inputs)
+    if name == "adam":
+        beta1, beta2 = (float(beta) for beta in op["more"])
+        return lambda: _adam(out, x, y, beta1, beta2, *inputs)
+    return _PRODUCTS[name](out, int(op["post"]), *inputs)
+
+
+_INTO: Final[dict[str, Callable[..., object]]] = {
+    "add": torch.add,
+    "subtract": torch.sub,
+    "multiply": torch.mul,
+    "divide": torch.div,
+    "minimum": torch.minimum,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+"""Kernels with their output as the keyword ``out``."""
+
+
+def _nothing(value: Tensor) -> Tensor:
+    return torch.zeros((), dtype=value.dtype, device=value.device)
+
+
+def _where(condition: Tensor, value: Tensor) -> Tensor:
+    return torch.where(condition, value, _nothing(value))
+
+
+_VALUES: Final[dict[str, Callable[..., Tensor]]] = {
+    "copy": lambda a: a,
+    "softplus": lambda a: torch.where(a > _SOFTPLUS_LINEAR, a, torch.log1p(torch.exp(a.clamp(max=_SOFTPLUS_LINEAR)))),
+    "softsign": lambda a: a / (1.0 + a.abs()),
+    "where_positive": lambda a, b: _where(a > 0.0, b),
+    "where_less": lambda a, b, c: _where(a <= b, c),
+    "where_more": lambda a, b, c: _where(a > b, c),
+    "tanh_slope": lambda y, g: g * (1.0 - y * y),
+    "sigmoid_slope": lambda y, g: g * (y * (1.0 - y)),
+    "softsign_slope": lambda y, g: g * (1.0 - y.abs()).square(),
+    "equal": lambda a, b: a == b,
+    "sum": lambda a: a.sum().reshape(1, 1),
+    "sum_of_squares": lambda a: a.square().sum().reshape(1, 1),
+    "row_sum": lambda a: a.sum(1, keepdim=True),
+    "row_max": lambda a: a.amax(1, keepdim=True),
+    "row_argmax": lambda a: a.argmax(1, keepdim=True),
+    "column_sum": lambda a: a.sum(0, keepdim=True),
+}
+"""Values from the inputs, which are copied into the output."""
+
+
+def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, discount: Tensor) -> None:
+    atoms = out.shape[1]
+    z = torch.linspace(low, high, atoms, dtype=torch.float64, device=out.device).to(out.dtype)
+    place = ((reward + discount * z).clamp(low, high) - low) / ((high - low) / (atoms - 1))
+    # Each atom takes from every place its nearness, without adding in an order that is left open.
+    near = 1.0 - (place[:, :, None] - torch.arange(atoms, device=out.device)).abs()
+    out.copy_((p[:, :, None] * near.clamp(min=0.0)).sum(1))
+
+
+_OF_CONSTANTS: Final[dict[str, Callable[..., object]]] = {
+    "fill": lambda out, x, y: out.fill_(x),
+    "affine": lambda out, x, y, a: out.copy_(a * x + y),
+    "clamp": lambda out, x, y, a: torch.clamp(a, x, y, out=out),
+    "inside": lambda out, x, y, a, b: out.copy_(torch.where((a < x) | (a > y), _nothing(b), b)),
+    "add_scaled": lambda out, x, y, a: out.add_(a, alpha=x),
+    "follow": lambda out, x, y, a: out.add_(a - out, alpha=x),
+    "fold": lambda out, x, y, a: torch.sum(a.reshape(len(a), -1, out.shape[1]), 1, out=out),
+    "tile": lambda out, x, y, a: out.copy_(a.repeat(1, out.shape[1] // a.shape[1])),
+    "project": _project,
+}
+"""Kernels of output, constants and inputs."""
+
+
+def _adam(
+    out: Tensor, lr: float, eps: float, beta1: float, beta2: float, gradient: Tensor, moments: Tensor, factor: Tensor
+) -> None:
+    n = out.shape[1]
+    mean, square, step = moments[:, :n], moments[:, n : 2 * n], moments[:, 2 * n :]
+    step += 1.0
+    taken = step.double()
+    mean.lerp_(gradient, 1.0 - beta1)
+    square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+    change = square.sqrt().mul_((1.0 / (1.0 - beta2**taken).sqrt()).to(out.dtype)).add_(eps)
+    torch.div(mean, change, out=change)
+    out -= change.mul_((lr * factor.double() / (1.0 - beta1**taken)).to(out.dtype))
+
+
+def _product(out: Tensor, post: int, a: Tensor, b: Tensor, bias: Tensor) -> Kernel:
+    if post:
+        return lambda: torch.addmm(bias, a, b, out=out).clamp_(min=0.0)
+    return lambda: torch.addmm(bias, a, b, out=out)
+
+
+def _product_nt(out: Tensor, post: int, a: Tensor, b: Tensor, *mask: Tensor) -> Kernel:
+    turned = b.T
+    if post == MASKED:
+        nothing = _nothing(out)
+        return lambda: torch.where(mask[0] > 0.0, torch.mm(a, turned, out=out), nothing, out=out)
+    return lambda: torch.mm(a, turned, out=out)
+
+
+def _product_tn(out: Tensor, post: int, a: Tensor, b: Tensor) -> Kernel:
+    turned = a.T
+    return lambda: torch.mm(turned, b, out=out)
+
+
+_PRODUCTS: Final[dict[str, Callable[..., Kernel]]] = {
+    "product": _product,
+    "product_nt": _product_nt,
+    "product_tn": _product_tn,
+}

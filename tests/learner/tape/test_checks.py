@@ -1,0 +1,169 @@
+"""The validator: operations that would leave their spaces or read what they overwrite, and lists that would read what
+another trial left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.checks import described, faults, unwritten
+from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space
+from onrig.learner.tape.program import program_of
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.trace import Tape, TapeError
+
+SIZES = np.array([400, 400, 400])
+
+
+def _operation(name: str, **changes: float) -> np.void:
+    """An operation on 4 rows and 6 columns whose operands lie behind one another in the scratch."""
+    op: np.void = np.zeros(1, RECORD)[0]
+    op["code"], op["rows"], op["cols"], op["inner"] = CODES[name], 4, 6, 3
+    op["space"] = -1
+    shapes = {
+        "multiply": [(4, 6)] * 3,
+        "follow": [(4, 6)] * 2,
+        "clamp": [(4, 6)] * 2,
+        "project": [(4, 6), (4, 6), (4, 1), (4, 1)],
+    }
+    shapes |= {"product_nt": [(4, 6), (4, 3), (6, 3)], "product_tn": [(4, 6), (3, 4), (3, 6)]}
+    shapes |= {"row_sum": [(4, 1), (4, 6)], "fold": [(4, 3), (4, 6)], "adam": [(1, 6), (1, 6), (1, 13), (1, 1)]}
+    for i, (_, cols) in enumerate(shapes[name]):
+        op["space"][i], op["at"][i], op["by_row"][i], op["by_col"][i] = 2, 40 * i, cols, 1
+    op["y"] = 1.0
+    for key, value in changes.items():
+        op[key] = value
+    return op
+
+
+def _problem(op: np.void) -> str:
+    (fault,) = faults(np.array([op]), SIZES)
+    return described(op, int(fault), SIZES) if fault else ""
+
+
+@pytest.mark.parametrize(
+    "name", ["multiply", "follow", "project", "product_nt", "product_tn", "row_sum", "fold", "adam"]
+)
+def test_operations_inside_their_spaces_are_valid(name: str) -> None:
+    assert _problem(_operation(name)) == ""
+
+
+def _with(key: str, i: int, value: int) -> Callable[[np.void], None]:
+    def change(op: np.void) -> None:
+        op[key][i] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("multiply", _with("at", 1, 390), "operand 1 from 390 to 413 of 400"),
+        ("multiply", _with("at", 2, -1), "reaches"),
+        ("multiply", _with("by_row", 1, 1 << 30), "reaches"),
+        ("multiply", _with("by_col", 1, 2), "neither next to one another nor repeated"),
+        ("multiply", _with("by_col", 0, 0), "not laid out"),
+        ("multiply", _with("space", 1, 3), "unknown space"),
+        ("multiply", _with("space", 2, -1), "operands"),
+        ("multiply", _with("at", 1, 1), "overwrites"),
+        ("product_nt", _with("by_col", 1, 0), "not laid out"),
+        ("product_tn", _with("by_col", 1, 0), "not laid out"),
+        ("product_tn", _with("at", 2, 3), "overwrites"),
+        ("row_sum", _with("by_col", 1, 0), "not laid out"),
+        ("adam", _with("at", 1, 85), "overwrites"),  # the gradient in the moments, which are written, too
+        ("adam", _with("at", 3, 92), "overwrites"),
+    ],
+)
+def test_operands_that_leave_their_space_or_their_layout_are_refused(
+    name: str, change: Callable[[np.void], None], problem: str
+) -> None:
+    op = _operation(name)
+    change(op)
+    assert problem in _problem(op)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "problem"),
+    [
+        ("multiply", {"code": len(OPERATIONS)}, "unknown code"),
+        ("multiply", {"rows": 0}, "0 rows"),
+        ("multiply", {"section": 32}, "section 32"),
+        ("multiply", {"post": 1}, "followed by 1"),
+        ("fold", {"inner": 4}, "in blocks of 4"),
+        ("project", {"cols": 1}, "onto 1 atom"),
+        ("project", {"x": 1.0}, "atoms from 1.0 to 1.0"),
+        ("clamp", {"x": 2.0}, "within 2.0 and 1.0"),
+        ("clamp", {"y": float("nan")}, "within 0.0 and nan"),
+        ("project", {"y": float("inf")}, "atoms from 0.0 to inf"),
+    ],
+)
+def test_sizes_that_kernels_do_not_take_are_refused(name: str, changes: dict[str, float], problem: str) -> None:
+    assert problem in _problem(_operation(name, **changes))
+
+
+def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap() -> None:
+    op = _operation("follow")
+    op["by_row"][:2], op["at"][:2] = 12, [40, 46]
+    assert _problem(op) == ""
+    op["at"][1] = 45
+    assert "overwrites" in _problem(op)
+    single = _operation("follow", rows=1, cols=4)  # a row whose elements reach beyond its distance to the next
+    single["by_row"][:2], single["at"][:2] = 3, [40, 41]
+    assert "overwrites" in _problem(single)
+
+
+def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
+    ops = np.array([_operation("multiply"), _operation("multiply", rows=0), _operation("multiply")])
+    sizes = np.array([[0, 0, 104], [0, 0, 104], [0, 0, 103]])
+    assert [described(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
+        "",
+        "multiply o",
+        "multiply r",
+    ]
+
+
+def _run_of(*written: tuple[str, int, int]) -> NDArray[np.void]:
+    """Operations (name, section, place of the output); each reads what lies at 0."""
+    ops = np.zeros(len(written), RECORD)
+    for op, (name, section, at) in zip(ops, written, strict=True):
+        op["code"], op["section"], op["rows"], op["cols"], op["space"] = CODES[name], section, 1, 4, Space.NONE
+        for i in range(len(OPERATIONS[CODES[name]].shapes.split())):
+            op["space"][i], op["at"][i], op["by_row"][i], op["by_col"][i] = Space.SCRATCH, 0 if i else at, 4, 1
+    return ops
+
+
+@pytest.mark.parametrize(
+    ("written", "first"),
+    [
+        ([("fill", 0, 0), ("copy", 3, 4)], None),
+        ([("fill", 3, 0), ("copy", 3, 4)], None),
+        ([("copy", 0, 4)], 0),
+        ([("fill", 3, 0), ("copy", 0, 4)], 1),
+        ([("fill", 3, 0), ("copy", 2, 4)], 1),
+        ([("fill", 0, 1), ("copy", 0, 5)], 1),  # one element of four is missing
+        ([("fill", 0, 0), ("add_scaled", 0, 4)], 1),  # in place, of what is not there
+    ],
+)
+def test_what_would_be_read_of_another_trial_or_update_is_found(
+    written: list[tuple[str, int, int]], first: int | None
+) -> None:
+    assert unwritten(_run_of(*written), 20) == first
+
+
+def test_an_error_names_the_operation_and_the_line_that_wrote_it() -> None:
+    tape = Tape(Layout(), Layout())
+    with tape.section(1):
+        seen = tape.filled((2, 2), 1.0)
+    tape.output(tape.record.add("seen", 2, 2), seen)
+    with pytest.raises(TapeError, match=r"test_checks\.py:\d+: operation 1: copy reads what nothing in its section"):
+        program_of(tape)
+    outside = Array(tape, Space.STATE, 0, (2, 2))
+    tape.emit("copy", (2, 2), [outside])
+    with pytest.raises(
+        TapeError, match=r"test_checks\.py:\d+: operation 2: copy reaches .*: operand 1 from 0 to 3 of 0"
+    ):
+        program_of(tape)

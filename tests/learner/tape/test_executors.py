@@ -1,0 +1,174 @@
+"""Complete updates of every algorithm by each executor, and the choice of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from onrig.hw.native import library, variant
+from onrig.learner import main
+from onrig.learner.algorithms import Minibatches, algorithm_for, traced
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.tape.executor import Executor
+from onrig.learner.tape.executors import NoExecutor, executor_for
+from onrig.learner.tape.native_executor import NativeExecutor
+from onrig.learner.tape.numpy_executor import NumpyExecutor
+from onrig.learner.tape.operations import CODES, OPERATIONS
+from onrig.learner.tape.program import Program
+from onrig.learner.tape.spaces import Layout
+from onrig.learner.tape.torch_executor import TorchExecutor
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_config import RunConfig
+from tests.learner.algorithms.hosts import Memory, host
+from tests.learner.algorithms.policy_batches import policy_batch
+from tests.learner.tape.lists import drawn
+
+UPDATES, BATCH, N, M = 5, 9, 4, 3
+STREAMS = 3, 4
+HIDDEN = {"hidden": [9, 7]}
+OFF_POLICY: dict[str, dict[str, Any]] = {"sac": HIDDEN, "td3": HIDDEN, "dqn": {}, "rainbow": {}}
+HOSTED: dict[str, dict[str, Any]] = {
+    "ddpg": {"actor_lr": 1e-2},
+    "naf": HIDDEN,
+    "vracer": HIDDEN,
+    "vracer, quadratic": HIDDEN | {"advantage": "quadratic"},
+    "vracer, recurrent": {"recurrent": {"units": [8, 4], "window": 4}},
+    "acer": HIDDEN | {"segment": 7, "samples": 3},
+}
+ON_POLICY: dict[str, dict[str, Any]] = {
+    "ppo": HIDDEN | {"steps": 32, "batch": 8, "epochs": 2},
+    "trpo": HIDDEN | {"steps": 32, "batch": 8},
+}
+EACH = pytest.mark.parametrize("name", [*OFF_POLICY, *HOSTED, *ON_POLICY])
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+def _made(name: str, section: dict[str, Any], m: int = M) -> Any:
+    settings = msgspec.convert({"algorithm": name, name: section}, LearnerSettings)
+    return algorithm_for(settings, N, m, [np.random.default_rng(seed) for seed in STREAMS])
+
+
+def _minibatches(m: int) -> Minibatches:
+    rng = np.random.default_rng(2)
+
+    def drawn(*columns: int) -> NDArray[np.float32]:
+        return rng.uniform(-1.0, 1.0, (UPDATES, 2, BATCH, *columns)).astype(np.float32)
+
+    return Minibatches(drawn(N), drawn(m), drawn(), drawn(N), drawn() > 0.7)
+
+
+def _learned(name: str, executor: Executor, *, diverged: bool = False) -> dict[str, NDArray[Any]]:
+    """State of two trials after a few updates; ``diverged``: the first of them has observed NaN."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(traced, "executor_for", lambda dtype: executor)
+        if name in OFF_POLICY:
+            m = 1 if name in ("dqn", "rainbow") else M
+            made, batches = _made(name, OFF_POLICY[name] | {"batch": BATCH}, m), _minibatches(m)
+            if diverged:
+                batches.observation[:, 0] = np.nan
+            made.update(batches)
+        elif name in ON_POLICY:
+            made = _made(name, ON_POLICY[name])
+            for i in range(2):
+                batch = policy_batch(made, [2 * i, 2 * i + 1], N, M, 1, 32)
+                if diverged:
+                    batch.observation[0] = np.nan
+                made.learn(batch, 1.0)
+        else:
+            memory = Memory(2)
+            memory.drawn[:] = memory.mean + 0.1 * memory.drawn
+            if diverged:
+                memory.observation[0] = np.nan
+            made = host(memory, {"algorithm": name.split(",")[0], **HOSTED[name]}, {"anneal": 1e-2})
+            made.update(memory.draws(UPDATES, 8))
+    state: dict[str, NDArray[Any]] = made.state()
+    return state
+
+
+@EACH
+@pytest.mark.parametrize("device", DEVICES)
+def test_updates_by_torch_are_those_of_numpy_in_double_precision(name: str, device: str) -> None:
+    real = np.dtype(np.float64)
+    wanted, got = (_learned(name, executor) for executor in (NumpyExecutor(real), TorchExecutor(device, real)))
+    assert wanted.keys() == got.keys()
+    fields = [key for key, values in wanted.items() if values.dtype == real]
+    assert len(fields) >= 4
+    for key in fields:
+        assert np.isfinite(wanted[key]).all()
+        scale = max(1.0, float(np.abs(wanted[key]).max()))
+        np.testing.assert_allclose(got[key], wanted[key], rtol=0.0, atol=1e-9 * scale, err_msg=key)
+
+
+def _executors(dtype: type[np.floating]) -> list[Executor]:
+    native, real = library(), np.dtype(dtype)
+    found: list[Executor] = [NumpyExecutor(real), *(TorchExecutor(device, real) for device in DEVICES)]
+    return found if native is None else [*found, NativeExecutor(native, variant(), real)]
+
+
+@EACH
+@pytest.mark.parametrize("executor", _executors(np.float32), ids=lambda executor: executor.name)
+def test_nan_stays_in_its_trial(name: str, executor: Executor) -> None:
+    beside_nan, beside_numbers = _learned(name, executor, diverged=True), _learned(name, executor)
+    fields = [key for key, values in beside_numbers.items() if values.dtype == np.float32 and len(values) == 2]
+    assert len(fields) >= 4
+    assert any(np.isnan(beside_nan[key][0]).any() for key in fields)
+    for key in fields:
+        np.testing.assert_array_equal(beside_nan[key][1], beside_numbers[key][1], err_msg=key)
+
+
+def _ran(executor: Executor, operations: NDArray[np.void], sizes: NDArray[np.int64]) -> NDArray[np.floating]:
+    """State and record after a list of operations on random numbers."""
+    state, record = Layout(), Layout()
+    state.add("all", 1, int(sizes[0]))
+    record.add("all", 1, int(sizes[1]))
+    program = Program(operations, state, record, int(sizes[2]), ())
+    rng = np.random.default_rng(int(sizes.sum()))
+    low = 0.1 if operations[1]["code"] == CODES["adam"] else -2.0  # squares and a count are among its operands
+    rows, records = (
+        rng.uniform(low, 2.0, size).astype(executor.dtype) for size in ((1, state.size), (1, 1, record.size))
+    )
+    executor.bind(program)(rows, records, None)
+    return np.concatenate((rows[0], records[0, 0]))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+def test_random_operations_give_the_same_by_each_executor(dtype: type[np.floating], tolerance: float) -> None:
+    lists = drawn(np.random.default_rng(8), 600, 2)
+    reference, *others = _executors(dtype)
+    for operations, sizes in zip(lists.operations, lists.sizes, strict=True):
+        wanted = _ran(reference, operations, sizes)
+        for executor in others:
+            got, name = _ran(executor, operations, sizes), OPERATIONS[int(operations[1]["code"])].name
+            scale = max(1.0, float(np.nanmax(np.abs(wanted))))
+            np.testing.assert_allclose(
+                got, wanted, 8.0 * tolerance, scale * tolerance, err_msg=f"{name}, {executor.name}"
+            )
+
+
+def test_the_environment_chooses_torch_and_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not executor_for(np.float32).name.startswith("torch")
+    monkeypatch.setenv("ONRIG_TORCH", "cpu")
+    chosen = executor_for(np.float32)
+    assert chosen.name == "torch cpu"
+    assert chosen.dtype == np.float32
+    monkeypatch.setenv("ONRIG_TORCH", "")
+    assert not executor_for(np.float32).name.startswith("torch")
+
+
+def test_a_device_that_torch_has_not_is_named_in_one_line_before_the_learner_starts(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ONRIG_TORCH", "abacus")
+    with pytest.raises(NoExecutor, match=r"ONRIG_TORCH=abacus: .*abacus"):
+        executor_for(np.float32)
+    monkeypatch.setattr(main, "load_resolved", lambda path: RunConfig)
+    monkeypatch.setattr(main, "die_with_parent", lambda: None)
+    assert main.main(["run.yaml", "ipc://nowhere"]) == ExitCode.CONFIGURATION
+    said = "".join(capfd.readouterr())
+    assert "ONRIG_TORCH=abacus" in said
+    assert len(said.splitlines()) == 1

@@ -1,0 +1,138 @@
+"""Random lists, run by the C library under the sanitizers: no list that the validator accepts may hurt it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+from onrig.hw.native import build, variant
+from onrig.learner.tape.checks import faults
+from onrig.learner.tape.native_executor import turned_elements
+from onrig.learner.tape.operations import RECORD
+from tests.learner.tape.lists import Lists, accepted, drawn, is_safe, mutated
+
+VALID, INVALID = 10_000_000, 1_000_000
+"""Lists of the study."""
+BATCH: Final = 10_000
+
+
+def _driver(folder: Path, variant: str, *more: str) -> Path:
+    """The program that runs lists from its input, with the kernels of a variant, sanitized."""
+    machine = next(machine for machine, variants in build.VARIANTS.items() if variant in variants)
+    command, made = build.compiler(), folder / variant
+    flags = [*build.FLAGS, *build.SANITIZED, *more, *build.VARIANTS[machine][variant]]
+    (folder / f"{variant}.objects").mkdir()
+    tape = [source for source in build.SOURCES if source.file == "tape.c"]
+    objects = build.compiled(command, flags, folder / f"{variant}.objects", tape)
+    source = Path(__file__).with_name("driver.c")
+    subprocess.run([*command, *flags, str(source), *objects, "-o", str(made), "-lm"], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if variant() == "none":
+        pytest.skip("the C library is not built")
+    folder = tmp_path_factory.mktemp("driver")
+    try:
+        return _driver(folder, variant(), "-fno-sanitize=null,object-size,alignment")  # half of the time to build
+    except (build.BuildError, subprocess.CalledProcessError):
+        if os.environ.get("CI") or shutil.which("cc"):
+            raise
+        pytest.skip("no compiler")
+
+
+def _packed(lists: Lists, dtype: type[np.floating], seed: int) -> bytes:
+    """A batch as the driver reads it."""
+    count, length = lists.operations.shape
+    packed = np.zeros(count, np.dtype([("sizes", "<i4", 3), ("spare", "<i4"), ("operations", RECORD, length)]))
+    packed["sizes"], packed["operations"] = lists.sizes, lists.operations
+    packed["spare"] = turned_elements(lists.operations).max(axis=1)
+    return np.array([count, length, dtype is np.float64, seed], np.uint32).tobytes() + packed.tobytes()
+
+
+def _run(driver: Path, batches: Iterable[Lists], dtype: type[np.floating]) -> int:
+    """Run all lists and return how many there were."""
+    count = 0
+    with subprocess.Popen([driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        try:
+            for seed, lists in enumerate(batches):
+                process.stdin.write(_packed(lists, dtype, seed))
+                count += len(lists.sizes)
+        except BrokenPipeError:
+            pass
+        out, said = process.communicate()
+    assert (said.decode(), process.returncode, out.decode().strip()) == ("", 0, str(count))
+    return count
+
+
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+@DTYPES
+def test_valid_lists_hurt_nothing_and_no_trial_depends_on_another(driver: Path, dtype: type[np.floating]) -> None:
+    batches = [drawn(np.random.default_rng(length), 1000, length) for length in (2, 3, 6)]
+    assert all(accepted(lists).all() for lists in batches)
+    assert _run(driver, batches, dtype) == 3000
+
+
+def _kept(mutants: Lists, every: int) -> Lists:
+    """Those that are valid; one in so many is compared with what makes an operation safe."""
+    valid = accepted(mutants)
+    kept = Lists(mutants.operations[valid], mutants.sizes[valid])
+    for operations, sizes in zip(kept.operations[::every], kept.sizes[::every], strict=True):
+        assert all(is_safe(op, sizes) for op in operations)
+    return kept
+
+
+def test_mutants_are_refused_or_hurt_nothing(driver: Path) -> None:
+    rng = np.random.default_rng(0)
+    kept = _kept(mutated(rng, drawn(rng, 4000, 3)), every=1)
+    assert 1200 < _run(driver, [kept], np.float32) < 2800
+
+
+@pytest.mark.study
+@DTYPES
+def test_ten_million_valid_lists(tmp_path: Path, dtype: type[np.floating]) -> None:
+    able = list(build.VARIANTS["aarch64" if variant() == "aarch64" else "x86_64"])
+    variants = able[: able.index(variant()) + 1]
+    batch_count = VALID // 2 // len(variants) // BATCH + 1
+
+    def batches(number: int) -> Iterator[Lists]:
+        for k in range(batch_count):
+            lists = drawn(np.random.default_rng((number, k, dtype is np.float64)), BATCH, 2 + k % 3)
+            # What they read of the scratch has been written: their first operation fills it.
+            assert not faults(lists.operations.reshape(-1), lists.sizes.repeat(2 + k % 3, axis=0)).any()
+            yield lists
+
+    drivers = [_driver(tmp_path, each) for each in variants]
+    for number, (each, driver) in enumerate(zip(variants, drivers, strict=True)):
+        print(f"{each}, {np.dtype(dtype)}: {_run(driver, batches(number), dtype)} lists")
+
+
+@pytest.mark.study
+def test_a_million_invalid_lists(tmp_path: Path) -> None:
+    refused = 0
+
+    def batches() -> Iterator[Lists]:
+        nonlocal refused
+        for seed in count():
+            rng = np.random.default_rng(seed)
+            mutants = mutated(rng, drawn(rng, BATCH, 3))
+            kept = _kept(mutants, every=20)
+            refused += len(mutants.sizes) - len(kept.sizes)
+            yield kept
+            if refused >= INVALID:
+                return
+
+    executed = _run(_driver(tmp_path, variant()), batches(), np.float32)
+    print(f"{refused} refused, {executed} of the mutants valid and run")
