@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.native import executor
 from onrig.learner.algorithms import (
     Attending,
     Behaviour,
@@ -233,6 +235,7 @@ class Agent:
         state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         state["run"] = np.frombuffer(run.encode(), np.uint8)
+        state["executor"] = np.frombuffer(msgspec.json.encode(executor()), np.uint8)
         archive = io.BytesIO()
         np.savez(archive, **state)  # type: ignore[arg-type]
         replace_own_file(path, archive.getbuffer(), durable=True)

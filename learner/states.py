@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
+from onrig.hw.native import Executor, difference_here, read_executor
 from onrig.runtime.files import open_file
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
 
 
 class ForeignStates(Exception):
-    """A folder with states of another run; the message names it."""
+    """A folder with states of another run or executor; the message names it."""
 
 
 class _Header(NamedTuple):
@@ -31,6 +33,8 @@ class _Header(NamedTuple):
     run: str
     """Identity of its run; "" in those of earlier versions."""
     episode: int
+    executor: Executor | None
+    """What computed its updates; None in those of earlier versions."""
 
 
 def state_name(episode: int) -> str:
@@ -59,7 +63,8 @@ def _header(path: Path) -> _Header | None:
             file.seek(0)
             with np.load(file, allow_pickle=False) as saved:
                 run = saved["run"].tobytes().decode() if "run" in saved.files else ""
-                return _Header(run, int(saved["handled"]))
+                told = msgspec.json.decode(saved["executor"].tobytes()) if "executor" in saved.files else None
+                return _Header(run, int(saved["handled"]), read_executor(told))
     except (OSError, EOFError, KeyError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return None
 
@@ -78,7 +83,11 @@ class States:
         """Whether the newest state could not be written."""
 
     def claim(self, run: str) -> None:
-        """Take the folder for a run; raises ForeignStates, and leaves it alone, if its states are not of this run."""
+        """Take the folder for a run.
+
+        Raises ForeignStates, and leaves it alone, if its states are of another run, or were computed by another
+        executor than this process's.
+        """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
         ours = [header for header in headers.values() if header is not None and header.run == run]
         foreign = [episode for episode, header in headers.items() if header is not None and header.run != run]
@@ -90,12 +99,20 @@ class States:
             raise ForeignStates(
                 f"{self.path(next(iter(headers)))}: a damaged state, maybe of another run; move it away"
             )
+        for header in ours[:1]:
+            if what := difference_here(header.executor):
+                raise ForeignStates(f"{self.path(header.episode)}: {what}; or give another folder with --state")
         self._run = run
 
     def episodes(self) -> list[int]:
         """Episodes with a saved state, newest first."""
         found = (_STATE_NAME.fullmatch(path.name) for path in self._folder.iterdir()) if self._folder.is_dir() else ()
         return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def executor(self) -> Executor | None:
+        """Return what computed the newest intact state; None where that is not known."""
+        headers = (_header(self.path(episode)) for episode in self.episodes())
+        return next((header.executor for header in headers if header is not None), None)
 
     def path(self, episode: int) -> Path:
         """Where the state after an episode lies."""

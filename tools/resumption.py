@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from onrig.learner.states import state_fault, state_name
+from onrig.hw.native import difference_here, executor
+from onrig.learner.states import States, state_fault, state_name
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
 from onrig.runtime.run_changes import changes
@@ -16,7 +17,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
-from onrig.runtime.supervise.run_folder import Resumption
+from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
 from onrig.tools.load import SECTIONS, load_for_rig, on_port
 
 _PATIENCE_S: Final = 30.0
@@ -63,10 +64,16 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
         more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         said = "; ".join(found[:_SHOWN])
         raise CannotResume(f"this is not the configuration of the run in '{folder}': {said}{more}")
+    recorded = recorded_executor(read_fields(folder / "meta.json"), RESUMES)
+    recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
+    if what := difference_here(recorded):
+        raise CannotResume(f"the run in '{folder}' was {what}")
     damaged = _damaged(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
     done = _episodes_done(folder)
     if done is not None and done >= config.episodes:
         raise CannotResume(f"the run in '{folder}' is complete with {done} episodes; --set episodes=N extends it to N")
+    if recorded is None:
+        sys.stderr.write(f"{folder}: meta.json does not say what computed it; it goes on with {executor()}\n")
     return Resumption(config, differ.permitted, damaged, "" if point is None else point.run)
 
 

@@ -1,5 +1,20 @@
 """C library of Onrig, and the choice of its variant for this processor; everything in it has a Python form, too."""
 
-from onrig.hw.native.library import ABI, State, library, state, torch_device, variant
+from onrig.hw.native.executor import Executor, difference, difference_here, executor, executor_of, read_executor
+from onrig.hw.native.library import ABI, State, library, state, torch_device, usable, variant
 
-__all__ = ["ABI", "State", "library", "state", "torch_device", "variant"]
+__all__ = [
+    "ABI",
+    "Executor",
+    "State",
+    "difference",
+    "difference_here",
+    "executor",
+    "executor_of",
+    "library",
+    "read_executor",
+    "state",
+    "torch_device",
+    "usable",
+    "variant",
+]

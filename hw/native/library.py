@@ -79,6 +79,12 @@ def state() -> State:
     return State(None, "none", reason)
 
 
+def usable() -> list[str]:
+    """Return the variants that this processor runs and that are built, best first."""
+    able = supported(platform.machine(), cpu_flags())
+    return [name for name in able if (Path(__file__).parent / f"libonrig-{name}.so").is_file()]
+
+
 def supported(machine: str, flags: Set[str]) -> list[str]:
     """Return the variants that a processor runs, best first; none where its features are unknown."""
     if machine == "aarch64":

@@ -19,7 +19,7 @@ class Executor(Protocol):
     """A way of running programs; a trial's results do not depend on the others."""
 
     name: str
-    """As it stands in a run's meta data."""
+    """``numpy``, or ``native`` and the variant."""
     dtype: np.dtype[np.floating]
 
     def bind(self, program: Program) -> Run:

@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.hw.native import variant
+from onrig.hw.native import Executor, executor, read_executor
 from onrig.runtime.config.problem import format_path
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file, replace_own_file
 from onrig.runtime.log.staged_file import log_files
@@ -41,6 +41,8 @@ _PACKAGES: Final = (
 _RESULTS: Final = ":(exclude,top)docs/experiments/data"
 """Results in the repository do not change what runs."""
 _LONGEST_LINE: Final = 1 << 20
+RESUMES: Final = "resumes"
+"""Later starts in ``meta.json``."""
 _WRITTEN_AT_START: Final = ("config.yaml", "meta.json")
 
 
@@ -156,7 +158,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
         meta = msgspec.json.decode(before["meta.json"] or b"{}", type=dict[str, object])
     if resumption.run:
         meta = {**meta, "run": resumption.run}
-    earlier = meta.get("resumes")
+    earlier = meta.get(RESUMES)
     listed = read_list(folder)
     logs = {path.name for path in log_files(folder)}
     damaged = {*listed.damaged, *resumption.damaged}
@@ -164,13 +166,13 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     now = circumstances()
     resumed = {
         "time": now["started"],
-        **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "library", "command")},
+        **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "executor", "command")},
     }
     try:
         write_list(folder, finished, damaged)  # a kill in what follows finds no checksum of a file that has changed
         if load_resolved(folder / "config.yaml") != config:  # an equal one keeps its text: policies refer to its hash
             _write_config(folder, config)
-        _write_meta(folder, {**meta, "resumes": [*(earlier if isinstance(earlier, list) else []), resumed]})
+        _write_meta(folder, {**meta, RESUMES: [*(earlier if isinstance(earlier, list) else []), resumed]})
         if tail:
             with (folder / "events.jsonl").open("r+b") as file:
                 file.truncate((sizes["events.jsonl"] or 0) - len(tail))
@@ -283,13 +285,24 @@ def circumstances() -> dict[str, object]:
         "git_revision": revision,
         "git_dirty": dirty,
         "versions": {"python": platform.python_version(), **versions},
-        "library": variant(),
+        "executor": executor(),
         "board": _board(),
         "cpus": os.cpu_count(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()}",
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [word.encode(errors="backslashreplace").decode() for word in sys.argv],  # names are bytes
     }
+
+
+def recorded_executor(meta: Mapping[str, object], repeats: str) -> Executor | None:
+    """Return what computed the results that a ``meta.json`` is of; None where it does not say.
+
+    ``repeats``: its list of later starts, where earlier versions began.
+    """
+    later = meta.get(repeats)
+    starts = [meta, *(later if isinstance(later, list) else [])]
+    known = (read_executor(start.get("executor")) for start in starts if isinstance(start, Mapping))
+    return next((one for one in known if one is not None), None)
 
 
 def _board() -> str:

@@ -20,9 +20,11 @@ import ray
 
 from onrig.tools.experiments.jobs import (
     ENGINE,
+    Answer,
     AnyJob,
     Failed,
     Finished,
+    Refused,
     Reply,
     Unit,
     do,
@@ -30,7 +32,7 @@ from onrig.tools.experiments.jobs import (
     job_of,
     trials_of,
 )
-from onrig.tools.experiments.workers import Done, Event, Lost, NoWorkers
+from onrig.tools.experiments.workers import Done, Event, Lost, NoWorkers, OtherExecutor
 
 PROBE_S: Final = 5.0
 CONNECT_S: Final = 60.0
@@ -89,11 +91,11 @@ class ClusterWorkers:
 
 
 def run_remotely(job: bytes, engine: str) -> bytes:
-    """Do a job on a node of the cluster: bytes of a `Job` to bytes of a `Finished` or `Failed`."""
+    """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`."""
     import torch
 
     torch.set_num_threads(1)
-    answer: Finished | Failed
+    answer: Answer
     try:
         answer = do(msgspec.json.decode(job, type=AnyJob), engine_named(engine), lambda episodes: None)
     except Exception as error:
@@ -108,6 +110,8 @@ def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
         return Lost(unit, f"lost on the cluster: {_last_line(str(error))}")
     if isinstance(reply, Finished):
         return Done(unit, trials_of(reply))
+    if isinstance(reply, Refused):
+        raise OtherExecutor(reply.reason)
     return Lost(unit, reply.reason if isinstance(reply, Failed) else "no reply from the cluster")
 
 

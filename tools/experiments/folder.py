@@ -12,11 +12,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from onrig.hw.native import Executor, difference_here
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import read_fields, read_file
 from onrig.runtime.run_state.folder_access import check_folder as check_own
 from onrig.runtime.run_state.folder_access import check_way
-from onrig.runtime.supervise.run_folder import circumstances
+from onrig.runtime.supervise.run_folder import circumstances, recorded_executor
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.spec import Spec, same
 from onrig.tools.experiments.store import (
@@ -33,6 +34,7 @@ from onrig.tools.experiments.store import (
 )
 
 RUNS: Final = Path("runs")
+_RESUMED: Final = "resumed"
 
 
 class Unsuitable(Exception):
@@ -66,6 +68,17 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     if not resume:
         raise Unsuitable(f"'{folder}' holds an experiment already; add --resume to continue it, or choose another")
     _check_cells(folder, {cell.id: cell for cell in cells})
+
+
+def check_executor(folder: Path) -> Executor | None:
+    """Return what computed the trials in a folder, None where that is not known.
+
+    Raises Unsuitable where this process would compute with something else.
+    """
+    recorded = recorded_executor(read_fields(folder / META), _RESUMED)
+    if what := difference_here(recorded):
+        raise Unsuitable(f"the trials in '{folder}' were {what}; or choose another folder")
+    return recorded
 
 
 @contextlib.contextmanager
@@ -126,7 +139,7 @@ def note_start(folder: Path, of: Literal["trials", "costs"]) -> None:
     if of == "trials" and not meta.keys() & now.keys():
         meta = {**now, **meta}
     else:
-        under = "resumed" if of == "trials" else "costs"
+        under = _RESUMED if of == "trials" else "costs"
         before = meta.get(under)
         meta[under] = [*(before if isinstance(before, list) else []), now]
     write_whole(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import signal
 import sys
 import traceback
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.native import Executor, difference_here, executor
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.control.realtime import die_with_parent
@@ -78,6 +80,8 @@ class Unit(NamedTuple):
 class Job(msgspec.Struct, frozen=True, tag=True):
     """A unit around a run, as it is sent to a worker."""
 
+    executor: Executor
+    """What is to compute it."""
     config: RunConfig
     seeds: tuple[int, ...]
 
@@ -85,6 +89,7 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
     """A unit in a world; ``cell`` is the cell's digest, which the run behind a plant's world has a part in."""
 
+    executor: Executor
     cell: str
     config: StepRun
     seeds: tuple[int, ...]
@@ -125,13 +130,23 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Reply = Ready | Progress | Finished | Failed
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """A job that this worker would compute with another executor than the others."""
+
+    reason: str
+
+
+Reply = Ready | Progress | Finished | Failed | Refused
+Answer = Finished | Failed | Refused
 
 
 def job_of(unit: Unit) -> AnyJob:
     """What a worker has to know of a unit."""
     cell = unit.cell
-    return Job(cell.config, unit.seeds) if isinstance(cell, Cell) else WorldJob(cell.id, cell.config, unit.seeds)
+    by = executor()
+    return (
+        Job(by, cell.config, unit.seeds) if isinstance(cell, Cell) else WorldJob(by, cell.id, cell.config, unit.seeds)
+    )
 
 
 def engine_named(module: str) -> Engine:
@@ -140,8 +155,10 @@ def engine_named(module: str) -> Engine:
     return engine
 
 
-def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finished:
+def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finished | Refused:
     """Run a job's trials; ``on_episode`` is told after each episode (evaluation, in a world) how many are done."""
+    if what := difference_here(job.executor):
+        return Refused(f"the worker on {platform.node()} does not fit: trials are {what}")
     if isinstance(job, Job):
         settings = msgspec.convert(job.config.learner, LearnerSettings)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
@@ -222,7 +239,7 @@ def main(module: str) -> None:
     decoder = msgspec.json.Decoder(AnyJob)
     reply(Ready())
     for line in sys.stdin.buffer:
-        answer: Finished | Failed
+        answer: Answer
         try:
             answer = do(decoder.decode(line), engine, lambda episodes: reply(Progress(episodes)))
         except BrokenPipeError:

@@ -67,8 +67,8 @@ def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
 def run_units(folder: Path, units: Sequence[Unit], there: int, workers: Workers, display: Display) -> Outcome:
     """Do units and keep their trials; ``there`` trials are finished already.
 
-    Raises OSError where results cannot be written, NoWorkers, and KeyboardInterrupt; whatever was finished before
-    stays, and the rest can be done later.
+    Raises OSError where results cannot be written, NoWorkers, OtherExecutor, and KeyboardInterrupt;
+    whatever was finished before stays, and the rest can be done later.
     """
     tally = Tally(units, there)
     lost: list[Lost] = []

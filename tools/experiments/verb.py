@@ -16,10 +16,19 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onrig.hw.native import Executor, executor
 from onrig.runtime.config.document import find
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.experiments.folder import Unsuitable, check_folder, last_folder, next_folder, note_start, opened
+from onrig.tools.experiments.folder import (
+    Unsuitable,
+    check_executor,
+    check_folder,
+    last_folder,
+    next_folder,
+    note_start,
+    opened,
+)
 from onrig.tools.experiments.grid import cells_of, shown
 from onrig.tools.experiments.runner import (
     AT_ONCE,
@@ -32,8 +41,8 @@ from onrig.tools.experiments.runner import (
     split,
 )
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import AnyCell, NoSuchCells, chosen, finite_trials, read_trials
-from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, Workers
+from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, chosen, finite_trials, read_trials
+from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
 from onrig.tools.terminal import StreamLost, VerbParser, complain
@@ -98,12 +107,13 @@ def main(arguments: list[str]) -> int:
     seeds = range(file.spec.first_seed, file.spec.first_seed + (args.trials or file.spec.trials))
     try:
         check_folder(folder, cells, resume=args.resume or (args.costs and folder.exists()))
+        recorded = None if args.costs else check_executor(folder)
         if args.dry_run:
             return _list(
                 file, wanted, seeds, folder, args.chunk or AT_ONCE, None if args.cluster else _cpus(args.workers)
             )
         with opened(folder, file.path, cells):
-            return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds)
+            return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds, recorded)
     except Unsuitable as error:
         return complain("experiment", str(error))
     except OSError as error:
@@ -112,8 +122,10 @@ def main(arguments: list[str]) -> int:
         return complain("experiment", f"'{folder}' cannot be written: {error.strerror or error}", code)
 
 
-def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds: range) -> int:
-    """Run the missing trials in an open folder."""
+def _run(
+    args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds: range, recorded: Executor | None
+) -> int:
+    """Run the missing trials in an open folder; ``recorded``: what computed those that are there, if known."""
     part = [word for name in _HOW for word in _given(args, name)]
     for choice in args.only:
         part += ["--only", choice]
@@ -124,6 +136,8 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
     print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
     if not todo:
         return _score(folder, cells)
+    if there and recorded is None:
+        complain("experiment", f"'{folder / META}' does not say what computed its trials; the others by {executor()}")
     note_start(folder, "trials")
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None
@@ -135,6 +149,8 @@ def _run(args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds
         outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
     except NoWorkers as error:
         return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if args.cluster else ExitCode.INTERNAL)
+    except OtherExecutor as error:
+        return complain("experiment", f"{error}; {again}")
     except OSError as error:
         path = error.filename2 or error.filename or folder
         message = f"'{path}' cannot be written: {error.strerror or error}; {again}"

@@ -20,6 +20,7 @@ from onrig.tools.experiments.jobs import (
     Failed,
     Finished,
     Progress,
+    Refused,
     Reply,
     Unit,
     job_of,
@@ -60,6 +61,10 @@ class NoWorkers(Exception):
     """No workers are available; the message gives the reason."""
 
 
+class OtherExecutor(Exception):
+    """A worker would compute trials with another executor than the others; the message names both."""
+
+
 class Workers(Protocol):
     """Executor of units: local processes, or a cluster."""
 
@@ -68,7 +73,10 @@ class Workers(Protocol):
         """Units that are done at the same time."""
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """Do units, the first first; None now and then while nothing happens.  Raises NoWorkers."""
+        """Do units, the first first; None now and then while nothing happens.
+
+        Raises NoWorkers and OtherExecutor.
+        """
 
     def close(self) -> None:
         """End all remaining work within a second or two."""
@@ -226,3 +234,5 @@ def _told(process: _Process, reply: Reply) -> Iterator[Event]:
         case Failed(reason):
             process.unit = None
             yield Lost(unit, reason)
+        case Refused(reason):
+            raise OtherExecutor(reason)

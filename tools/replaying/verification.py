@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.native import variant
+from onrig.hw.native import Executor, difference_here, executor_of
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.files import read_file
@@ -28,7 +28,7 @@ _DECIMATED: Final = "the log holds only some of the ticks (log.decimation)"
 
 
 class OtherEvaluator(Exception):
-    """Policies were evaluated by a variant of the C library that is not in use here."""
+    """Policies were evaluated by a variant of the C library that is not in use here; the message names both."""
 
 
 class Verification:
@@ -57,7 +57,8 @@ class Verification:
         self._session = ""
         self._seq = -1
         self._core: Recomputation | None = None
-        self._whole, self._library = True, "none"
+        self._whole = True
+        self._executor: Executor | None = None
 
     @property
     def missing(self) -> list[str]:
@@ -108,7 +109,7 @@ class Verification:
                 raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
             self._core = Recomputation(config, self._shelf, self.comparison, self.unverified, self._tolerant)
         self._whole = part.metadata.get("decimation") == "1"
-        self._library = part.metadata.get("library", "none")
+        self._executor = executor_of(part.metadata.get("library", "none"))
 
     def _keep(self, part: Kept) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
@@ -121,11 +122,9 @@ class Verification:
         if core is None or not self._whole:
             self.unverified[_DECIMATED] += len(records)
             return
-        if not self._tolerant and self._library != variant() and (records["flags"] & Flag.NATIVE).any():
-            raise OtherEvaluator(
-                f"its policies were evaluated by variant {self._library} of the C library, here it is {variant()}, "
-                "which rounds differently: replay on such a machine, or with --tolerance"
-            )
+        native = not self._tolerant and (records["flags"] & Flag.NATIVE).any()
+        if native and (what := difference_here(self._executor)):
+            raise OtherEvaluator(f"its policies' actions were {what}; or allow for it with --tolerance")
         fresh = records[records["seq"] > self._seq]  # a replay process that was started anew takes some once more
         for closed in self._accounts.add(fresh):
             self._count(closed.kind, closed.episode, closed.steps + 1)
