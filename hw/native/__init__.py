@@ -1,7 +1,7 @@
 """C library of Onrig, and the choice of its variant for this processor; everything in it has a Python form, too."""
 
-from onrig.hw.native.executor import Executor, difference, difference_here, executor, executor_of, read_executor
 from onrig.hw.native.library import ABI, State, library, state, torch_device, usable, variant
+from onrig.hw.native.provenance import Executor, difference, difference_here, executor, executor_of, read_executor
 
 __all__ = [
     "ABI",

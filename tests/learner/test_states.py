@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.hw.native import executor, executor_of
 from onrig.learner.states import KEPT, ForeignStates, States, state_fault
 from tests.learner.test_agent import agent, learned
 
@@ -139,3 +140,24 @@ def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, m
         assert not states.unwritten
         states.path(a.handled).unlink()
     assert told == ["cannot save the learner's state: No space left on device; will retry"] * 2
+
+
+def test_states_that_something_else_computed_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as there:
+        there.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
+        states = saved(tmp_path, 5)
+    before = states.path(5).read_bytes()
+    said = r"learner-00000005.npz: computed by the C library \(riscv64\); here .*; or give another folder with --state"
+    with pytest.raises(ForeignStates, match=said):
+        states.claim("")
+    assert states.path(5).read_bytes() == before
+
+
+def test_states_name_what_computed_them(tmp_path: Path) -> None:
+    states = saved(tmp_path, 5, 10)
+    assert states.executor() == executor()
+    states.claim("")
+    states.path(10).write_bytes(b"damaged")
+    assert states.executor() == executor()
+    states.path(5).unlink()
+    assert states.executor() is None

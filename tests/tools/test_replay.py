@@ -10,10 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.hw.native import State, executor, executor_of, library, provenance, variant
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.log import mcap_log
 from onrig.runtime.log.steps import StepMessages
+from onrig.runtime.record import Flag
 from onrig.tools import cli
+from onrig.tools.replaying import recomputation
 from tests.tools.replaying.runs import LoggedRun
+
+needs_library = pytest.mark.skipif(library() is None, reason="needs the C library")
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +163,49 @@ def test_the_file_that_the_first_policy_came_from_need_not_be_there_any_more(tmp
 
 def test_with_a_tolerance_an_untouched_run_is_equal_as_well(run: LoggedRun) -> None:
     assert cli.main(["replay", str(run.folder), "--tolerance", "1e-6"]) == ExitCode.OK
+
+
+def rewritten(run: LoggedRun, folder: Path, library: str) -> Path:
+    """A run like this whose log names another variant of the C library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mcap_log, "variant", lambda: library)
+        return LoggedRun(folder, "pendulum", "episodes=1", native=run.native).run().folder
+
+
+@needs_library
+def test_policies_of_another_variant_end_with_2_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", native=True).run()
+    assert all(row["flags"] & Flag.NATIVE for row in run.records if not row["flags"] & Flag.NO_ACTION)
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
+    capsys.readouterr()
+    there = rewritten(run, tmp_path / "there", "riscv64")
+    assert cli.main(["replay", str(there)]) == ExitCode.CONFIGURATION
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"onrig replay: its policies' actions were computed by the C library (riscv64); here it would be {executor()}, "
+        "which rounds differently: only a machine with the C library (riscv64) gives the same; or allow for it with "
+        "--tolerance\n"
+    )
+    assert cli.main(["replay", str(there), "--tolerance", "1e-5"]) == ExitCode.OK
+
+
+@needs_library
+def test_native_policies_are_not_replayed_without_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", native=True).run()
+    monkeypatch.setattr(provenance, "state", lambda: State(None, "none", "switched off by ONRIG_NATIVE=off"))
+    assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
+    assert capsys.readouterr().err == (
+        f"onrig replay: its policies' actions were computed by {executor_of(variant())}; here it would be numpy, which rounds "
+        f"differently: put ONRIG_NATIVE={variant()} before the command; or allow for it with --tolerance\n"
+    )
+    monkeypatch.setattr(recomputation, "library", lambda: None)
+    assert cli.main(["replay", str(run.folder), "--tolerance", "1e-5"]) == ExitCode.OK
+
+
+def test_the_library_does_not_matter_where_onnxruntime_evaluated(run: LoggedRun, tmp_path: Path) -> None:
+    assert cli.main(["replay", str(rewritten(run, tmp_path / "there", "riscv64"))]) == ExitCode.OK

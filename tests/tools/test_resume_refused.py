@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from onrig.hw.native import State, difference, executor, executor_of, provenance
+from onrig.learner.states import States
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.checksums import measure, write_list
 from onrig.runtime.run_state.folder_access import claim
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.supervise.run_folder import write_run_folder
 from onrig.tools import resumption
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
+from tests.learner.test_agent import agent
 
 RUN = load_for_rig("pendulum", ["episodes=5"])
 
@@ -74,6 +79,53 @@ def test_another_configuration(
     assert line.startswith(f"--resume: this is not the configuration of the run in '{folder}': ")
     assert said in line
     assert content(folder) == before
+
+
+def computed_by(folder: Path, meta: dict[str, object], variant: str | None) -> None:
+    """Rewrite a run's ``meta.json`` as a process with this variant of the library had; None: as earlier versions."""
+    told = {} if variant is None else {"executor": executor_of(variant)}
+    (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, **told}))
+    write_list(folder, {"meta.json": measure(folder / "meta.json")})
+
+
+@pytest.mark.parametrize("variant", ["aarch64", "x86-64-v4", "none"])
+@pytest.mark.parametrize("resumed", [False, True], ids=["begun", "resumed"])
+def test_a_run_that_something_else_computed(
+    folder: Path, variant: str, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = State(None, "x86-64-v3")
+    monkeypatch.setattr(provenance, "state", lambda: here)
+    monkeypatch.setattr(provenance, "usable", lambda: ["x86-64-v4", "x86-64-v3"])
+    executor = executor_of(variant)
+    computed_by(
+        folder, {"run": "r", "resumes": [{"executor": executor}]} if resumed else {}, None if resumed else variant
+    )
+    before = content(folder)
+    said = refused(capsys, "--resume", str(folder))
+    assert said == f"--resume: the run in '{folder}' was {difference(executor, here, ['x86-64-v4', 'x86-64-v3'])}"
+    assert content(folder) == before
+
+
+def test_a_run_whose_meta_data_do_not_name_it_by_its_learners_state(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    computed_by(folder, {}, None)
+    (folder / "learner").mkdir()
+    a = agent()
+    a.handled = 1
+    with monkeypatch.context() as there:
+        there.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
+        States(folder / "learner", pytest.fail).save(a)
+    assert "was computed by the C library (riscv64); here" in refused(capsys, "--resume", str(folder))
+
+
+def test_a_run_of_an_earlier_version_goes_on_and_says_with_what(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    computed_by(folder, {}, None)
+    assert main(["run", "--resume", str(folder), "--dry-run"]) == ExitCode.OK
+    said = f"{folder}: meta.json does not say what computed it; it goes on with {executor()}\n"
+    assert said in capsys.readouterr().err
 
 
 def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

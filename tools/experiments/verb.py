@@ -137,7 +137,10 @@ def _run(
     if not todo:
         return _score(folder, cells)
     if there and recorded is None:
-        complain("experiment", f"'{folder / META}' does not say what computed its trials; the others by {executor()}")
+        complain(
+            "experiment",
+            f"'{folder / META}' does not say what computed its trials; the others are computed by {executor()}",
+        )
     note_start(folder, "trials")
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None

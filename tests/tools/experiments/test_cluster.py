@@ -10,9 +10,13 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from onrig.hw.native import executor_of
 from onrig.tools.experiments import cluster
+from onrig.tools.experiments.jobs import Unit, job_of
+from onrig.tools.experiments.workers import OtherExecutor
 from tests.tools.experiments import specs
 from tests.tools.experiments.test_experiment import SPEC, experiment
 
@@ -75,6 +79,17 @@ def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address:
     assert done.stdout.splitlines()[-1].startswith("6 of 6 trials are in")
     assert experiment(spec, "--out", tmp_path / "here", "--workers", 1) == 0
     assert specs.trial_files(tmp_path / "there") == specs.trial_files(tmp_path / "here")
+
+
+def test_a_node_that_computes_with_something_else_ends_the_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = Unit(specs.small_cells(tmp_path)[0], (0,))
+    job = msgspec.structs.replace(job_of(unit), executor=executor_of("riscv64"))
+    answer = cluster.run_remotely(msgspec.json.encode(job), "tests.tools.experiments.fake_engine")
+    monkeypatch.setattr("ray.get", lambda reference: answer)
+    with pytest.raises(OtherExecutor, match=r"the worker on .* computed by the C library \(riscv64\); here"):
+        cluster._outcome(unit, reference=object())  # type: ignore[arg-type]
 
 
 def test_a_dead_address_is_one_line_and_a_folder_that_resumes(

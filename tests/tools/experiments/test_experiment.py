@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.hw.native import executor, executor_of, read_executor
 from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
 from onrig.tools.experiments import verb
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
+from onrig.tools.experiments.workers import OtherExecutor
 from onrig.tools.machine import Machine
 from tests.tools.experiments import specs
 from tests.tools.experiments.specs import written
@@ -127,6 +130,61 @@ def test_a_stopped_experiment_goes_on_to_the_same_files(
     assert experiment(spec, "--out", stopped, "--resume", "--workers", 1) == 0
     assert specs.trial_files(stopped) == whole
     assert len(whole) == 10
+
+
+def test_trials_that_something_else_computed_are_left_alone(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert experiment(spec, "--out", folder, "--trials", 1, "--workers", 1) == 0
+    meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=dict[str, object])
+    assert read_executor(meta["executor"]) == executor()
+    before = specs.trial_files(folder)
+    (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, "executor": executor_of("riscv64")}))
+    capsys.readouterr()
+    for how in ((), ("--dry-run",)):
+        assert experiment(spec, "--out", folder, "--resume", *how) == 2
+        assert capsys.readouterr().err == (
+            f"onrig experiment: the trials in '{folder}' were computed by the C library (riscv64); here it would be "
+            f"{executor()}, which rounds differently: only a machine with the C library (riscv64) gives the same; "
+            "or choose another folder\n"
+        )
+    assert specs.trial_files(folder) == before
+
+
+def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
+    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    assert experiment(spec, "--out", folder, "--trials", 1, "--workers", 1) == 0
+    meta = msgspec.json.decode((folder / "meta.json").read_bytes(), type=dict[str, object])
+    del meta["executor"]
+    (folder / "meta.json").write_bytes(msgspec.json.encode(meta))
+    capsys.readouterr()
+    assert experiment(spec, "--out", folder, "--resume", "--trials", 2, "--workers", 1) == 0
+    said = f"'{folder}/meta.json' does not say what computed its trials; the others are computed by {executor()}\n"
+    assert said in capsys.readouterr().err
+    assert experiment(spec, "--out", folder, "--resume", "--workers", 1) == 0
+    assert capsys.readouterr().err == "", "the second start has said it"
+
+
+def test_a_worker_that_computes_with_something_else_ends_it_with_2(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Workers:
+        slots = 1
+
+        def run(self, units: object) -> Iterator[None]:
+            raise OtherExecutor("the worker on node7 does not fit")
+            yield
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(verb, "_workers", lambda args: Workers())
+    assert experiment(spec) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("onrig experiment: the worker on node7 does not fit; `onrig experiment ")
 
 
 def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

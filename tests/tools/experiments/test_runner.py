@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from onrig.hw.native import executor_of
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.supported import trial_bytes
-from onrig.tools.experiments.jobs import Unit
+from onrig.tools.experiments.jobs import Refused, Unit, do, engine_named, job_of
 from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, duration, missing, run_units, split
 from onrig.tools.experiments.store import Cell, WorldCell, read_trials
-from onrig.tools.experiments.workers import LocalWorkers, NoWorkers
+from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor
 from tests.tools.experiments import specs
 from tests.tools.experiments.fake_engine import DEADLY_SEED, FAULTY_SEED
 
@@ -169,6 +172,25 @@ def test_as_many_trials_run_at_once_as_fit_into_memory(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (185, "3 min 05 s"), (7500, "2 h 05 min")])
 def test_times_are_told_in_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_job_of_another_executor_is_refused_and_named(cells: list[Cell]) -> None:
+    job = msgspec.structs.replace(job_of(Unit(cells[0], (0,))), executor=executor_of("riscv64"))
+    reply = do(job, engine_named(ENGINE), lambda episodes: pytest.fail("it began"))
+    assert isinstance(reply, Refused)
+    said = f"the worker on {platform.node()} does not fit: trials are computed by the C library (riscv64); here it"
+    assert reply.reason.startswith(said)
+
+
+def test_a_worker_with_another_executor_ends_the_experiment(
+    tmp_path: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onrig.tools.experiments.jobs.executor", lambda: executor_of("riscv64"))
+    workers = LocalWorkers(1, ENGINE)
+    with pytest.raises(OtherExecutor, match=r"C library \(riscv64\); here"):
+        run_units(tmp_path, split(missing(tmp_path, cells, range(2)), 1, 1), 0, workers, Silent())
+    workers.close()
+    assert missing(tmp_path, cells, range(2))[0].seeds == (0, 1)
 
 
 def test_an_interrupt_ends_the_workers(tmp_path: Path, cells: list[Cell]) -> None:

@@ -104,8 +104,9 @@ class LoggedRun:
         reset: bool = True,
         at: Mapping[int, Callable[[LoggedRun], None]] | None = None,
         recurrent: bool = False,
+        native: bool = False,
     ) -> None:
-        self.folder = folder
+        self.folder, self.native = folder, native
         folder.mkdir()
         pace = "device.pace=lockstep" if lockstep else "device.pace=realtime"
         self.config = load_run(config, [*SHORT, pace, *settings])
@@ -140,7 +141,7 @@ class LoggedRun:
         """Admit a policy."""
         model = serialized(recurrent()) if self._recurrent else a_policy(self.config, policy_id, scale)
         (self.folder / "policies" / f"{policy_id}.onnx").write_bytes(model)
-        self.slot.put(policy_id, model)
+        self.slot.put(policy_id, model, native=self.native)
 
     def run(self) -> LoggedRun:
         """Run to the end, or until it is stopped."""

@@ -55,7 +55,7 @@ def difference(recorded: Executor, here: State, available: Collection[str]) -> s
     elif recorded.kind == "native" and recorded.variant in available:
         how = f"put ONRIG_NATIVE={recorded.variant} before the command"
     else:
-        how = f"only a machine with {recorded} can continue it"
+        how = f"only a machine with {recorded} gives the same"
         how += f" ({here.reason})" if here.reason else ""
     return f"computed by {recorded}; here it would be {now}, which rounds differently: {how}"
 
