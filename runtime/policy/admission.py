@@ -122,13 +122,12 @@ def _judge(
     finite = np.isfinite(probes).all(axis=1)
     if not finite.all():
         warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were left out")
-    native = None
     if finite.any():
         answers = probe(session, probes[finite], wanted)
         if limits.evaluator == "auto":
-            native = native_twin(session, answers, probes[finite], wanted)
-    if native is not None:
-        session = native
+            twin = native_twin(session, answers, probes[finite], wanted)
+            session = twin.session or session
+            warnings += [twin.warning] if twin.warning else []
     _time_runs(session, WARM_UP_RUNS, clock_ns)
     p50, p99 = np.percentile(_time_runs(session, LATENCY_RUNS, clock_ns), [50, 99])
     if p99 > budget:

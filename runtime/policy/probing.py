@@ -81,24 +81,34 @@ def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: Polic
     return answers
 
 
+class Twin(NamedTuple):
+    """A policy as the C library evaluates it, if it does and agrees with onnxruntime."""
+
+    session: PolicySession | None
+    warning: str = ""
+    """By how much it differs, where it does."""
+
+
 def native_twin(
     session: PolicySession, expected: Sequence[Answers], probes: npt.NDArray[np.float32], wanted: PolicyContract
-) -> PolicySession | None:
-    """Return the policy as the C library evaluates it; None if it does not, or differs by more than rounding.
+) -> Twin:
+    """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
     expected: what ``probe`` returned for the same states.
     """
     try:
         native = PolicySession(session.model, native=True)
     except ModelRefused:
-        return None
+        return Twin(None)
     half_range = Normalisation.of(wanted.actions).half_range
     for answer in expected:
         for port, values in _answers(native, _course(native, probes), answer.noise).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
-            if not (np.abs(values.astype(np.float64) - answer.outputs[port]) <= ROUNDING * scale).all():
-                return None
-    return native
+            off = np.max(np.abs(values.astype(np.float64) - answer.outputs[port]) / scale)
+            if not off <= ROUNDING:  # NaN, too
+                how = f"the C library's {port!r} differs by {off:.2g}, {ROUNDING:g} is rounding"
+                return Twin(None, f"onnxruntime evaluates it: {how}")
+    return Twin(native)
 
 
 def _course(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -200,8 +200,8 @@ def test_native_policies_are_not_replayed_without_the_library(
     monkeypatch.setattr(provenance, "state", lambda: State(None, "none", "switched off by ONRIG_NATIVE=off"))
     assert cli.main(["replay", str(run.folder)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
-        f"onrig replay: its policies' actions were computed by {executor_of(variant())}; here it would be numpy, which rounds "
-        f"differently: put ONRIG_NATIVE={variant()} before the command; or allow for it with --tolerance\n"
+        f"onrig replay: its policies' actions were computed by {executor_of(variant())}; here it would be numpy, which "
+        f"rounds differently: put ONRIG_NATIVE={variant()} before the command; or allow for it with --tolerance\n"
     )
     monkeypatch.setattr(recomputation, "library", lambda: None)
     assert cli.main(["replay", str(run.folder), "--tolerance", "1e-5"]) == ExitCode.OK

@@ -6,12 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.hw.native import library
 from onrig.runtime.control import policy_switch
+from onrig.runtime.control.loop_state import LoopState, decode_state, encode_state, filed_session
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.policy.probation import Terms
+from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
+from tests.runtime.policy import models
 
 AMPLE = 10**9
 BUILD_NS = 300_000
@@ -422,6 +426,37 @@ def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> 
     verdicts = [[s.judge(Rule.FINITE if tick == 2 else Rule.NONE, 0) for tick in range(4)] for s in (switch, again)]
     assert verdicts[0] == verdicts[1]
     assert (again.policy_id, again.state()) == (1, switch.state())
+
+
+def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot, LENIENT)
+    for policy_id, native in ((1, True), (2, False), (3, True)):
+        slot.put(policy_id, b"model", native=native)
+        switch.take_newest()
+        switch.judge(Rule.NONE, 0)
+    asked: list[tuple[int, bool]] = []
+
+    def session_of(policy_id: int, native: bool) -> PolicySession:
+        asked.append((policy_id, native))
+        return FakeSession(b"model", native=native)  # type: ignore[return-value]
+
+    again = PolicySwitch(slot, LENIENT)
+    again.restore(decode_state(encode_state(LoopState(switch=switch.state()))).switch, session_of)
+    assert asked == [(1, True), (2, False), (3, True)]
+    assert again.state() == switch.state()
+    assert again.active is not None
+    assert again.active.native
+
+
+@pytest.mark.skipif(library() is None, reason="needs the C library")
+def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Path) -> None:
+    model = models.serialized(models.policy())
+    (tmp_path / "7.onnx").write_bytes(model)
+    again, first = filed_session(tmp_path, 7, native=True), PolicySession(model, native=True)
+    assert again is not None
+    assert again.native
+    questions = np.random.default_rng(0).uniform(-3, 3, (50, 2)).tolist()
+    assert [again.ask(q) for q in questions] == [first.ask(q) for q in questions]
 
 
 def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:

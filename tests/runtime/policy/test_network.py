@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onrig.hw.native import library
-from onrig.runtime.policy import probing
+from onrig.runtime.policy import probing, session
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import ModelRefused
-from onrig.runtime.policy.network import compile_network
-from onrig.runtime.policy.onnx_wire import read_model
+from onrig.runtime.policy.network import Network, compile_network
+from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.policy.session import PolicySession, evaluator_of
 from tests.runtime.policy import models
@@ -117,11 +117,11 @@ def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
 def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
     data = models.serialized(model)
     ours, theirs = PolicySession(data, native=True), PolicySession(data)
-    for session in (ours, theirs):
-        session.observation[:] = np.random.default_rng(2).normal(size=session.observation.shape)
-        if session.noise is not None:
-            session.noise.fill(0.7)
-        session.run()
+    for one in (ours, theirs):
+        one.observation[:] = np.random.default_rng(2).normal(size=one.observation.shape)
+        if one.noise is not None:
+            one.noise.fill(0.7)
+        one.run()
     for port in ("action", "mean", "std", "drawn", "hidden_out"):
         np.testing.assert_allclose(getattr(ours, port), getattr(theirs, port), rtol=1e-5, atol=1e-5)
 
@@ -160,11 +160,48 @@ def judged(**limits: object) -> Admitted:
     return result
 
 
-def test_admission_chooses_the_library_where_it_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_admission_chooses_the_library_where_it_may() -> None:
     assert judged(latency_is_advisory=True).native is (library() is not None)
     assert not judged(latency_is_advisory=True, evaluator="onnxruntime").native
-    monkeypatch.setattr(probing, "ROUNDING", -1.0)
-    assert not judged(latency_is_advisory=True).native
+
+
+@needs_library
+@pytest.mark.parametrize("off", [1e-3, np.inf, np.nan])
+def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
+    off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slightly_wrong(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
+        network = compile_network(model, inputs, outputs)
+        assert network is not None
+        *_, dense = (step for step in network.steps if step[0] == 0)
+        network.values[dense[2] + dense[4] * dense[5]] += off  # the bias of the last layer
+        return network
+
+    monkeypatch.setattr(session, "compile_network", slightly_wrong)
+    verdict = judged(latency_is_advisory=True)
+    assert not verdict.native
+    [warning] = verdict.warnings
+    assert warning.startswith("onnxruntime evaluates it: the C library's 'action' differs by ")
+    assert warning.endswith(", 1e-05 is rounding")
+
+
+@needs_library
+@pytest.mark.parametrize("at", [0, 1, 2, 65])
+def test_one_probe_at_which_the_library_differs_is_enough(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.serialized(models.policy())
+    probes = np.concatenate([probe_states(models.CONTRACT, 64, 0), np.full((2, 2), 0.25, np.float32)])
+    answers = PolicySession(model), PolicySession(model, native=True)
+    expected = [probing._answers(one, probes, 0.0) for one in answers]
+    assert probing.native_twin(answers[0], expected[:1], probes, models.CONTRACT).session is not None
+    expected[0].outputs["action"][at] += 4e-5 * models.CONTRACT.actions[0].high
+    twin = probing.native_twin(answers[0], expected[:1], probes, models.CONTRACT)
+    assert twin.session is None
+    assert "differs by 4e-05" in twin.warning
+
+
+def test_a_graph_that_the_library_does_not_cover_is_no_warning() -> None:
+    model = chain([2, 3], ["Softplus"], np.random.default_rng(0))
+    assert probing.native_twin(PolicySession(model), [], np.zeros((1, 2), np.float32), models.CONTRACT) == (None, "")
 
 
 def test_the_evaluator_has_a_name() -> None:

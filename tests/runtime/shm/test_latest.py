@@ -37,14 +37,17 @@ def test_an_empty_slot_gives_nothing(segment: Segment) -> None:
 
 
 @settings(max_examples=20)
-@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=64)), min_size=1, max_size=6))
-def test_the_newest_policy_is_given_out_as_often_as_asked(segment: Segment, policies: list[tuple[int, bytes]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=64), st.booleans()), min_size=1, max_size=6))
+def test_the_newest_policy_is_given_out_as_often_as_asked(
+    segment: Segment, policies: list[tuple[int, bytes, bool]]
+) -> None:
     writer, reader = PolicySlot(segment), PolicySlot(segment)
     start = writer.version
-    for n, (policy_id, model) in enumerate(policies, start + 1):
-        writer.put(policy_id, model)
+    for n, (policy_id, model, native) in enumerate(policies, start + 1):
+        writer.put(policy_id, model, native=native)
         assert reader.version == n
-        assert reader.take() == reader.take() == SlotPolicy(n, policy_id, model)
+        assert reader.take() == reader.take() == reader.peek() == SlotPolicy(n, policy_id, model, native)
+        assert reader.taken == policy_id
 
 
 def test_the_largest_policy_fits_and_one_byte_more_is_refused(segment: Segment) -> None:
