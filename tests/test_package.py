@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -25,28 +27,57 @@ def test_the_list_of_packages_is_the_tree() -> None:
     assert PROJECT["tool"]["setuptools"]["packages"] == ["onrig", *sorted(names)]
 
 
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+NO_COMPILER = {"CC": "/no/such/compiler"}
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built without its leftovers of earlier builds."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This tree without the leftovers of its builds."""
     source = tmp_path_factory.mktemp("source")
     for name in (*FOLDERS, "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "py.typed"):
         shutil.copy(ROOT / name, source)
-    out = source / "dist"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation"]
-    done = subprocess.run([*pip, "--no-index", "-w", out, source], capture_output=True, text=True, check=False)
+    return source
+
+
+def built(source: Path, out: Path, **environment: str) -> Path:
+    """The wheel of a folder or of a source distribution."""
+    pip = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", out, source]
+    done = subprocess.run(pip, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (made,) = out.iterdir()
+    (made,) = out.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    return built(source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sources(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of this tree."""
+    out = tmp_path_factory.mktemp("sources")
+    code = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, out], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (made,) = out.glob("*.tar.gz")
     return made
 
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The scripts of an environment that has the wheel, and from this one the libraries alone."""
-    folder = tmp_path_factory.mktemp("environment")
+    return environment_with(wheel, tmp_path_factory.mktemp("environment"))
+
+
+def environment_with(wheel: Path, folder: Path) -> Path:
+    """Make an environment in a folder; returns that of its scripts."""
     venv.create(folder, with_pip=False)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder / "bin" / "python")]
+    pip = [*PIP, "--python", str(folder / "bin" / "python")]
     install = [*pip, "install", "--no-deps", "--no-index", str(wheel)]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -65,12 +96,17 @@ def desk(tmp_path: Path) -> Path:
 
 
 def in_folder(folder: Path, *command: object) -> str:
+    return said_in(folder, *command).stdout
+
+
+def said_in(folder: Path, *command: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command; ``code``: the exit code that it must have, None for any."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert code is None or done.returncode == code, done.stdout + done.stderr
+    return done
 
 
 def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: Path) -> None:
@@ -84,10 +120,33 @@ def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: 
     assert pages <= set(names)
 
 
+SHORT = [w for s in ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=5") for w in ("--set", s)]
+
+
+def test_without_a_compiler_it_installs_and_runs_on_numpy_and_says_so(
+    sources: Path, tmp_path: Path, desk: Path
+) -> None:
+    with tarfile.open(sources) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"hw/native/{path.name}" for path in (ROOT / "hw" / "native").glob("*.[ch]")} <= names
+    wheel = built(sources, tmp_path / "wheel", **NO_COMPILER)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    scripts = environment_with(wheel, tmp_path / "environment")
+    run = said_in(desk, scripts / "onrig", "run", "pendulum", "--run-dir", "run", *SHORT)
+    assert "data complete" in run.stdout
+    [line] = [line for line in run.stderr.splitlines() if "C library" in line]
+    assert line.startswith("onrig run: no C library (not built: no libonrig-")
+    assert "updates take 5 to 9 times as long" in line
+    assert json.loads((desk / "run" / "meta.json").read_text())["executor"] == {"kind": "numpy"}
+    in_folder(desk, scripts / "onrig", "replay", "run")
+    checked = said_in(desk, scripts / "onrig", "doctor", "--quick", "--json", code=None)
+    [check] = [check for check in json.loads(checked.stdout)["checks"] if check["name"] == "c-library"]
+    assert check["verdict"] == "WARN"
+    assert "updates take 5 to 9 times as long" in check["found"]
+
+
 def test_a_run_where_its_user_has_files_of_our_names(installed: Path, desk: Path) -> None:
-    short = ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=5")
-    settings = [word for setting in short for word in ("--set", setting)]
-    out = in_folder(desk, installed / "onrig", "run", "pendulum", "--run-dir", "run", *settings)
+    out = in_folder(desk, installed / "onrig", "run", "pendulum", "--run-dir", "run", *SHORT)
     assert "data complete" in out
     assert len((desk / "run" / "episodes.csv").read_text().splitlines()) >= 3
     in_folder(desk, installed / "onrig", "replay", "run")

@@ -35,7 +35,7 @@ from onrig.tools.display import display_for
 from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.resumption import CannotResume, continued
-from onrig.tools.terminal import VerbParser, complain, drawn, unwritable_folder
+from onrig.tools.terminal import VerbParser, complain, drawn, tell_missing_library, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
@@ -158,6 +158,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
             )
         print(f"run folder: {folder}", flush=True)
         _warn_of_room(config, folder)
+        tell_missing_library("run")
         if web is not None:
             try:
                 print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)

@@ -167,6 +167,15 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
     return code
 
 
+def tell_missing_library(verb: str) -> None:
+    """Print a line where the C library is missing, with the reason and the cost."""
+    from onrig.hw.native import COST, state
+
+    found = state()
+    if found.library is None:
+        complain(verb, f"no C library ({found.reason}): {COST}; `onrig doctor` says how to get it")
+
+
 class Table(NamedTuple):
     """A title, column heads, and rows of text; ``str()`` aligns them."""
 

@@ -1,10 +1,11 @@
 """C library of Onrig, and the choice of its variant for this processor; everything in it has a Python form, too."""
 
-from onrig.hw.native.library import ABI, State, library, state, torch_device, usable, variant
+from onrig.hw.native.library import ABI, COST, State, library, state, torch_device, usable, variant
 from onrig.hw.native.provenance import Executor, difference, difference_here, executor, executor_of, read_executor
 
 __all__ = [
     "ABI",
+    "COST",
     "Executor",
     "State",
     "difference",

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.native import executor
 from onrig.runtime.files import replace_file
 from onrig.tools.bench.timing import clock_cost_us, quantiles_us
 from onrig.tools.terminal import VerbParser
@@ -101,7 +102,7 @@ _CPU_FILE: Final = Path("/proc/cpuinfo")
 
 
 def describe_machine() -> dict[str, Fact]:
-    """Describe the machine: processor, available cores, system, Python, numpy, load, cost of a clock read."""
+    """Describe the machine: processor, cores, system, Python, numpy, what computes, load, cost of a clock read."""
     model = platform.processor() or platform.machine()
     if _CPU_FILE.is_file():
         names = [line.split(":", 1)[1].strip() for line in _CPU_FILE.read_text().splitlines() if "model name" in line]
@@ -113,6 +114,7 @@ def describe_machine() -> dict[str, Fact]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "executor": str(executor()),
         "clock_read_us": round(clock_cost_us(), 4),
     }
     if hasattr(os, "getloadavg"):

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.terminal import VerbParser
+from onrig.tools.terminal import VerbParser, tell_missing_library
 
 
 class Benchmark(NamedTuple):
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
     what = parser().parse_args(arguments[:1]).what
+    tell_missing_library("bench")
     module = importlib.import_module(f"onrig.tools.{WHAT[what].module}")
     code: int = module.main(arguments[1:])
     return code

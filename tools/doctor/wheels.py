@@ -172,11 +172,11 @@ def judge_native(found: native.State, python: str) -> Check:
     """Judge which variant of the C library was loaded."""
     if found.library is not None:
         return passed("c-library", found.variant)
-    cost = "Python and numpy do its work, slower"
+    what = f"none: {found.reason}; {native.COST}"
     if "ONRIG_NATIVE" in found.reason:
-        return warned("c-library", f"none: {found.reason}; {cost}", "unset ONRIG_NATIVE")
+        return warned("c-library", what, "unset ONRIG_NATIVE")
     build = f"sudo apt install gcc libc6-dev, then {python} {Path(native.__file__).parent / 'build.py'}"
-    return warned("c-library", f"none: {found.reason}; {cost}", build)
+    return warned("c-library", what, build)
 
 
 def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:

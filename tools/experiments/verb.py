@@ -45,7 +45,7 @@ from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, chosen, fi
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
-from onrig.tools.terminal import StreamLost, VerbParser, complain
+from onrig.tools.terminal import StreamLost, VerbParser, complain, tell_missing_library
 
 _NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
@@ -141,6 +141,7 @@ def _run(
             "experiment",
             f"'{folder / META}' does not say what computed its trials; the others are computed by {executor()}",
         )
+    tell_missing_library("experiment")
     note_start(folder, "trials")
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None

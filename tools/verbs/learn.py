@@ -16,7 +16,7 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import KeyFault, load_learner_keys
 from onrig.runtime.run_state.report import speak_to_a_person
 from onrig.tools.load import explain, load_for_learner
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import VerbParser, complain, tell_missing_library
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,6 +62,7 @@ def main(arguments: list[str]) -> int:
                 raise PermissionError(13, "not writable")
         except OSError as error:
             return complain("learn", f"--state: '{args.state}' is no folder to write to: {error.strerror or error}")
+    tell_missing_library("learn")
     from onrig.learner.attachment import Connection
     from onrig.learner.main import learn  # torch takes a second to import: only after all checks
 
