@@ -5,14 +5,14 @@ The C library's variants and numpy differ by rounding, and each repeats its own 
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-import msgspec
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from onrig.hw.native.library import State, state, usable
 
 
-class Executor(msgspec.Struct, frozen=True, omit_defaults=True):
+@dataclass(frozen=True)
+class Executor:
     """The C library in one of its variants, or numpy."""
 
     kind: str
@@ -36,10 +36,10 @@ def executor() -> Executor:
 
 def read_executor(field: object) -> Executor | None:
     """Read the field ``executor`` of a file; None where it is missing or not one."""
-    try:
-        return msgspec.convert(field, Executor)
-    except msgspec.ValidationError:
+    if not isinstance(field, Mapping):
         return None
+    kind, variant = field.get("kind"), field.get("variant", "")
+    return Executor(kind, variant) if isinstance(kind, str) and isinstance(variant, str) else None
 
 
 def difference(recorded: Executor, here: State, available: Collection[str]) -> str | None:

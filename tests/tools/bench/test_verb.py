@@ -14,7 +14,8 @@ from onrig.tools.bench.report import describe_machine
 @pytest.fixture(autouse=True)
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace every benchmark by one that does nothing."""
-    monkeypatch.setattr(verb.importlib, "import_module", lambda name: types.SimpleNamespace(main=lambda arguments: 0))
+    nothing = types.SimpleNamespace(main=lambda arguments: 0)
+    monkeypatch.setattr(verb, "importlib", types.SimpleNamespace(import_module=lambda name: nothing))
 
 
 def test_a_missing_library_is_said_with_its_cost(
