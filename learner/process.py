@@ -11,6 +11,7 @@ import numpy as np
 
 from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
 from onrig.learner.attachment import Attachment, Connection, LeaseLost, MemoryChanged, Offering, Unfit
+from onrig.learner.backlog import Backlog
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.states import States
 from onrig.runtime.link.client import LinkClient
@@ -25,7 +26,6 @@ _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
 _TURN_S: Final = 1.0
 """Interval at which a waiting learner asks for its turn."""
-_UPDATES_AT_ONCE: Final = 100
 _SIGN_S: Final = 1.0
 """Heartbeat interval to the supervisor, and in real time to the rig."""
 
@@ -56,9 +56,7 @@ class LearnerProcess:
         self._settled = -1
         self._busy_s = 0.0
         self._done_here = 0
-        self._owed = 0.0
-        """Updates that experiences are owed (``updates_per_transition``); ``_counted``: writes that they are for."""
-        self._counted = 0
+        self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
         self._agent_there: Agent | None = None
         self._follows = False
         """Whether the agent is told of every write; in lockstep it catches up once per episode, since what a pull
@@ -92,7 +90,7 @@ class LearnerProcess:
                 self._take_over(attached)
                 while not rows.ending:  # then the rig no longer answers
                     self._learn(rows)
-                    rows = self._pull(closed=self._agent.handled, wait_ms=_WAIT_MS)
+                    rows = self._pull(closed=self._agent.handled, wait_ms=self._wait_ms)
                 break
             except LeaseLost as loss:
                 self._follows = False
@@ -108,6 +106,8 @@ class LearnerProcess:
             said = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
             said += f"; {at.left_out} experiences left out"
             report(NAME, "event", said, batches=at.learned, deviating=at.deviating, experiences_left_out=at.left_out)
+        if dropped := round(self._backlog.dropped):
+            _warn(f"it did not keep up: {dropped} updates beyond learner.backlog were dropped")
         self._offering.sum_up()
 
     def _catch_up(self, attached: Attached) -> Rows:
@@ -149,7 +149,7 @@ class LearnerProcess:
             _warn("what the sampler had noted of experiences belongs to another memory; it was reset")
             agent.sampler_lost = False
         # Where the sampler starts over, what had been counted is still there: no update is owed for it once more.
-        self._counted = max(agent.seen, min(seen, attached.restored))
+        self._backlog.counted = max(agent.seen, min(seen, attached.restored))
         if not self._lockstep:
             agent.catch_up()
             self._follows = True
@@ -159,6 +159,11 @@ class LearnerProcess:
         else:
             self._rejoin(attached, resumes)
         report(NAME, "ready", "restored" if resumes else "from scratch")
+
+    @property
+    def _wait_ms(self) -> int:
+        """Time that the rig may wait for experiences before it answers; none while updates are owed."""
+        return 0 if self._backlog.due and self._agent.ready else _WAIT_MS
 
     @property
     def _agent(self) -> Agent:
@@ -196,7 +201,7 @@ class LearnerProcess:
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
             report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory before the first policy")
             agent.catch_up()
-            self._counted = agent.seen
+            self._backlog.counted = agent.seen
             if agent.ready:
                 self._update(owed)
                 self._offer()
@@ -223,6 +228,7 @@ class LearnerProcess:
             agent.begin_episode(episode, self._link.episode_return(episode))
             updates = settings.updates_per_episode or 0
             if not self._lockstep and behind * updates > settings.backlog:
+                self._backlog.drop(updates)
                 updates = 0
             if agent.ready and updates:
                 self._update(updates)
@@ -231,16 +237,13 @@ class LearnerProcess:
             self._conclude(episode)
 
     def _learn_continuously(self, rows: Rows) -> None:
-        agent, settings = self._agent, self._settings
-        fresh = max(0, rows.inserted - self._counted)
-        self._owed = min(self._owed + fresh * (settings.updates_per_transition or 0.0), settings.backlog)
-        self._counted = rows.inserted
+        agent, backlog = self._agent, self._backlog
+        backlog.take(rows.inserted)
         for episode in range(agent.handled + 1, rows.closed + 1):
             agent.begin_episode(episode, self._link.episode_return(episode))
-        updates = min(int(self._owed), _UPDATES_AT_ONCE)
-        if agent.ready and updates:
+        if agent.ready and (updates := backlog.due):
             self._update(updates)
-            self._owed -= updates
+            backlog.done(updates)
             self.save(at_most_every_s=_SAVE_S)
         if rows.closed > agent.handled:
             self._offer()
@@ -277,6 +280,15 @@ class LearnerProcess:
         self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
 
     def _update(self, updates: int) -> None:
+        """Do updates, and send what they say; in real time in portions that bound the time between signs of life."""
+        while updates > 0:
+            portion = updates if self._lockstep else self._backlog.portion(updates)
+            updates -= portion
+            before_s = self._busy_s
+            self._update_at_once(portion)
+            self._backlog.timed(portion, self._busy_s - before_s)
+
+    def _update_at_once(self, updates: int) -> None:
         waiting: list[Replayed] = []
         count = 0
         start = time.perf_counter()

@@ -38,7 +38,8 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
     """Batch updates per experience, as they come in, instead (real time only)."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Maximum backlog of updates in real time; updates beyond it are dropped."""
+    """Maximum backlog in real time, of updates, or with ``updates_per_transition`` of experiences whose updates are
+    owed; what is beyond it is dropped."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:

@@ -7,7 +7,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.learner import backlog
 from onrig.learner.attachment import Connection, LeaseLost, Unfit
+from onrig.learner.backlog import Backlog
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
 from onrig.learner.states import ForeignStates, States
@@ -34,6 +36,13 @@ CAPACITY = 32
 EACH = 60
 """Writes per episode, so that slots are rewritten within one."""
 EPISODES = 2
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do all updates in a row, however long they take."""
+    monkeypatch.setattr(backlog, "LEARN_S", 1e6)
+    monkeypatch.setattr(backlog, "_UNTIMED", 1_000_000)
 
 
 class Rig:
@@ -198,10 +207,53 @@ def test_updates_follow_on_the_experiences_that_come_in(tmp_path: Path) -> None:
     assert [offer.updates for offer in rig.offers] == [0, 30, 60]
 
 
-def test_updates_that_are_owed_beyond_the_backlog_are_dropped(tmp_path: Path) -> None:
+def test_updates_of_experiences_beyond_the_backlog_are_dropped_and_counted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     rig = Rig([EACH * EPISODES], lockstep=False)
-    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5, backlog=7).close()
+    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5, backlog=14).close()
     assert rig.offers[-1].updates == 7
+    said = [line for line in capfd.readouterr().out.splitlines() if "keep up" in line]
+    assert "it does not keep up: updates beyond learner.backlog are dropped" in said[0]
+    assert f"it did not keep up: {EACH * EPISODES // 2 - 7} updates beyond learner.backlog were dropped" in said[1]
+
+
+def test_sixty_four_updates_per_experience_are_all_done_although_they_come_in_a_burst(tmp_path: Path) -> None:
+    rig = Rig([EACH * EPISODES], lockstep=False)
+    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=64.0).close()
+    assert rig.offers[-1].updates == 64 * EACH * EPISODES > 2000
+
+
+def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "_UNTIMED", 8)
+    monkeypatch.setattr(Backlog, "timed", lambda self, updates, took_s: None)
+    rig = Rig([EACH * EPISODES], lockstep=False)
+    asked: list[int] = []
+    pull = rig.pull
+
+    def noted(closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
+        asked.append(wait_ms)
+        return pull(closed, wait_ms)
+
+    rig.pull = noted  # type: ignore[method-assign]
+    process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=1.0)
+    process.close()
+    assert process._agent.updates == EACH * EPISODES
+    first, *others = asked[asked.index(200) :]
+    assert first == 200
+    assert others[:14] == [0] * 14, "15 portions of 8"
+    assert others[14] == 200
+
+
+def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "_UNTIMED", 8)
+    monkeypatch.setattr(Backlog, "timed", lambda self, updates, took_s: None)
+    rig = Rig([EACH * EPISODES], lockstep=False)
+    learned(rig, "FIFO[Uniform]", tmp_path, updates_per_episode=20).close()
+    batch = 16
+    assert rig.fed == [8 * batch, 8 * batch, 4 * batch] * EPISODES
 
 
 def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Updates that a learner in real time owes, and how many of them it does before it looks at what has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+LEARN_S: Final = 0.05
+"""Time of updates in a row."""
+_UNTIMED: Final = 10
+"""Updates in a row before it is known how long one takes."""
+
+
+class Backlog:
+    """Account of owed updates; ``warn`` receives a line with the first that are dropped."""
+
+    def __init__(self, updates_per_transition: float, most: int, warn: Callable[[str], object]) -> None:
+        """``most``: experiences that may wait for their updates."""
+        self._each, self._most, self._warn = updates_per_transition, updates_per_transition * most, warn
+        self._owed = 0.0
+        self.counted = 0
+        """Writes of the memory that updates are owed for, or were."""
+        self.dropped = 0.0
+        self._fitting = _UNTIMED
+
+    def take(self, inserted: int) -> None:
+        """Owe updates for the writes up to ``inserted``."""
+        owed = self._owed + self._each * max(0, inserted - self.counted)
+        self.counted = inserted
+        self._owed = min(owed, self._most)
+        self.drop(owed - self._owed)
+
+    def drop(self, updates: float) -> None:
+        """Count updates that are not done."""
+        if updates and not self.dropped:
+            self._warn("it does not keep up: updates beyond learner.backlog are dropped")
+        self.dropped += updates
+
+    @property
+    def due(self) -> int:
+        """Owed updates to do now."""
+        return self.portion(int(self._owed))
+
+    def portion(self, updates: int) -> int:
+        """Return how many of these take about ``LEARN_S``, by the time of the last ones: at least one."""
+        return min(updates, self._fitting)
+
+    def timed(self, updates: int, took_s: float) -> None:
+        """Note how long updates took."""
+        self._fitting = max(1, int(LEARN_S * updates / max(took_s, 1e-6)))
+
+    def done(self, updates: int) -> None:
+        """Strike owed updates that were done."""
+        self._owed -= updates
