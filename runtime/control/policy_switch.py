@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
 
+from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
 from onrig.runtime.policy.probation import Record, Tenure, Terms
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Rule
@@ -33,8 +34,8 @@ _NS_PER_BYTE: Final = 2
 """Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
 """Slack in which the predecessor is run once, to keep it in the caches in case of a rollback."""
-_PIECES: Final = 3
-"""Steps of a preparation: fetch, build, warm up."""
+_PIECES: Final = 4
+"""Steps of a preparation: fetch, parse (for the C library), build, warm up."""
 _PREDECESSORS: Final = 3
 """Sessions kept: the last policy that passed probation, and the newest of those replaced before passing."""
 _REMEMBERED: Final = 256
@@ -75,6 +76,7 @@ class PolicySwitch:
         self._slot, self._terms = slot, terms
         self._seen = 0
         self._fetched: SlotPolicy | None = None
+        self._parsed: OnnxModel | None = None
         self._built: PolicySession | None = None
         self._ready: tuple[int, PolicySession] | None = None
         self._build_ns, self._largest_bytes = _FIRST_GUESS_NS, _FIRST_GUESS_BYTES
@@ -101,10 +103,15 @@ class PolicySwitch:
     def prepare_until(self, until_ns: int) -> None:
         """Do pieces of preparation while the time until ``until_ns`` is certain to suffice."""
         for _ in range(_PIECES):
-            before = self._fetched, self._built
+            before = self._progress
             self.prepare(until_ns - time.monotonic_ns())
-            if before == (self._fetched, self._built):
+            if before == self._progress:
                 return
+
+    @property
+    def _progress(self) -> tuple[bool, ...]:
+        """Which pieces of the policy in preparation are there."""
+        return self._fetched is not None, self._parsed is not None, self._built is not None
 
     def prepare(self, slack_ns: int) -> None:
         """Do the next piece of preparation if ``slack_ns`` is certain to suffice."""
@@ -127,7 +134,10 @@ class PolicySwitch:
             more_ns = _BUILD_NS_PER_BYTE * max(0, len(self._fetched.model) - self._largest_bytes)
             if slack_ns < _MARGIN * (self._build_ns + more_ns):
                 return
-            self._build()
+            if self._fetched.native and self._parsed is None:
+                self._parse()
+            else:
+                self._build()
             return
         if slack_ns >= _MARGIN * self._build_ns:
             self._warm_up()
@@ -137,29 +147,42 @@ class PolicySwitch:
             with contextlib.suppress(Exception):  # its errors matter only once it acts
                 self._behind[-1].session.run()
 
+    def _parse(self) -> None:
+        """Parse the model, which takes as long as building the session of what was parsed."""
+        if self._fetched is not None:
+            with self._timed_piece(self._fetched):
+                self._parsed = read_model(self._fetched.model)
+
     def _build(self) -> None:
-        fetched = self._fetched
-        if fetched is None:
-            return
+        if self._fetched is not None:
+            with self._timed_piece(self._fetched):
+                self._built = PolicySession(self._fetched.model, native=self._fetched.native, parsed=self._parsed)
+
+    @contextlib.contextmanager
+    def _timed_piece(self, fetched: SlotPolicy) -> Iterator[None]:
         start = time.monotonic_ns()
         try:
-            self._built = PolicySession(fetched.model, native=fetched.native)
+            yield
         except Exception:  # it was admitted, so the machine is at fault: keep the present policy
-            self._fetched = None
+            self._fetched = self._parsed = None
             self.refused += 1
-        # The slowest build, decaying, so that a single stall does not block swaps for ever.
+        # The slowest piece, decaying, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start, int(0.9 * self._build_ns))
         self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 
     def time_builds(self, times: int = 5) -> None:
-        """Measure the median duration of a build, outside the loop; library loading and stalls do not count."""
+        """Measure the median duration of the slowest piece of a build, outside the loop; library loading and stalls do
+        not count."""
         if self.active is None:
             return
+        model, native = self.active.model, self.active.native
         durations = []
         for _ in range(times):
             start = time.monotonic_ns()
-            PolicySession(self.active.model, native=self.active.native)
-            durations.append(time.monotonic_ns() - start)
+            parsed = read_model(model) if native else None
+            between = time.monotonic_ns()
+            PolicySession(model, native=native, parsed=parsed)
+            durations.append(max(between - start, time.monotonic_ns() - between))
         self._build_ns = sorted(durations)[times // 2]
 
     def _warm_up(self) -> None:
@@ -169,7 +192,7 @@ class PolicySwitch:
                 self._ready = (self._fetched.policy_id, self._built)
             except Exception:  # as in _build
                 self.refused += 1
-        self._fetched = self._built = None
+        self._fetched = self._parsed = self._built = None
 
     def swap(self) -> bool:
         """At a tick edge, activate the prepared policy; True if there was one.
@@ -202,10 +225,9 @@ class PolicySwitch:
                 self._install(*self._ready)
             if self._fetched is None and self._slot.version == self._seen:
                 return
-            before = (self._seen, self._fetched is not None, self._built is not None)
+            before = (self._seen, *self._progress)
             self.prepare(1 << 62)
-            after = (self._seen, self._fetched is not None, self._built is not None)
-            if before == after and self._ready is None:
+            if before == (self._seen, *self._progress) and self._ready is None:
                 return  # the slot is being rewritten; the next edge sees it
 
     # -- going on after a crash --------------------------------------------------------------------------------------

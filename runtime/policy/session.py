@@ -31,7 +31,7 @@ from onrig.runtime.policy.contract import (
     ports_for,
 )
 from onrig.runtime.policy.network import compile_network
-from onrig.runtime.policy.onnx_wire import read_model
+from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
 
 Port = npt.NDArray[np.float32]
 
@@ -156,8 +156,8 @@ def _bind_onnxruntime(model: bytes) -> _Bound:
     return _Bound(question.data, taken, answer.data, given, *call, metadata, (session, binding))
 
 
-def _bind_native(model: bytes) -> _Bound:
-    parsed = read_model(model)
+def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
+    parsed = read_model(model) if parsed is None else parsed
     network = compile_network(parsed, _QUESTION, _ANSWER)
     call = None if network is None else network.bind()
     if network is None or call is None:
@@ -182,13 +182,14 @@ class PolicySession:
     ``onrig.runtime.policy.admission``.
     """
 
-    def __init__(self, model: bytes, *, native: bool = False) -> None:
+    def __init__(self, model: bytes, *, native: bool = False, parsed: OnnxModel | None = None) -> None:
+        """``parsed``: what ``read_model`` made of the model, half of the time that a native one takes."""
         self.model: Final = model
         """The ONNX bytes it runs."""
         self.native: Final = native
         """Whether the C library evaluates it."""
         try:
-            bound = _bind_native(model) if native else _bind_onnxruntime(model)
+            bound = _bind_native(model, parsed) if native else _bind_onnxruntime(model)
             stochastic = NOISE in bound.inputs
             behaviour = _behaviour(bound.metadata) if stochastic else DETERMINISTIC
         except ModelRefused:

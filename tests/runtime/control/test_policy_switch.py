@@ -27,7 +27,8 @@ class FakeSession:
     now_ns = 0
     built: list[bytes]
 
-    def __init__(self, model: bytes, *, native: bool = False) -> None:
+    def __init__(self, model: bytes, *, native: bool = False, parsed: bytes | None = None) -> None:
+        assert (parsed == model) is native
         FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
         FakeSession.built.append(model)
         if b"unbuildable" in model:
@@ -48,10 +49,19 @@ class FakeSession:
         self.warm = True
 
 
+def parsed(model: bytes) -> bytes:
+    """Stands for a parsed model, and takes as long as a session."""
+    FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
+    if b"unreadable" in model:
+        raise ValueError("no such field")
+    return model
+
+
 @pytest.fixture
 def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PolicySlot:
     FakeSession.built, FakeSession.now_ns = [], 0
     monkeypatch.setattr(policy_switch, "PolicySession", FakeSession)
+    monkeypatch.setattr(policy_switch, "read_model", parsed)
     monkeypatch.setattr(time, "monotonic_ns", lambda: FakeSession.now_ns)
     return PolicySlot(Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA))
 
@@ -124,6 +134,33 @@ def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: Poli
     switch.prepare_until(time.monotonic_ns() + round(4.5 * BUILD_NS))
     assert (FakeSession.built, switch.swap()) == ([b"six"], False), "built; what is left is too short for warming up"
     switch.prepare_until(time.monotonic_ns() + round(4.5 * BUILD_NS))
+    assert switch.swap()
+
+
+def test_a_native_policy_is_parsed_in_one_slack_and_built_in_another(slot: PolicySlot) -> None:
+    switch = PolicySwitch(slot)
+    slot.put(1, b"one", native=True)
+    switch.take_newest()
+    switch.time_builds()
+    FakeSession.built.clear()
+    slot.put(2, b"two", native=True)
+    prepare(switch, times=20, slack_ns=4 * BUILD_NS - 1)
+    assert not switch.swap()
+    prepare(switch, times=1, slack_ns=4 * BUILD_NS)
+    assert FakeSession.built == [], "it was fetched before, and the next slack is for the session"
+    prepare(switch, times=2, slack_ns=4 * BUILD_NS)
+    assert switch.swap()
+    assert switch.active is not None
+    assert switch.active.native
+
+
+def test_a_native_policy_that_cannot_be_parsed_leaves_the_present_one(slot: PolicySlot) -> None:
+    switch = seated(slot, 1)
+    slot.put(2, b"unreadable", native=True)
+    prepare(switch, times=5)
+    assert (switch.swap(), switch.refused, acting(switch)) == (False, 1, b"1")
+    slot.put(3, b"three", native=True)
+    prepare(switch, times=4)
     assert switch.swap()
 
 
@@ -438,7 +475,8 @@ def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
 
     def session_of(policy_id: int, native: bool) -> PolicySession:
         asked.append((policy_id, native))
-        return FakeSession(b"model", native=native)  # type: ignore[return-value]
+        model = b"model"
+        return FakeSession(model, native=native, parsed=model if native else None)  # type: ignore[return-value]
 
     again = PolicySwitch(slot, LENIENT)
     again.restore(decode_state(encode_state(LoopState(switch=switch.state()))).switch, session_of)
