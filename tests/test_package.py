@@ -44,7 +44,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(source: Path, out: Path, **environment: str) -> Path:
     """The wheel of a folder or of a source distribution."""
-    pip = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", out, source]
+    pip = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(out), str(source)]
     done = subprocess.run(pip, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (made,) = out.glob("*.whl")

@@ -89,7 +89,7 @@ def test_a_node_that_computes_with_something_else_ends_the_experiment(
     answer = cluster.run_remotely(msgspec.json.encode(job), "tests.tools.experiments.fake_engine")
     monkeypatch.setattr("ray.get", lambda reference: answer)
     with pytest.raises(OtherExecutor, match=r"the worker on .* computed by the C library \(riscv64\); here"):
-        cluster._outcome(unit, reference=object())  # type: ignore[arg-type]
+        cluster._outcome(unit, reference=object())
 
 
 def test_a_dead_address_is_one_line_and_a_folder_that_resumes(
