@@ -137,7 +137,11 @@ def test_without_a_compiler_it_installs_and_runs_on_numpy_and_says_so(
     [line] = [line for line in run.stderr.splitlines() if "C library" in line]
     assert line.startswith("onrig run: no C library (not built: no libonrig-")
     assert "updates take 5 to 9 times as long" in line
-    assert json.loads((desk / "run" / "meta.json").read_text())["executor"] == {"kind": "numpy", "variant": ""}
+    assert json.loads((desk / "run" / "meta.json").read_text())["executor"] == {
+        "kind": "numpy",
+        "variant": "",
+        "torch": "",
+    }
     in_folder(desk, scripts / "onrig", "replay", "run")
     checked = said_in(desk, scripts / "onrig", "doctor", "--quick", "--json", code=None)
     [check] = [check for check in json.loads(checked.stdout)["checks"] if check["name"] == "c-library"]

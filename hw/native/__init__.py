@@ -1,7 +1,15 @@
 """C library of Onrig, and the choice of its variant for this processor; everything in it has a Python form, too."""
 
 from onrig.hw.native.library import ABI, COST, State, library, state, torch_device, usable, variant
-from onrig.hw.native.provenance import Executor, difference, difference_here, executor, executor_of, read_executor
+from onrig.hw.native.provenance import (
+    Executor,
+    difference,
+    difference_here,
+    evaluator_difference,
+    executor,
+    executor_of,
+    read_executor,
+)
 
 __all__ = [
     "ABI",
@@ -10,6 +18,7 @@ __all__ = [
     "State",
     "difference",
     "difference_here",
+    "evaluator_difference",
     "executor",
     "executor_of",
     "library",

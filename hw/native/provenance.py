@@ -1,27 +1,30 @@
 """What computes updates and plain policies, as files name it, and whether results may be continued here.
 
-The C library's variants and numpy differ by rounding, and each repeats its own bits.
+The C library's variants, numpy and torch differ by rounding, and each repeats its own bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from onrig.hw.native.library import State, state, usable
+from onrig.hw.native.library import state, torch_device, usable
 
 
 @dataclass(frozen=True)
 class Executor:
-    """The C library in one of its variants, or numpy."""
+    """The C library in one of its variants, or numpy; and torch, where that runs the updates instead."""
 
     kind: str
     """``native`` or ``numpy``."""
     variant: str = ""
     """Of the C library: ``x86-64-v3``."""
+    torch: str = ""
+    """Device on which torch runs the updates; the others still evaluate policies."""
 
     def __str__(self) -> str:
-        return f"the C library ({self.variant})" if self.kind == "native" else self.kind
+        first = f"the C library ({self.variant})" if self.kind == "native" else self.kind
+        return f"torch ({self.torch}) and {first}" if self.torch else first
 
 
 def executor_of(variant: str) -> Executor:
@@ -31,35 +34,38 @@ def executor_of(variant: str) -> Executor:
 
 def executor() -> Executor:
     """Return what computes in this process."""
-    return executor_of(state().variant)
+    return replace(executor_of(state().variant), torch=torch_device())
 
 
 def read_executor(field: object) -> Executor | None:
     """Read the field ``executor`` of a file; None where it is missing or not one."""
     if not isinstance(field, Mapping):
         return None
-    kind, variant = field.get("kind"), field.get("variant", "")
-    return Executor(kind, variant) if isinstance(kind, str) and isinstance(variant, str) else None
+    kind, *more = (field.get(name, default) for name, default in (("kind", None), ("variant", ""), ("torch", "")))
+    return Executor(kind, *more) if all(isinstance(value, str) for value in (kind, *more)) else None
 
 
-def difference(recorded: Executor, here: State, available: Collection[str]) -> str | None:
-    """Say in one line how results that ``recorded`` computed differ from those of this process, and what to do.
+def difference(recorded: Executor, here: Executor, available: Collection[str], lacks: str = "") -> str | None:
+    """Say in one line how results that ``recorded`` computed differ from those computed ``here``, and what to do.
 
-    here: what this process has loaded; available: variants that it could load.  None where both are the same.
+    available: variants that this process could load; lacks: why it has none.  None where both are the same.
     """
-    now = executor_of(here.variant)
-    if now == recorded:
+    if here == recorded:
         return None
-    if recorded.kind == "numpy":
-        how = "put ONRIG_NATIVE=off before the command"
-    elif recorded.kind == "native" and recorded.variant in available:
-        how = f"put ONRIG_NATIVE={recorded.variant} before the command"
-    else:
-        how = f"only a machine with {recorded} gives the same"
-        how += f" ({here.reason})" if here.reason else ""
-    return f"computed by {recorded}; here it would be {now}, which rounds differently: {how}"
+    wishes = [] if here.torch == recorded.torch else [f"ONRIG_TORCH={recorded.torch}"]
+    if recorded.kind != here.kind or recorded.variant != here.variant:
+        wishes.append(f"ONRIG_NATIVE={recorded.variant or 'off'}")
+    how = f"put {' '.join(wishes)} before the command"
+    if recorded.variant and recorded.variant not in available:
+        how = f"only a machine with {recorded} gives the same{f' ({lacks})' if lacks else ''}"
+    return f"computed by {recorded}; here it would be {here}, which rounds differently: {how}"
 
 
 def difference_here(recorded: Executor | None) -> str | None:
     """Compare with this process; None where both are the same, or nothing was recorded."""
-    return None if recorded is None else difference(recorded, state(), usable())
+    return None if recorded is None else difference(recorded, executor(), usable(), state().reason)
+
+
+def evaluator_difference(variant: str) -> str | None:
+    """Compare the variant that evaluated policies with that of this process."""
+    return difference(executor_of(variant), executor_of(state().variant), usable(), state().reason)

@@ -93,8 +93,7 @@ def computed_by(folder: Path, meta: dict[str, object], variant: str | None) -> N
 def test_a_run_that_something_else_computed(
     folder: Path, variant: str, resumed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = State(None, "x86-64-v3")
-    monkeypatch.setattr(provenance, "state", lambda: here)
+    monkeypatch.setattr(provenance, "state", lambda: State(None, "x86-64-v3"))
     monkeypatch.setattr(provenance, "usable", lambda: ["x86-64-v4", "x86-64-v3"])
     executor = executor_of(variant)
     computed_by(
@@ -102,7 +101,8 @@ def test_a_run_that_something_else_computed(
     )
     before = content(folder)
     said = refused(capsys, "--resume", str(folder))
-    assert said == f"--resume: the run in '{folder}' was {difference(executor, here, ['x86-64-v4', 'x86-64-v3'])}"
+    what = difference(executor, executor_of("x86-64-v3"), ["x86-64-v4", "x86-64-v3"])
+    assert said == f"--resume: the run in '{folder}' was {what}"
     assert content(folder) == before
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.native import Executor, difference_here, executor_of
+from onrig.hw.native import evaluator_difference
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.files import read_file
@@ -57,8 +57,7 @@ class Verification:
         self._session = ""
         self._seq = -1
         self._core: Recomputation | None = None
-        self._whole = True
-        self._executor: Executor | None = None
+        self._whole, self._library = True, "none"
 
     @property
     def missing(self) -> list[str]:
@@ -109,7 +108,7 @@ class Verification:
                 raise LogDamaged(f"{part.path}: its {_CONFIG} cannot be read: {message}") from error
             self._core = Recomputation(config, self._shelf, self.comparison, self.unverified, self._tolerant)
         self._whole = part.metadata.get("decimation") == "1"
-        self._executor = executor_of(part.metadata.get("library", "none"))
+        self._library = part.metadata.get("library", "none")
 
     def _keep(self, part: Kept) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
@@ -123,7 +122,7 @@ class Verification:
             self.unverified[_DECIMATED] += len(records)
             return
         native = not self._tolerant and (records["flags"] & Flag.NATIVE).any()
-        if native and (what := difference_here(self._executor)):
+        if native and (what := evaluator_difference(self._library)):
             raise OtherEvaluator(f"its policies' actions were {what}; or allow for it with --tolerance")
         fresh = records[records["seq"] > self._seq]  # a replay process that was started anew takes some once more
         for closed in self._accounts.add(fresh):

@@ -2,70 +2,92 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
-from onrig.hw.native import Executor, State, difference, executor, executor_of, read_executor, variant
+from onrig.hw.native import Executor, difference, evaluator_difference, executor, executor_of, read_executor, variant
 
 V3, V4, ARM, NUMPY = (executor_of(name) for name in ("x86-64-v3", "x86-64-v4", "aarch64", "none"))
-OFF = State(None, "none", "switched off by ONRIG_NATIVE=off")
-NOT_BUILT = State(None, "none", "not built: no libonrig-x86-64-v4.so in /there")
-
-
-def loaded(name: str) -> State:
-    return State(None, name)
+BY_TORCH = replace(V3, torch="cuda")
+LACKS = "not built: no libonrig-x86-64-v4.so in /there"
 
 
 @pytest.mark.parametrize(
     ("recorded", "here", "available", "said"),
     [
-        (V3, loaded("x86-64-v3"), ["x86-64-v3"], None),
-        (NUMPY, OFF, ["x86-64-v3"], None),
+        (V3, V3, ["x86-64-v3"], None),
+        (NUMPY, NUMPY, ["x86-64-v3"], None),
         (
             V3,
-            loaded("x86-64-v4"),
+            V4,
             ["x86-64-v4", "x86-64-v3"],
             "computed by the C library (x86-64-v3); here it would be the C library (x86-64-v4), which rounds "
             "differently: put ONRIG_NATIVE=x86-64-v3 before the command",
         ),
         (
             V4,
-            OFF,
+            NUMPY,
             ["x86-64-v4"],
             "computed by the C library (x86-64-v4); here it would be numpy, which rounds differently: "
             "put ONRIG_NATIVE=x86-64-v4 before the command",
         ),
         (
             NUMPY,
-            loaded("aarch64"),
+            ARM,
             ["aarch64"],
             "computed by numpy; here it would be the C library (aarch64), which rounds differently: "
             "put ONRIG_NATIVE=off before the command",
         ),
         (
             V4,
-            loaded("aarch64"),
+            ARM,
             ["aarch64"],
             "computed by the C library (x86-64-v4); here it would be the C library (aarch64), which rounds "
             "differently: only a machine with the C library (x86-64-v4) gives the same",
         ),
         (
             V4,
-            NOT_BUILT,
+            NUMPY,
             [],
             "computed by the C library (x86-64-v4); here it would be numpy, which rounds differently: only a machine "
             "with the C library (x86-64-v4) gives the same (not built: no libonrig-x86-64-v4.so in /there)",
         ),
+        (
+            BY_TORCH,
+            V3,
+            ["x86-64-v3"],
+            "computed by torch (cuda) and the C library (x86-64-v3); here it would be the C library (x86-64-v3), which "
+            "rounds differently: put ONRIG_TORCH=cuda before the command",
+        ),
+        (
+            NUMPY,
+            BY_TORCH,
+            ["x86-64-v3"],
+            "computed by numpy; here it would be torch (cuda) and the C library (x86-64-v3), which rounds differently: "
+            "put ONRIG_TORCH= ONRIG_NATIVE=off before the command",
+        ),
     ],
-    ids=["same", "numpy, too", "another variant", "switched off", "on numpy", "another processor", "not built"],
+    ids=[
+        "same",
+        "numpy, too",
+        "another variant",
+        "switched off",
+        "on numpy",
+        "another processor",
+        "not built",
+        "torch",
+        "not torch",
+    ],
 )
 def test_a_difference_is_named_with_the_way_to_the_same(
-    recorded: Executor, here: State, available: list[str], said: str | None
+    recorded: Executor, here: Executor, available: list[str], said: str | None
 ) -> None:
-    assert difference(recorded, here, available) == said
+    assert difference(recorded, here, available, "" if available else LACKS) == said
 
 
-@pytest.mark.parametrize("one", [V3, ARM, NUMPY])
+@pytest.mark.parametrize("one", [V3, ARM, NUMPY, BY_TORCH])
 def test_files_give_it_back(one: Executor) -> None:
     assert read_executor(msgspec.json.decode(msgspec.json.encode(one))) == one
 
@@ -76,4 +98,10 @@ def test_what_is_none_is_not_known(field: object) -> None:
 
 
 def test_that_of_this_process_follows_the_library() -> None:
-    assert executor() == executor_of(variant())
+    assert replace(executor(), torch="") == executor_of(variant())
+
+
+def test_torch_is_named_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONRIG_TORCH", "cpu")
+    assert executor().torch == "cpu"
+    assert evaluator_difference(variant()) is None, "policies are evaluated by the library all the same"
