@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import settle_loop_cpu
@@ -38,10 +37,6 @@ from onrig.tools.resumption import CannotResume, continued
 from onrig.tools.terminal import VerbParser, complain, drawn, tell_missing_library, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
-
-_NO_TORCH: Final = (
-    "the learner needs torch: pip install 'onrig[learner]', or set local_learner=false and run `onrig learn` elsewhere"
-)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,8 +100,6 @@ def main(arguments: list[str]) -> int:
         return complain("run", f"--run-dir: '{folder}' cannot be read: {error.strerror or error}")
     if why:
         return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
-    if config.local_learner and find_spec("torch") is None:
-        return complain("run", _NO_TORCH, ExitCode.PREFLIGHT)
     if problem := _unfit(config, folder, option="--resume" if args.resume is not None else "--run-dir"):
         return complain("run", *problem)
     if args.dry_run:

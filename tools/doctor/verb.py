@@ -116,7 +116,7 @@ def examine(
     for name, subject in _BEFORE:
         yield from _guarded(name, partial(subject, machine, needs))
     shown = {w.package for w in wanted(needs.learner)}
-    yield from judge_all([f for f in wheels if f.wheel.package in shown], needs)
+    yield from judge_all(f for f in wheels if f.wheel.package in shown)
     for name, subject in _AFTER:
         yield from _guarded(name, partial(subject, machine, needs))
     if not ready:

@@ -36,7 +36,7 @@ class Wheel(NamedTuple):
     code: str
     """Ends well only where the library does."""
     torch: bool = False
-    """Only needed beside a learner."""
+    """Only algorithms written in torch need it."""
 
 
 WHEELS: Final = (
@@ -106,17 +106,15 @@ def works(facts: WheelFacts) -> bool:
     return facts.version is not None and facts.code == 0
 
 
-def judge_wheel(facts: WheelFacts, needs: Needs) -> Check:
+def judge_wheel(facts: WheelFacts) -> Check:
     """Judge one."""
     wheel, version = facts.wheel, facts.version
     name = f"wheel-{wheel.package}"
     pip = f"{sys.executable} -m pip install"
-    # Without a configuration nobody says that a learner is to run here.
-    optional = wheel.torch and needs.learner is not True
     if version is None:
-        if optional:
-            return passed(name, "not installed; only a learner needs it")
-        return failed(name, "not installed", f"{pip} 'onrig[learner]'" if wheel.torch else f"{pip} {wheel.package}")
+        if wheel.torch:
+            return passed(name, "not installed; only algorithms written in torch need it")
+        return failed(name, "not installed", f"{pip} {wheel.package}")
     if works(facts):
         return passed(name, version)
     remedy = f"{pip} '{wheel.package}<{version.partition('+')[0]}'"
@@ -132,13 +130,13 @@ def judge_wheel(facts: WheelFacts, needs: Needs) -> Check:
     else:
         found = f"{version}: {facts.last_line or f'ends with code {facts.code}'}"
         remedy = f"{pip} --force-reinstall {wheel.package}"
-    return warned(name, found, remedy) if optional else failed(name, found, remedy)
+    return warned(name, found, remedy) if wheel.torch else failed(name, found, remedy)
 
 
-def judge_all(facts: Iterable[WheelFacts], needs: Needs) -> Iterator[Check]:
+def judge_all(facts: Iterable[WheelFacts]) -> Iterator[Check]:
     """Judge all that were tried."""
     for one in facts:
-        yield judge_wheel(one, needs)
+        yield judge_wheel(one)
 
 
 _OLDEST = (3, 11)

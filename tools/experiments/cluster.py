@@ -92,9 +92,6 @@ class ClusterWorkers:
 
 def run_remotely(job: bytes, engine: str) -> bytes:
     """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`."""
-    import torch
-
-    torch.set_num_threads(1)
     answer: Answer
     try:
         answer = do(msgspec.json.decode(job, type=AnyJob), engine_named(engine), lambda episodes: None)

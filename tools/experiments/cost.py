@@ -67,9 +67,6 @@ def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
     Shows its progress on stderr.  Probes have learned nothing and have small memories: evaluations that end early, and
     updates that look along all that is stored, take longer later.
     """
-    import torch
-
-    torch.set_num_threads(1)
     kinds = {kind_of(cell.config): cell for cell in reversed(cells)}
     progress = progress_for(len(kinds))
     costs = {}

@@ -47,7 +47,6 @@ from onrig.tools.load import explain
 from onrig.tools.machine import Machine
 from onrig.tools.terminal import StreamLost, VerbParser, complain, tell_missing_library
 
-_NO_TORCH = "trials need torch: pip install 'onrig[learner]'"
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
 _HOW = ("workers", "cluster", "trials", "chunk")
 """Options that say how trials run, and how many."""
@@ -81,10 +80,9 @@ def main(arguments: list[str]) -> int:
     fault = _argument_problem(args)
     if fault is not None:
         return complain("experiment", fault)
-    for module, message in (("torch", _NO_TORCH), *((("ray", _NO_RAY),) if args.cluster else ())):
-        if find_spec(module) is None:
-            return complain("experiment", message, ExitCode.PREFLIGHT)
     if args.cluster:
+        if find_spec("ray") is None:
+            return complain("experiment", _NO_RAY, ExitCode.PREFLIGHT)
         from onrig.tools.experiments.cluster import address_problem
 
         fault = address_problem(args.cluster)

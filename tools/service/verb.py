@@ -10,7 +10,6 @@ import pwd
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -180,10 +179,6 @@ def describe(
         raise Refused(f"{port}: there is no such port; {hint}; {listed(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
         raise Refused(f"{port}: not a serial port; name the port itself")
-    if config.local_learner and find_spec("torch") is None:
-        raise Refused(
-            "the learner needs torch: pip install 'onrig[learner]', or local_learner=false", ExitCode.PREFLIGHT
-        )
     if config.link.keys is not None:
         _check_keys(config.link.keys, user)
     return Service(

@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
             return complain("learn", f"--state: '{args.state}' is no folder to write to: {error.strerror or error}")
     tell_missing_library("learn")
     from onrig.learner.attachment import Connection
-    from onrig.learner.main import learn  # torch takes a second to import: only after all checks
+    from onrig.learner.main import learn  # slow to import: only after all checks
 
     speak_to_a_person()
     connection = Connection(

@@ -17,7 +17,6 @@ from onrig.tools.doctor.wheels import (
     wanted,
     works,
 )
-from tests.tools.doctor.boards import GENERAL, RIG
 
 NUMPY, TORCH = WHEELS[0], WHEELS[-1]
 
@@ -29,49 +28,38 @@ def dying(code: str) -> Wheel:
 def test_a_wheel_that_works_passes_with_its_version() -> None:
     facts = read_wheel(Wheel("pyyaml", next(w.code for w in WHEELS if w.package == "pyyaml")))
     assert works(facts)
-    assert judge_wheel(facts, RIG) == ("wheel-pyyaml", judge_wheel(facts, RIG).verdict, facts.version, "", None)
+    assert judge_wheel(facts) == ("wheel-pyyaml", judge_wheel(facts).verdict, facts.version, "", None)
 
 
 def test_a_wheel_that_kills_its_process_is_caught_and_named() -> None:
     facts = read_wheel(dying("import os, signal; os.kill(os.getpid(), signal.SIGILL)"))
-    check = judge_wheel(facts, RIG)
+    check = judge_wheel(facts)
     assert check.verdict.value == "FAIL"
     assert "dies with SIGILL: it uses instructions that this processor lacks" in check.found
     assert check.remedy == f"{sys.executable} -m pip install 'pytest<{facts.version}'"
 
 
 def test_a_wheel_that_raises_is_told_by_its_last_line() -> None:
-    check = judge_wheel(read_wheel(dying("raise ImportError('libgomp.so.1: cannot open')")), RIG)
+    check = judge_wheel(read_wheel(dying("raise ImportError('libgomp.so.1: cannot open')")))
     assert check.verdict.value == "FAIL"
     assert "ImportError: libgomp.so.1" in check.found
 
 
 def test_a_missing_wheel_fails_with_the_command_that_installs_it() -> None:
-    check = judge_wheel(read_wheel(Wheel("onrig-no-such-package", "")), RIG)
+    check = judge_wheel(read_wheel(Wheel("onrig-no-such-package", "")))
     assert (check.verdict.value, check.found) == ("FAIL", "not installed")
     assert check.remedy.endswith("-m pip install onrig-no-such-package")
 
 
 def test_a_wheel_that_does_not_come_up_is_told() -> None:
-    check = judge_wheel(WheelFacts(NUMPY, "2.0", None, ""), RIG)
+    check = judge_wheel(WheelFacts(NUMPY, "2.0", None, ""))
     assert check.verdict.value == "FAIL"
     assert "did not come up" in check.found
 
 
-@pytest.mark.parametrize(
-    ("learner", "version", "code", "verdict"),
-    [
-        (True, None, 0, "FAIL"),
-        (None, None, 0, "PASS"),
-        (True, "2.0", -4, "FAIL"),
-        (None, "2.0", -4, "WARN"),
-        (True, "2.0", 0, "PASS"),
-    ],
-)
-def test_torch_matters_only_where_a_learner_runs(
-    learner: bool | None, version: str | None, code: int, verdict: str
-) -> None:
-    assert judge_wheel(WheelFacts(TORCH, version, code, ""), GENERAL._replace(learner=learner)).verdict.value == verdict
+@pytest.mark.parametrize(("version", "code", "verdict"), [(None, 0, "PASS"), ("2.0", -4, "WARN"), ("2.0", 0, "PASS")])
+def test_a_learner_does_without_torch(version: str | None, code: int, verdict: str) -> None:
+    assert judge_wheel(WheelFacts(TORCH, version, code, "")).verdict.value == verdict
 
 
 def test_a_rig_without_a_learner_is_not_asked_for_torch() -> None:

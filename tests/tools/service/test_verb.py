@@ -136,14 +136,6 @@ def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(
     assert not (tmp_path / "root").exists()
 
 
-def test_a_learner_without_torch_is_refused(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(install_service, "find_spec", lambda name: None)
-    assert main([str(config), "--set", "local_learner=true"]) == ExitCode.PREFLIGHT
-    assert "needs torch" in capsys.readouterr().err
-
-
 def test_a_place_that_cannot_be_written_is_said_in_one_line(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -218,9 +218,6 @@ def main(arguments: list[str]) -> int:
     without = {part for part in args.without.split(",") if part}
     if args.swaps is not None:
         without.add("learner")
-    elif "learner" not in without and find_spec("torch") is None:
-        print("torch is not installed: the rig runs without a local learner", file=sys.stderr)
-        without.add("learner")
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
         if args.device is None and load_for_rig(name).device.port is None:
