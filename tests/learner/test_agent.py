@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -177,7 +178,9 @@ def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -
     good, path = tmp_path / "good.npz", tmp_path / "learner.npz"
     agent().save(good)
     raw = good.read_bytes()
-    middle = len(raw) // 2
+    with zipfile.ZipFile(good) as archive:
+        largest = max(archive.infolist(), key=lambda info: info.file_size)
+    middle = largest.header_offset + largest.file_size // 2  # within its data
     damaged = raw[:middle] + bytes([raw[middle] ^ 0xFF]) + raw[middle + 1 :]
     for bad in (b"", raw[:10], raw[:middle], raw[:-30], damaged, b"PK\x03\x04" + bytes(50), b"\x80\x04N.", b"text"):
         path.write_bytes(bad)
