@@ -50,7 +50,7 @@ enum {
 enum { LINEAR, RELU, MASK };
 
 /* Elementary functions.  For float: polynomials without branches, which vectorise; errors in units in the last place are
- * measured by tests/learner/tape/test_elementary.py.  For double: the C library's. */
+ * measured by tests/learner/tape/test_operations.py.  For double: the C library's. */
 
 #define SELECT(c, a, b) ((c) ? (a) : (b))
 

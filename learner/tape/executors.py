@@ -34,4 +34,5 @@ def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
     except ImportError as error:
         raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
     except (RuntimeError, AssertionError) as error:
-        raise NoExecutor(f"ONRIG_TORCH={device}: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot compute there; give cpu or cuda ({reason})") from error
