@@ -9,13 +9,11 @@ The C library does the same where it is loaded; the Python form is its reference
 
 from __future__ import annotations
 
-import ctypes
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from onrig.hw.native import library
+from onrig.hw.native import builtin
 
 MAX_BODY_BYTES: Final = 249
 """Largest body (type byte included): 253 bytes with its CRC, the COBS maximum without a block 0xFF."""
@@ -57,12 +55,12 @@ def encode_frame(body: bytes) -> bytes:
     The leading delimiter terminates noise or a truncated frame before this one, which would otherwise be lost with it.
     Raises FrameTooLongError or FrameError (empty body).
     """
-    return (_encoded(body, len(body)) if _encoded is not None else b"") or encode_in_python(body)
+    return (_encoded(body) if _encoded is not None else b"") or encode_in_python(body)
 
 
 def decode_frame(chunk: bytes) -> bytes:
     """Decode the bytes between two delimiters to a body; raises a FrameError that says what is wrong."""
-    return (_decoded(chunk, len(chunk)) if _decoded is not None else b"") or decode_in_python(chunk)
+    return (_decoded(chunk) if _decoded is not None else b"") or decode_in_python(chunk)
 
 
 def encode_in_python(body: bytes) -> bytes:
@@ -104,18 +102,8 @@ def decode_in_python(chunk: bytes) -> bytes:
     return body
 
 
-def _native(name: str) -> Callable[[bytes, int], bytes] | None:
-    """Function of the library, without argtypes, whose conversion of each argument would cost 0.2 us."""
-    loaded = library()
-    if loaded is None:
-        return None
-    function = ctypes.PyDLL(loaded._name)[name]  # it makes bytes, so it needs the interpreter's lock
-    function.restype = ctypes.py_object
-    return function
-
-
-_encoded: Final = _native("onrig_frame_encoded")
-_decoded: Final = _native("onrig_frame_decoded")
+_encoded: Final = builtin("frame_encode")
+_decoded: Final = builtin("frame_decode")
 
 
 class FrameReader:

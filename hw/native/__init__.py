@@ -1,6 +1,6 @@
 """C library of Onrig, and the choice of its variant for this processor; everything in it has a Python form, too."""
 
-from onrig.hw.native.library import ABI, COST, State, library, state, torch_device, usable, variant
+from onrig.hw.native.library import ABI, COST, State, builtin, library, state, torch_device, usable, variant
 from onrig.hw.native.provenance import (
     Executor,
     difference,
@@ -16,6 +16,7 @@ __all__ = [
     "COST",
     "Executor",
     "State",
+    "builtin",
     "difference",
     "difference_here",
     "evaluator_difference",

@@ -33,6 +33,7 @@ SOURCES: Final = (
     Source("sum_tree.c"),
     Source("minibatch.c"),
     Source("network.c"),
+    Source("python.c"),
     Source("returns.c"),
     Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
     Source("tape.c", ("REAL=double", "INTEGER=int64_t")),

@@ -3,16 +3,9 @@
 #include <string.h>
 
 enum { MAX_BODY = 249, MIN_CHUNK = 6, MAX_CHUNK = MAX_BODY + 5, CRC_BYTES = 4 };
-enum { NOT_A_FRAME = -1 };
 
 EXPORT int onrig_abi(void);
-EXPORT int onrig_frame_encode(const uint8_t *body, int size, uint8_t *wire);
-EXPORT int onrig_frame_decode(const uint8_t *chunk, int size, uint8_t *body);
-EXPORT void *onrig_frame_encoded(const uint8_t *body, int size);
-EXPORT void *onrig_frame_decoded(const uint8_t *chunk, int size);
-
-/* Of the interpreter's stable ABI; weak, so that the library can be loaded without an interpreter. */
-extern void *PyBytes_FromStringAndSize(const char *bytes, ptrdiff_t size) __attribute__((weak));
+_Static_assert(MAX_CHUNK + 2 == MAX_FRAME, "a chunk and two delimiters make a frame");
 
 int onrig_abi(void) { return ONRIG_ABI; }
 
@@ -71,17 +64,4 @@ int onrig_frame_decode(const uint8_t *chunk, int size, uint8_t *body) {
     if (crc32(plain + 1, length) != stated) return NOT_A_FRAME;
     memcpy(body, plain + 1, (size_t)length);
     return length;
-}
-
-/* The same as new bytes objects, empty for NOT_A_FRAME; the caller holds the interpreter's lock (ctypes.PyDLL). */
-void *onrig_frame_encoded(const uint8_t *body, int size) {
-    uint8_t wire[MAX_CHUNK + 2];
-    const int length = onrig_frame_encode(body, size, wire);
-    return PyBytes_FromStringAndSize((const char *)wire, length < 0 ? 0 : length);
-}
-
-void *onrig_frame_decoded(const uint8_t *chunk, int size) {
-    uint8_t body[MAX_CHUNK];
-    const int length = onrig_frame_decode(chunk, size, body);
-    return PyBytes_FromStringAndSize((const char *)body, length < 0 ? 0 : length);
 }

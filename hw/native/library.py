@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ABI: Final = 4
+ABI: Final = 5
 """Functions and arguments that this code calls; ``native.h`` has the same number."""
 
 _V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"])
@@ -43,6 +43,21 @@ class State(NamedTuple):
 def library() -> ctypes.CDLL | None:
     """Return the library, whose calls release the interpreter's lock, or None."""
     return state().library
+
+
+_BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
+"""In the order of ``python.c``."""
+
+
+def builtin(name: str, bound: bytes | None = None) -> Callable[..., object] | None:
+    """Return a function of the library as a built-in function, bound to what it runs on; None without the library."""
+    loaded = library()
+    if loaded is None:
+        return None
+    make = ctypes.PyDLL(loaded._name).onrig_builtin  # it makes an object, so it needs the interpreter's lock
+    make.restype = ctypes.py_object
+    function: Callable[..., object] = make(_BUILTINS.index(name), ctypes.py_object(bound))
+    return function
 
 
 def variant() -> str:

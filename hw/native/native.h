@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Raised with every change of a function's arguments or meaning; library.py states the same number. */
-#define ONRIG_ABI 4
+#define ONRIG_ABI 5
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -16,5 +16,20 @@
 #define ONRIG_EXPAND(name, real) ONRIG_JOIN(name, real)
 #define NAME(name) ONRIG_EXPAND(name, REAL)
 #endif
+
+/* framing.c: results that are negative, and the most bytes that a frame has on the wire. */
+enum { NOT_A_FRAME = -1, MAX_FRAME = 256 };
+EXPORT int onrig_frame_encode(const uint8_t *body, int size, uint8_t *wire);
+EXPORT int onrig_frame_decode(const uint8_t *chunk, int size, uint8_t *body);
+
+/* network.c */
+typedef struct Step Step;
+typedef struct {
+    const Step *steps;
+    int count;
+    float *values;
+} BoundNetwork;
+EXPORT int onrig_network_check(const Step *steps, int count, int size);
+EXPORT void onrig_network_run(const Step *steps, int count, float *values);
 
 #endif

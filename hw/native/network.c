@@ -8,12 +8,9 @@ enum { DENSE, ADD, SUB, MUL, DIV, MIN, MAX, COPY, RELU, TANH, SIGMOID, EXP, SOFT
 
 /* Offsets into the array, and widths: DENSE takes `n` values at `a` to `m` at `out`, with weights (n, m) and then the
    bias (m,) at `b`; the others `n` values at `a` (and at `b`, if they have two operands) to as many at `out`. */
-typedef struct {
+struct Step {
     int32_t operation, a, b, out, n, m;
-} Step;
-
-EXPORT int onrig_network_check(const Step *steps, int count, int size);
-EXPORT void onrig_network_run(const Step *steps, int count, float *values);
+};
 
 static int takes_two(int operation) { return operation >= ADD && operation <= MAX; }
 

@@ -7,6 +7,7 @@ other graph, and without the library, onnxruntime remains.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.hw.native import library
+from onrig.hw.native import builtin, library
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel
 
 _BINARY: Final = ("Add", "Sub", "Mul", "Div", "Min", "Max")
@@ -42,22 +43,19 @@ class Network(NamedTuple):
     """In one row, in the order of ``compile_network``."""
     outputs: dict[str, Row]
 
-    def bind(self) -> tuple[Callable[..., object], tuple[object, ...]] | None:
-        """Return the call, with its arguments, that computes the outputs; None where the library cannot run it.
+    def bind(self) -> Callable[[], object] | None:
+        """Return the call that computes the outputs; None where the library cannot run it.
 
         It writes to ``values``, which the caller must keep.
         """
         loaded = library()
         if loaded is None:
             return None
-        short = ctypes.PyDLL(loaded._name)  # less than it costs to release the interpreter's lock
-        count, size = ctypes.c_int(len(self.steps)), ctypes.c_int(self.values.size)
-        steps, values = ctypes.c_void_p(self.steps.ctypes.data), ctypes.c_void_p(self.values.ctypes.data)
-        if short.onrig_network_check(steps, count, size) != -1:
+        count, size = len(self.steps), self.values.size
+        steps, values = self.steps.ctypes.data, self.values.ctypes.data
+        if loaded.onrig_network_check(ctypes.c_void_p(steps), count, size) != -1:
             return None
-        run = short.onrig_network_run
-        run.restype = None
-        return run, (steps, count, values)
+        return builtin("network_run", struct.pack("PiP", steps, count, values))
 
 
 class _Unknown(Exception):

@@ -167,7 +167,7 @@ def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
     n = sum(inputs.values())
     question, answer = network.values[:n], network.values[n : n + sum(outputs.values())]
     taken, given = _in_a_row(question, inputs, _QUESTION), _in_a_row(answer, outputs, _ANSWER)
-    return _Bound(question.data, taken, answer.data, given, *call, parsed.metadata, network)
+    return _Bound(question.data, taken, answer.data, given, call, (), parsed.metadata, network)
 
 
 class PolicySession:
