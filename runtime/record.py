@@ -271,10 +271,10 @@ class RecordLayout:
         """Description that changes with the layout; both ends of the ring compare its hash."""
         return str(self.dtype.descr)
 
-    def pack_into(self, buffer: memoryview, offset: int, values: tuple[float, ...]) -> None:
-        """Write one record (``seq`` and its ``values``) with its CRC-32."""
+    def pack_into(self, buffer: memoryview, offset: int, seq: int, values: tuple[float, ...]) -> None:
+        """Write one record with its CRC-32."""
         body = self._body
-        body.pack_into(buffer, offset, *values)
+        body.pack_into(buffer, offset, seq, *values)
         end = offset + body.size
         self._crc.pack_into(buffer, end, zlib.crc32(buffer[offset:end]))
 
@@ -288,7 +288,7 @@ class RecordLayout:
         """Return steps as records, numbered from 0."""
         buffer = memoryview(bytearray(self.size * len(steps)))
         for seq, step in enumerate(steps):
-            self.pack_into(buffer, self.size * seq, (seq, *self.values(step)))
+            self.pack_into(buffer, self.size * seq, seq, self.values(step))
         return np.frombuffer(buffer, self.dtype)
 
     def step(self, record: npt.NDArray[np.void]) -> Step:

@@ -27,22 +27,18 @@ class Fade:
     def __init__(self, fade_s: float, rate_hz: float, safe: tuple[float, ...]) -> None:
         self._ticks = round(fade_s * rate_hz)
         self._safe = safe
-        self._done = -1
-
-    @property
-    def under_way(self) -> bool:
+        self._done = 0
+        self.under_way = False
         """Whether the ramp has started."""
-        return self._done >= 0
 
     @property
     def over(self) -> bool:
         """Whether the next command would be the safe output."""
-        return self._done >= self._ticks
+        return self.under_way and self._done >= self._ticks
 
     def begin(self) -> None:
         """Start the ramp with the next command."""
-        if not self.under_way:
-            self._done = 0
+        self.under_way = True
 
     def next(self, action: Sequence[float]) -> tuple[float, ...]:
         """Advance by one tick and return the scaled action (SI); NaN stays NaN."""
@@ -132,5 +128,6 @@ def _course(
             step.flags |= Flag.INVALID | Flag.FADED
         t3 = clock()
         tick.shield(step)
-        answer = Answer(step.command, step, previous, False, (t0, t1, t2, t3, clock()))
+        # Past the named tuple's constructor, a function in Python.
+        answer = tuple.__new__(Answer, (step.command, step, previous, False, (t0, t1, t2, t3, clock())))
         previous = step

@@ -148,7 +148,7 @@ class FrameSource:
         self._missed = 0
         self._last_received_ns = 0
         self._overtaken = 0
-        self._cpu_ns = self._busy_cpu_ns = 0
+        self._cpu_ns = self._cpu_before_ns = 0
         self.punctual = False
         """Whether the last frame came on time, so that the next one is a whole period away."""
         self.resumed_at_us = 0
@@ -159,6 +159,7 @@ class FrameSource:
     def begin(self) -> None:
         """Start an episode: the next frame has no predecessor."""
         self._last_received_ns = 0
+        self._cpu_ns = self._cpu_before_ns = time.thread_time_ns()
         hello = self._session.hello
         if hello is not None and hello is not self._hello:  # connected anew: the device's clock may have started over
             self._hello = hello
@@ -206,19 +207,20 @@ class FrameSource:
         if session.rebooted or state is None:  # the hello decides, whatever frames come with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = counters.skipped - skipped
-        late_ns = session.received_ns - self._last_received_ns - self._period_ns
-        self.punctual = self._last_received_ns > 0 and late_ns < _PUNCTUAL_NS
-        self._last_received_ns = session.received_ns
+        received_ns, last_ns = session.received_ns, self._last_received_ns
+        self.punctual = last_ns > 0 and received_ns - last_ns - self._period_ns < _PUNCTUAL_NS
+        self._last_received_ns = received_ns
         return state
 
-    def account(self, step: Step, state: State, previous: Step | None) -> None:
-        """Note the times of the last frame from ``next``, and what was missed since ``previous``.
+    def finished(self) -> None:
+        """Note the end of the loop's work for the last frame."""
+        self.busy_until_ns = time.monotonic_ns()
+        # After the tick, because reading the processor's clock is a system call.
+        self._cpu_before_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
 
-        To be called when its command has been sent: reading the processor's clock is a system call.
-        """
+    def account(self, step: Step, state: State, previous: Step | None) -> None:
+        """Note the times of the last frame from ``next``, and what was missed since ``previous``."""
         received_ns = self._last_received_ns
-        cpu_ns = time.thread_time_ns()
-        self._busy_cpu_ns, self._cpu_ns = cpu_ns - self._cpu_ns, cpu_ns
         if self._lockstep:
             step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
         else:
@@ -231,8 +233,9 @@ class FrameSource:
         if missed > 0:
             expected_ns = previous.t_receive_ns + self._period_ns
             step.missed = min(missed, _MOST_MISSED)
+            busy_cpu_ns = time.thread_time_ns() - self._cpu_before_ns
             step.miss = attribute_miss(
-                missed, expected_ns, self.busy_until_ns, self._busy_cpu_ns, self._period_ns, self._overtaken
+                missed, expected_ns, self.busy_until_ns, busy_cpu_ns, self._period_ns, self._overtaken
             )
             self._missed += missed
             self._board[Word.MISSED] = self._missed

@@ -284,7 +284,7 @@ class ControlLoop:
             if self._slack.follows(t7 - t1) and frames.punctual:
                 self.arming.reports.send(1)
                 self._switch.prepare_until(t0 + self._period_ns)
-            frames.busy_until_ns = time.monotonic_ns()
+            frames.finished()
 
     def _command(self, state: State, answer: Answer) -> None:
         try:

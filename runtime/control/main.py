@@ -26,7 +26,7 @@ from onrig.runtime.control.loop import ControlLoop
 from onrig.runtime.control.loop_state import decode_state
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
-from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector
+from onrig.runtime.control.realtime import collapse_pages, die_with_parent, enter_realtime, freeze_collector
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.record import RecordLayout
@@ -73,6 +73,8 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
             freeze_collector()
         back = Reconnection(config, session, requests, port, open_line)
         loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state, back)
+        if hello.time_scale != 0.0:
+            collapse_pages()
         try:
             # A state left there by an earlier life of the run is where a resumed run continues.
             loop.run(decode_state(kept_state.take()), run_folder / "policies")

@@ -254,7 +254,8 @@ class PolicySwitch:
 
     def marks(self) -> int:
         """Flags for the record of a tick in which the policy is asked; call once per record."""
-        return (_PROBATION if self._tenure.on_probation else 0) | self.take_mark()
+        probation = _PROBATION if self._tenure.on_probation else 0
+        return probation | self.take_mark() if self._came_back else probation
 
     def take_mark(self) -> int:
         """``ROLLED_BACK`` for the first record after a rollback, whether the policy is asked in it or not; else 0."""

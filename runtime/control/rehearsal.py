@@ -85,7 +85,7 @@ class Rehearsal:
         self._sync.add(state.t_us, session.received_ns)
         step.t_mono_ns = self._sync.host_time_ns(state.t_us)
         session.send_command(state.frame, answer.command)
-        self._layout.pack_into(self._scratch, 0, (0, *self._layout.values(answer.completed or step)))
+        self._layout.pack_into(self._scratch, 0, 0, self._layout.values(answer.completed or step))
 
     def _act(self, step: Step) -> None:
         self._tick.ask(step, self._switch.active, 0)

@@ -77,13 +77,10 @@ class Ledger:
         self._degrees: float | None = None
         self._review()
 
-    @property
-    def ample(self) -> bool:
-        """Whether there is ample room in every account, so that none asks for less exploration or a pause."""
-        return self._ample and self._temperature is None
-
     def _review(self) -> None:
-        self._ample = all(a.used <= a.ample < a.limit for a in self._accounts)
+        self.ample = self._temperature is None and all(a.used <= a.ample < a.limit for a in self._accounts)
+        """Whether there is ample room in every budget, so that none asks for less exploration or a pause; False where a
+        temperature is watched."""
 
     @property
     def watches(self) -> bool:
@@ -97,16 +94,19 @@ class Ledger:
                 account.used = 0.0
         self._review()
 
-    def use(self, amounts: tuple[float, float, float, float, float]) -> None:
-        """Book what a tick used, in the order of ``QUANTITIES`` (``Amounts``)."""
+    def use(self, amounts: tuple[float, float, float, float, float], duration_us: int = 0) -> None:
+        """Book what a tick used, in the order of ``QUANTITIES`` (``Amounts``), and advance device time."""
         for amount, accounts in zip(amounts, self._by_quantity, strict=True):
             if amount:
                 for account in accounts:
                     account.used += amount
                     if account.used > account.ample:
-                        self._ample = False
+                        self.ample = False
                     if account.minutes:
                         account.minutes[-1] += amount
+        self._minute_us += duration_us
+        if self._minute_us >= _MINUTE_US:
+            self.pass_time(0)
 
     def sense(self, degrees: float) -> None:
         """Take the reading of the temperature sensor, in its unit."""
@@ -137,8 +137,8 @@ class Ledger:
 
     def factor(self) -> float:
         """Return the factor on the amplitude: the room of the scarcest budget."""
-        if self._ample:
-            return min(1.0, self._cool())
+        if self.ample:
+            return 1.0
         least = 1.0
         for account in self._accounts:
             if not account.used <= account.ample < account.limit:

@@ -56,6 +56,7 @@ class Explorer:
         self._near = None if isinstance(exploration, NoExploration) else exploration.near_envelope
         self._back_off = None if isinstance(exploration, NoExploration) else exploration.back_off
         self._ledger = Ledger(exploration.budgets)
+        self._budgeted = self._ledger.watches
         temperature = exploration.budgets.temperature
         sensors = {s.name: (i, s.resolution) for i, s in enumerate(rig.sensors)}
         self._thermometer = None if temperature is None else sensors[temperature.sensor]
@@ -67,7 +68,8 @@ class Explorer:
         self._applied: Sequence[float] | None = None
         self._scheduled = self._whole = self._none
         self._moving = not isinstance(exploration, NoExploration) and exploration.over != "episodes"
-        self._paused: Pause | None = None
+        self.pause: Pause | None = None
+        """Pause due because of a spent budget; an episode in progress must end at once."""
         self._restraint = 1.0
 
     @property
@@ -84,11 +86,6 @@ class Explorer:
     def back_off(self) -> float:
         """Factor on the amplitude after trips; 1 without recent ones."""
         return 1.0 if self._back_off is None else retreat_factor(self._back_off, self._retreat)
-
-    @property
-    def pause(self) -> Pause | None:
-        """Pause due because of a spent budget; an episode in progress must end at once."""
-        return self._paused
 
     def is_noisy(self, kind: Kind, episode: int) -> bool:
         """Whether an episode has noise: a training episode that is not a quiet one."""
@@ -114,7 +111,7 @@ class Explorer:
         self._explores = self.is_noisy(kind, episode)
         self._advance()
         self._gate()
-        self._paused = self._ledger.pause()
+        self.pause = self._ledger.pause()
 
     def restrain(self, factor: float) -> None:
         """Scale the amplitude by ``factor`` in [0, 1] from the next episode on; 1 removes the scaling."""
@@ -160,7 +157,7 @@ class Explorer:
         if stale:
             self._advance()
         ledger = self._ledger
-        if ledger.watches:
+        if self._budgeted:
             ample = ledger.ample
             energy, wear, last = 0.0, 0.0, self._applied or applied
             for u, before, safe, full, stroke in zip(applied, last, self._safe, self._full, self._stroke, strict=True):
@@ -170,13 +167,12 @@ class Explorer:
             self._applied = applied
             lasted_us = periods * self._period_us
             lasted_s = lasted_us * 1e-6
-            ledger.use((intervened, tripped, energy * lasted_s, wear, lasted_s))
-            ledger.pass_time(lasted_us)
+            ledger.use((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
             if self._thermometer is not None:
                 at, resolution = self._thermometer
                 ledger.sense(sensors[at] * resolution)
             if not (ample and ledger.ample):  # nothing that depends on the accounts has changed otherwise
-                self._paused = ledger.pause()
+                self.pause = ledger.pause()
                 stale = True
         if stale:
             self._gate()
@@ -190,20 +186,20 @@ class Explorer:
     @property
     def pause_due(self) -> Pause | None:
         """Pause that must come before the next episode."""
-        pause = self._paused
+        pause = self.pause
         return pause if pause is not None and pause.wait_s > 0.0 else None
 
     def rest(self, seconds: float) -> None:
         """Account for a pause (device time); resuming from an unbounded one starts a new session."""
-        if self._paused is not None and isinf(self._paused.wait_s):
+        if self.pause is not None and isinf(self.pause.wait_s):
             self._ledger.renew()
         self._ledger.rest(0.0 if isinf(seconds) else seconds)
-        self._paused = self._ledger.pause()
+        self.pause = self._ledger.pause()
 
     def begin_session(self) -> None:
         """Start a new session, by a person's resume; the accounts of hour and episode continue."""
         self._ledger.renew()
-        self._paused = self._ledger.pause()
+        self.pause = self._ledger.pause()
 
     def _advance(self) -> None:
         """Evaluate the schedule at the run's present position."""
@@ -243,7 +239,7 @@ class Explorer:
         self._scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
         budget = "budget."
         self._ledger.restore({k.removeprefix(budget): v for k, v in state.items() if k.startswith(budget)})
-        self._paused = self._ledger.pause()
+        self.pause = self._ledger.pause()
 
 
 _WARM_UPS: Final = 3

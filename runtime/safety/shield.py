@@ -107,7 +107,8 @@ class Shield:
             self._watch.reset()
         if excess:
             return self._enter(observation, Rule.PREDICTED, excess)
-        return Verdict(out, rule, amount, margin)
+        # Past the named tuple's constructor, a function in Python.
+        return tuple.__new__(Verdict, (out, rule, amount, margin))
 
     def _within_rules(
         self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]

@@ -64,7 +64,8 @@ class RingWriter(_Ring):
         if head - control[_TAIL] >= self.capacity:
             control[_DROPPED] += 1
             return False
-        self._layout.pack_into(self._records, (head % self.capacity) * self._layout.size, (head, *fields))
+        layout = self._layout
+        layout.pack_into(self._records, (head % self.capacity) * layout.size, head, fields)
         control[_HEAD] = head + 1
         return True
 

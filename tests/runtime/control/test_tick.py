@@ -354,7 +354,7 @@ def test_a_record_says_what_the_step_knew() -> None:
     step = completed(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=100))
     step.t_mono_ns, step.stage_ns = -5, (1, 2, 3, 4, 5, 6, 7)
     raw = memoryview(bytearray(LAYOUT.size))
-    LAYOUT.pack_into(raw, 0, (77, *LAYOUT.values(step)))
+    LAYOUT.pack_into(raw, 0, 77, LAYOUT.values(step))
     record = np.frombuffer(raw, LAYOUT.dtype)[0]
     for name in ("tick", "episode", "frame", "kind", "rule", "flags", "policy_id", "tau_us", "t_mono_ns", "reward"):
         assert record[name] == getattr(step, name)
