@@ -37,7 +37,7 @@ def test_numpy_reads_what_struct_wrote(
     step = a_step(layout, np.random.default_rng(seed))
     values = (seed, *layout.values(step))
     raw = memoryview(bytearray(2 * layout.size))
-    layout.pack_into(raw, layout.size, values)
+    layout.pack_into(raw, layout.size, values[0], values[1:])
     record = np.frombuffer(raw, layout.dtype)[1]
     read = [x for name in layout.dtype.names or () if name != "crc" for x in np.ravel(record[name]).tolist()]
     assert read == list(values)
@@ -53,7 +53,7 @@ def test_numpy_reads_what_struct_wrote(
 def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
     layout = RecordLayout(2, 2, 1)
     raw = bytearray(layout.size)
-    layout.pack_into(memoryview(raw), 0, (3, *layout.values(a_step(layout, np.random.default_rng(1)))))
+    layout.pack_into(memoryview(raw), 0, 3, layout.values(a_step(layout, np.random.default_rng(1))))
     bit = data.draw(st.integers(0, 8 * layout.size - 1))
     raw[bit // 8] ^= 1 << bit % 8
     assert not layout.sealed(memoryview(raw))

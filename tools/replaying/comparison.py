@@ -66,7 +66,7 @@ class Comparison:
 
     def take(self, step: Step, record: Recorded, *, but: tuple[str, ...] = ()) -> None:
         """Compare one record, but for the fields in ``but``."""
-        self._layout.pack_into(self._buffer, 0, (record.seq, *self._layout.values(step)))
+        self._layout.pack_into(self._buffer, 0, record.seq, self._layout.values(step))
         self.ticks[record.step.kind] += 1
         written = record.row.tobytes()
         if self._buffer == written:

@@ -8,10 +8,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import BuiltinFunctionType
 
 import pytest
 
-from onrig.hw.native import ABI, build
+from onrig.hw.native import ABI, build, builtin, library
 from onrig.hw.native.library import LEVELS, cpu_flags, supported
 
 HERE = Path(build.__file__).parent
@@ -130,3 +131,19 @@ def test_a_missing_compiler_and_a_failed_compilation_are_one_line(
     with pytest.raises(build.BuildError, match="false failed: code 1"):
         build.build(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(library() is None, reason="the library is not built")
+def test_short_functions_are_builtins_which_cold_caches_do_not_slow_down() -> None:
+    encode, decode = builtin("frame_encode"), builtin("frame_decode")
+    assert isinstance(encode, BuiltinFunctionType) and isinstance(decode, BuiltinFunctionType)
+    assert decode(encode(b"\x11\x00\x22")[1:-1]) == b"\x11\x00\x22"  # type: ignore[index]
+    assert encode(b"") == encode(bytes(250)) == encode(bytes(100_000)) == b""
+    with pytest.raises(TypeError, match="bytes"):
+        encode(1)
+
+
+@pytest.mark.skipif(library() is None, reason="the library is not built")
+def test_a_network_of_another_layout_does_not_run() -> None:
+    run = builtin("network_run", b"short")
+    assert run is not None and run() == -1

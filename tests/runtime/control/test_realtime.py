@@ -17,6 +17,8 @@ from onrig.runtime.control.realtime import (
     MATTERS_HZ,
     PARENT,
     Interrupt,
+    collapse_pages,
+    heap_spans,
     loop_cpu,
     quietest,
     rates_hz,
@@ -169,3 +171,24 @@ def test_the_choice_is_one_of_the_cpus_and_none_is_much_quieter(cpus: set[int], 
     chosen = quietest(cpus, rates)
     assert chosen in cpus
     assert all(rates.get(chosen, 0.0) < rates.get(cpu, 0.0) + MATTERS_HZ for cpu in cpus)
+
+
+MAPS = """\
+00400000-00a00000 r-xp 00000000 fe:00 1234 /usr/bin/python3.11
+01234000-01a00000 rw-p 00000000 00:00 0    [heap]
+7f0000100000-7f0000500000 rw-p 00000000 00:00 0
+7f0000600000-7f00006ff000 rw-p 00000000 00:00 0
+7f0001000000-7f0001400000 rw-s 00000000 00:18 77 /dev/shm/ring
+7f0002000000-7f0002400000 rw-p 00000000 fe:00 99 /usr/lib/lib.so
+7ffd00000000-7ffd00400000 rw-p 00000000 00:00 0    [stack]
+"""
+
+
+def test_huge_pages_are_for_private_memory_without_a_file_and_lie_whole_within_it() -> None:
+    assert heap_spans(MAPS) == [(0x1400000, 0x1A00000), (0x7F0000200000, 0x7F0000400000)]
+
+
+def test_what_lies_on_collapsed_pages_is_unchanged() -> None:
+    values = list(range(1_000_000))
+    collapse_pages()
+    assert values == list(range(1_000_000))

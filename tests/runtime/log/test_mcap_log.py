@@ -80,7 +80,7 @@ def sealed(rows: Records) -> Records:
     size = LAYOUT.size
     for i, row in enumerate(rows):
         flat = [v for n in (LAYOUT.dtype.names or ())[:-1] for v in np.ravel(row[n]).tolist()]
-        LAYOUT.pack_into(buffer, i * size, tuple(flat))
+        LAYOUT.pack_into(buffer, i * size, flat[0], tuple(flat[1:]))
     return np.frombuffer(bytes(buffer), LAYOUT.dtype)
 
 

@@ -67,7 +67,7 @@ def tampered(run: LoggedRun, at: int, change: Tamper) -> list[Part]:
 def sealed(run: LoggedRun, row: np.ndarray) -> np.void:
     flat = [v for name in (row.dtype.names or ())[:-1] for v in np.ravel(row[name]).tolist()]
     buffer = memoryview(bytearray(run.layout.size))
-    run.layout.pack_into(buffer, 0, tuple(flat))
+    run.layout.pack_into(buffer, 0, flat[0], tuple(flat[1:]))
     whole: np.void = np.frombuffer(buffer, run.layout.dtype)[0]
     return whole
 
