@@ -136,7 +136,8 @@ def test_a_missing_compiler_and_a_failed_compilation_are_one_line(
 @pytest.mark.skipif(library() is None, reason="the library is not built")
 def test_short_functions_are_builtins_which_cold_caches_do_not_slow_down() -> None:
     encode, decode = builtin("frame_encode"), builtin("frame_decode")
-    assert isinstance(encode, BuiltinFunctionType) and isinstance(decode, BuiltinFunctionType)
+    assert isinstance(encode, BuiltinFunctionType)
+    assert isinstance(decode, BuiltinFunctionType)
     assert decode(encode(b"\x11\x00\x22")[1:-1]) == b"\x11\x00\x22"  # type: ignore[index]
     assert encode(b"") == encode(bytes(250)) == encode(bytes(100_000)) == b""
     with pytest.raises(TypeError, match="bytes"):
@@ -146,4 +147,5 @@ def test_short_functions_are_builtins_which_cold_caches_do_not_slow_down() -> No
 @pytest.mark.skipif(library() is None, reason="the library is not built")
 def test_a_network_of_another_layout_does_not_run() -> None:
     run = builtin("network_run", b"short")
-    assert run is not None and run() == -1
+    assert run is not None
+    assert run() == -1
