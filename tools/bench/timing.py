@@ -56,7 +56,7 @@ def measure(
     before: Call | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are used up; durations in ns of ``clock``.
+    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are used up; ns by ``clock``.
 
     ``before(i)`` runs ahead of each call, outside the clock.  The first calls, a tenth of the limit at most, warm up
     and do not count.  Two reads of the clock and one Python call are part of every duration.

@@ -56,7 +56,7 @@ class Subject:
         self._strategy: Strategy | None = None
 
     def time(self, case: LearnerCase, updates: int, calls: int, limit_ns: int, seed: int) -> Timings:
-        """Measure the processor time of calls of ``updates`` updates each, until ``calls`` or ``limit_ns`` are used up."""
+        """Processor times of calls, each of ``updates`` updates, until ``calls`` or ``limit_ns`` are used up."""
         run = self._calls.get(case)
         if run is None:
             run = self._calls[case] = self._build(case, updates, seed)
