@@ -1,10 +1,10 @@
-# make setup | run | test | lint | study.  Everything happens in .venv; nothing is installed outside it.
+# make setup | run | test | lint | wheels | study.  Everything happens in .venv; nothing is installed outside it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test lint test-core study clean
+.PHONY: setup run test lint test-core wheels study clean
 
 setup: $(STAMP)
 
@@ -41,9 +41,14 @@ test-core:
 	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[log]' onnx pytest pytest-timeout hypothesis
 	.venv-core/bin/python -m pytest tests/hw tests/runtime
 
+# Wheels for x86-64 and aarch64 in dist/, tested (hw/README.md says what that needs)
+wheels: setup
+	$(BIN)/python -c 'import ziglang' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang
+	$(BIN)/python hw/native/wheels.py
+
 # The slow studies: seeds 0-9 of `pendulum` and `magman`, killed runs, a network that fails, and the like.
 study: setup
 	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
 
 clean:
-	rm -rf $(VENV) .venv-core build hw/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-core build dist hw/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -68,7 +68,9 @@ class PlatformWheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         """Return interpreter, ABI and platform."""
         tag: tuple[str, str, str] = super().get_tag()
-        return tag if self.root_is_pure else ("py3", "none", tag[2])
+        if self.root_is_pure:
+            return tag
+        return "py3", "none", native.platform_tag(self.get_finalized_command("build_native").built) or tag[2]
 
 
 class Build(build):

@@ -24,16 +24,23 @@ class _Entry(NamedTuple):
 
 
 @cache
+def _registered() -> list[_Entry]:
+    """Entry points of all groups here, of every installed package."""
+    # Not `entry_points`: of two distributions of one name it takes the first, such as leftovers of a build.
+    found = []
+    for distribution in importlib.metadata.distributions():
+        points = [point for point in distribution.entry_points if point.group in (ALGORITHMS, SAMPLERS)]
+        if points:
+            package = distribution.name  # parses the distribution's metadata with its README: once, not per entry
+            found += [_Entry(package, point) for point in points]
+    return found
+
+
+@cache
 def _entries(group: str) -> dict[str, _Entry]:
     """Entry points by name, Onrig's own first; raises ValueError where two packages register the same name."""
     found: dict[str, _Entry] = {}
-    # Not `entry_points`: of two distributions of one name it takes the first, such as leftovers of a build.
-    entries = [
-        _Entry(distribution.name, point)
-        for distribution in importlib.metadata.distributions()
-        for point in distribution.entry_points
-        if point.group == group
-    ]
+    entries = [entry for entry in _registered() if entry.point.group == group]
     for entry in sorted(entries, key=lambda entry: entry.package != _OURS):
         first = found.setdefault(entry.point.name, entry)
         if first.package != entry.package:

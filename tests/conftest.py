@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ settings.load_profile("onrig")
 
 DEAR: Final = ("docs", "processes", "tools/test_attack.py", "tools/web", "tools/experiments", "tools")
 """The most expensive files (whole rigs), which run first, so that all workers finish at about the same time."""
+EXTRAS: Final = ("torch", "onnx")
+"""Libraries without which a learner, and so most of its tests, must work."""
 
 
 @pytest.fixture
@@ -40,6 +43,18 @@ def no_pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file that imports a library of an extra, where that is not installed."""
+    report = yield
+    absent = next((name for name in EXTRAS if f"No module named '{name}'" in str(report.longrepr)), None)
+    if report.failed and absent is not None and find_spec(absent) is None:
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, f"Skipped: {absent} is not installed")
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,9 +41,11 @@ SOURCES: Final = (
 )
 VARIANTS: Final = {
     "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
-    "aarch64": {"aarch64": ("-march=armv8-a",)},
+    "aarch64": {"aarch64": ("-mcpu=generic",)},
 }
 """Flags of each variant, by the architecture that the compiler builds for."""
+OLDEST_GLIBC: Final = (2, 17)
+"""The oldest for which ``pip`` knows wheels of both architectures."""
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 """Contraction is on where the variant has a fused multiply-add: matrix products need it, and which expressions it takes
@@ -80,19 +83,47 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
     Each appears complete or not at all, also to a process that loads it meanwhile.
     """
     command = compiler()
-    target = _output([*command, "-dumpmachine"]).split("-")[0]
-    if target not in VARIANTS:
-        raise BuildError(f"no variant for '{target}' (known: {', '.join(VARIANTS)})")
+    macros = _output([*command, "-dM", "-E", "-x", "c", os.devnull]).split()
+    target = next((architecture for architecture in VARIANTS if f"__{architecture}__" in macros), None)
+    if target is None:
+        raise BuildError(f"no variant for what {shlex.join(command)} builds for (known: {', '.join(VARIANTS)})")
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as scratch:
         for variant, machine in VARIANTS[target].items():
-            flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *machine]
+            flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED), *_spelled(machine, command)]
             name = f"libonrig-{variant}.so"
             objects = compiled(command, flags, Path(scratch))
-            _output([*command, *flags, "-shared", *objects, "-o", f"{scratch}/{name}", "-lm"])
+            link = ["-shared", *(() if sanitize else ("-s",)), *objects, "-o", f"{scratch}/{name}", "-lm"]
+            _output([*command, *flags, *link])
             made.append(Path(scratch, name).replace(folder / name))
     return made
+
+
+def _spelled(machine: tuple[str, ...], command: list[str]) -> list[str]:
+    """Return flags of a variant; Zig's compiler reads a hyphen in a processor's name as the end of the name."""
+    zig = any(Path(word).name in ("zig", "ziglang") for word in command)
+    parts = [flag.partition("=") for flag in machine]
+    return [flag + sign + (name.replace("-", "_") if zig else name) for flag, sign, name in parts]
+
+
+def platform_tag(libraries: Iterable[Path]) -> str | None:
+    """Return the platform of a wheel with these libraries, such as ``manylinux_2_17_aarch64``; None without glibc.
+
+    Its version is that of the newest function which one of them calls.
+    """
+    libraries = list(libraries)
+    needed = {
+        (int(major), int(minor))
+        for library in libraries
+        for major, minor in re.findall(rb"\0GLIBC_(\d+)\.(\d+)", library.read_bytes())
+    }
+    if not needed:
+        return None
+    names = {library.name for library in libraries}
+    (architecture,) = (a for a, variants in VARIANTS.items() if {f"libonrig-{name}.so" for name in variants} & names)
+    major, minor = max(OLDEST_GLIBC, *needed)
+    return f"manylinux_{major}_{minor}_{architecture}"
 
 
 def compiled(

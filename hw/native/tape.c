@@ -31,7 +31,7 @@ typedef INTEGER integer;
 typedef real vec __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 #define LOAD(p) (*(const vec *)(p))
 #define STORE(p) (*(vec *)(p))
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE static inline __attribute__((always_inline, unused))
 #define UNROLL _Pragma("GCC unroll 16")
 
 enum { MAX_OPERANDS = 4 };

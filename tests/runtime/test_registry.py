@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ from onrig.runtime.replay.memory.strategy import parse_strategy
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of distributions, alone on the path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    registry._entries.cache_clear()
-    registry.load.cache_clear()
+    cached = (registry._registered, registry._entries, registry.load)
+    for function in cached:
+        function.cache_clear()
     yield tmp_path
-    registry._entries.cache_clear()
-    registry.load.cache_clear()
+    for function in cached:
+        function.cache_clear()
 
 
 def distribution(site: Path, name: str, *points: str, kind: str = "dist-info") -> None:
@@ -38,6 +40,19 @@ def test_names_are_known_without_an_import(site: Path) -> None:
         registry.load(registry.SAMPLERS, "Mine")
     with pytest.raises(KeyError):
         registry.load(registry.SAMPLERS, "Other")
+
+
+def test_a_packages_metadata_is_parsed_once_though_it_holds_a_readme(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+    before = PathDistribution.read_text
+    monkeypatch.setattr(PathDistribution, "read_text", lambda self, name: (read.append(name), before(self, name))[1])
+    points = [f"{kind} = nowhere:At\n" for kind in ("PER", "FIS", "ERO")]
+    distribution(site, "onrig", *points, "[onrig.algorithms]", "sac = nowhere:At")
+    assert registry.names(registry.SAMPLERS) == ("PER", "FIS", "ERO")
+    assert registry.names(registry.ALGORITHMS) == ("sac",)
+    assert read.count("METADATA") == 1
 
 
 def test_two_packages_with_one_name_are_refused(site: Path) -> None:

@@ -49,11 +49,17 @@ def quiet_collector() -> None:
     gc.disable()
 
 
-def measure(call: Call, indices: Sequence[int], limit_ns: int, before: Call | None = None) -> list[int]:
-    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are used up; durations in ns.
+def measure(
+    call: Call,
+    indices: Sequence[int],
+    limit_ns: int,
+    before: Call | None = None,
+    clock: Callable[[], int] = time.perf_counter_ns,
+) -> list[int]:
+    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are used up; ns by ``clock``.
 
     ``before(i)`` runs ahead of each call, outside the clock.  The first calls, a tenth of the limit at most, warm up
-    and do not count.  Two clock reads and one Python call are part of every duration.
+    and do not count.  Two reads of the clock and one Python call are part of every duration.
     """
     end = _now() + limit_ns // 10
     for i in indices[:_WARM_UP]:
@@ -67,12 +73,12 @@ def measure(call: Call, indices: Sequence[int], limit_ns: int, before: Call | No
     for i in indices:
         if before is not None:
             before(i)
-        start = _now()
+        start = clock()
         done = call(i)
-        stop = _now()
+        stop = clock()
         if done is not SKIPPED:
             durations.append(stop - start)
-        if stop > end:
+        if _now() > end:
             break
     return durations
 

@@ -113,6 +113,14 @@ def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
 
 
 @needs_library
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_softsign_of_an_infinity_is_its_limit_whatever_onnxruntime_computes(value: float) -> None:
+    model = chain([2, 1], ["Softsign"], np.random.default_rng(0))
+    (ours,) = PolicySession(model, native=True).ask((value, 0.5))
+    assert abs(ours) == 2.5  # the scale behind it
+
+
+@needs_library
 @pytest.mark.parametrize("model", [models.stochastic(), models.recurrent()])
 def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
     data = models.serialized(model)

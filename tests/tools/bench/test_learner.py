@@ -13,6 +13,7 @@ from onrig.tools.bench import verb as bench
 from onrig.tools.bench.learner import verb as learner
 from onrig.tools.bench.learner.cases import (
     GROUPS,
+    JAX_PEER,
     LIMIT,
     ONRIG,
     PEER,
@@ -54,13 +55,14 @@ def steady(*rounds: float) -> Throughput:
 def test_the_report_has_the_shape_of_the_interface_and_says_that_the_peer_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(learner, "installed_version", lambda package: None if package == PEER else "1.0")
+    monkeypatch.setattr(learner, "installed_version", lambda package: None if package in (PEER, JAX_PEER) else "1.0")
     monkeypatch.setattr(learner, "QUICK", TINY)
     monkeypatch.setattr(learner, "QUICK_RIDES", TINY_RIDES)
     file = tmp_path / "learner.json"
     assert bench.main(["learner", "--quick", "--strategy", "--json", str(file)]) == 0
     said = capsys.readouterr().out
     assert "stable-baselines3: not installed, left out" in said
+    assert "sbx-rl: not installed, left out" in said
     assert "s/episode at 50%" in said
     report = json.loads(file.read_bytes())
     assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}
@@ -125,6 +127,7 @@ def test_the_peer_is_asked_for_one_trial_and_onrig_for_all() -> None:
     assert asked[Work.SAMPLED, 1] == asked[Work.UPDATE, 1] == (ONRIG, PEER)
     assert asked[Work.SAMPLED, 50] == (ONRIG,)
     assert asked[Work.PRODUCTS, 50] == (LIMIT,)
+    assert LearnerCase(Work.SAMPLED, "64-64", PENDULUM, 1, "sac").subjects == (ONRIG, PEER, JAX_PEER)
 
 
 @pytest.mark.study
@@ -171,7 +174,7 @@ def test_bounds_hold_or_not_by_the_figures() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "sac"])
-def test_algorithms_by_autograd_are_held_against_the_peers_of_the_same_name_and_size(algorithm: str) -> None:
+def test_other_algorithms_are_compared_with_the_peers_of_the_same_name_and_size(algorithm: str) -> None:
     cases = [c for group in GROUPS for c in group if c.algorithm == algorithm]
     assert {(c.network, c.trials, c.settings.batch) for c in cases} == {
         ("256-256", 1, 256),
@@ -180,12 +183,17 @@ def test_algorithms_by_autograd_are_held_against_the_peers_of_the_same_name_and_
     }
     rates: Rates = {(c, ONRIG): steady(500.0 * c.trials) for c in cases}
     rates |= {(c, PEER): steady(510.0) for c in cases if c.trials == 1}
+    rates |= {(c, JAX_PEER): steady(400.0) for c in cases if c.trials == 1}
     checks = speed_checks(rates)
     assert [(round(check.value, 2), round(check.bound, 2), check.holds) for check in checks] == [
         (0.98, 0.95, True),
-        (15.69, 6.0, True),
+        (1.25, 1.0, True),
+        (0.98, {"sac": 20.0, "td3": 15.0}[algorithm], False),
+        (1.25, 1.2, True),
+        (16.0, 0.9, True),
     ]
-    assert checks[0].name.startswith(f"sample and update, {algorithm.upper()} 256-256, 2/1, 1 trial")
+    named = f"sample and update, {algorithm.upper()} 256-256, 2/1, 1 trial: times {PEER}'s single trial at least"
+    assert checks[0].name == named
 
 
 def test_the_distance_to_the_limit_is_told_in_the_table_and_in_a_sentence() -> None:
@@ -212,6 +220,8 @@ def test_the_table_has_no_ratio_where_the_peer_is_missing() -> None:
     assert rates_table(rates).splitlines()[1].split()[-3:] == ["500", "500", "500"]
     rates[case(Work.SAMPLED), PEER] = steady(100.0)
     assert rates_table(rates).splitlines()[1].split()[-2:] == ["100", "5.0x"]
+    rates[case(Work.SAMPLED), JAX_PEER] = steady(400.0)
+    assert rates_table(rates).splitlines()[1].split()[-4:] == ["100", "5.0x", "400", "1.2x"]
 
 
 def test_a_strategys_minutes_are_the_integral_over_the_measured_points() -> None:

@@ -25,6 +25,7 @@ from onrig.learner.trials.memories import Memories, kept_by
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.bench.learner.cases import (
+    JAX_PEER,
     LARGE,
     LIMIT,
     ONRIG,
@@ -55,7 +56,7 @@ class Subject:
         self._strategy: Strategy | None = None
 
     def time(self, case: LearnerCase, updates: int, calls: int, limit_ns: int, seed: int) -> Timings:
-        """Time calls of one case, each of ``updates`` updates, until ``calls`` or ``limit_ns`` are used up."""
+        """Processor times of calls, each of ``updates`` updates, until ``calls`` or ``limit_ns`` are used up."""
         run = self._calls.get(case)
         if run is None:
             run = self._calls[case] = self._build(case, updates, seed)
@@ -64,8 +65,8 @@ class Subject:
         gc.collect()
         if case.work is Work.LARGE:
             beside = measure_beside_stalls(lambda _: timed(), range(calls), limit_ns)
-            return Timings(beside.calls, beside.spans)
-        return Timings(measure(lambda _: timed(), range(calls), limit_ns))
+            return Timings(beside.busy_calls, beside.spans)
+        return Timings(measure(lambda _: timed(), range(calls), limit_ns, clock=time.process_time_ns))
 
     def play(self, strategy: str, trials: int, done: int, episodes: int) -> Timings:
         """Bring trials of one strategy to their state after ``done`` episodes, and time ``episodes`` whole ones."""
@@ -125,8 +126,8 @@ def full_memories(case: LearnerCase, seed: int) -> Memories:
     return memories
 
 
-def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
-    """Stable-Baselines3: same sizes, batch, gamma, tau and step sizes, its own buffer, ``train`` as it comes.
+def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str = PEER) -> Callable[[], object]:
+    """Stable-Baselines3, or sbx: sizes, batch, gamma, tau and step sizes as ours, its own buffer and ``train``.
 
     In its DDPG three things are not the same: the critic takes the action at its input instead of its second layer (a
     few weights more), there is one step size for both networks (of no account here), and no weight decay (work that
@@ -135,7 +136,6 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[]
     if case.trials != 1:
         raise Unavailable("it has no trial axis")
     import gymnasium
-    import stable_baselines3
     from gymnasium.spaces import Box
     from stable_baselines3.common.logger import Logger
 
@@ -154,7 +154,9 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[]
         lr = config.lr
     else:
         raise Unavailable(f"it is not asked for {case.algorithm}")
-    model = getattr(stable_baselines3, case.algorithm.upper())(
+    library = importlib.import_module(MODULES[package])
+    own = {"device": "cpu"} if package == PEER else {}
+    model = getattr(library, case.algorithm.upper())(
         "MlpPolicy",
         Nowhere(),
         learning_rate=lr,
@@ -164,7 +166,7 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[]
         buffer_size=STORED,
         policy_kwargs={"net_arch": {"pi": list(actor), "qf": list(critic)}},
         seed=seed,
-        device="cpu",
+        **own,
     )
     model.set_logger(Logger(None, []))
     t = transitions(STORED, case.shape.n_obs, case.shape.n_act, seed)
@@ -173,7 +175,7 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int) -> Callable[[]
         one = t.part(i, 1)  # with the axis of the one environment
         add(one.observation, one.next_observation, one.action, one.reward / STORED, one.terminated, [{}])
     if case.work is Work.UPDATE:
-        same = model.replay_buffer.sample(config.batch)
+        same = model.replay_buffer.sample(config.batch * (1 if package == PEER else updates))  # sbx draws all at once
         model.replay_buffer.sample = lambda *_, **__: same
     return partial(model.train, gradient_steps=updates, batch_size=config.batch)
 
@@ -218,7 +220,13 @@ def config_of(strategy: str) -> RunConfig:
     return load("pendulum", [f"selection.strategy={strategy}", f"episodes={RIDE_EPISODES}"])
 
 
-BUILDS: Final[dict[str, Build]] = {ONRIG: onrig, PEER: stable_baselines3, LIMIT: limit}
+BUILDS: Final[dict[str, Build]] = {
+    ONRIG: onrig,
+    PEER: stable_baselines3,
+    JAX_PEER: partial(stable_baselines3, package=JAX_PEER),
+    LIMIT: limit,
+}
+MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LIMIT: "torch"}
 
 
 def come_up(subject: str) -> Subject:
@@ -226,7 +234,7 @@ def come_up(subject: str) -> Subject:
     build = BUILDS[subject]
     torch.set_num_threads(1)
     try:
-        importlib.import_module(subject.replace("-", "_"))
+        importlib.import_module(MODULES[subject])
     except ImportError as error:
         raise Unavailable(f"cannot be imported: {error}") from error
     return Subject(build)

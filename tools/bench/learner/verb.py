@@ -1,7 +1,8 @@
-"""``onrig bench learner``: DDPG, TD3 and SAC next to Stable-Baselines3 and to the limit of one core.
+"""``onrig bench learner``: DDPG, TD3 and SAC next to Stable-Baselines3, sbx (JAX) and the limit of one core.
 
 Every subject runs in a process of its own, on one thread, and all take turns, round by round.  One call is 100 updates
-(those after an episode) of every trial.  The checks are bounds on Onrig; exit 0 whether or not they hold.
+(those after an episode) of every trial; rates are per second of processor time.  The checks are bounds on Onrig; exit
+0 whether or not they hold.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from onrig.tools.bench.learner.cases import (
     GROUPS,
+    JAX_PEER,
     LARGE,
     LIMIT,
     ONRIG,
@@ -54,11 +56,13 @@ FULL: Final = Plan(GROUPS, 7, 500)
 QUICK: Final = Plan(GROUPS, 3, 100)
 RIDES: Final = RidePlan()
 QUICK_RIDES: Final = RidePlan(episodes=3)
+PEERS: Final = (PEER, JAX_PEER)
 _VERB: Final = "bench learner"
 _FAIRNESS: Final = (
-    f"{PEER}: one trial at a time; DDPG's critic takes the action at its input, not in layer 2; no weight decay",
-    "sample and update: Onrig from its memory of 10000, the peer from its buffer of 10000; update: one fixed minibatch "
-    "for the peer, 100 packed anew for Onrig",
+    f"{PEER} and {JAX_PEER}: one trial at a time",
+    f"{PEER}: DDPG's critic takes the action at its input, not in layer 2; no weight decay",
+    "sample and update: Onrig from its memory of 10000, a peer from its buffer of 10000; update: one fixed minibatch "
+    "for a peer, 100 packed anew for Onrig",
 )
 
 
@@ -76,10 +80,11 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
-    versions = {package: installed_version(package) for package in (ONRIG, PEER, LIMIT)}
+    versions = {package: installed_version(package) for package in (ONRIG, *PEERS, LIMIT)}
     present = {package: version or "" for package, version in versions.items() if version or package == ONRIG}
-    if PEER not in present:
-        print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")
+    for peer in PEERS:
+        if peer not in present:
+            print(f"{peer}: not installed, left out (pip install 'onrig[bench]')")
     plan, rides = (QUICK, QUICK_RIDES) if args.quick else (FULL, RIDES)
     progress = progress_for(plan.seconds(tuple(present)) + (rides.seconds() if args.strategy else 0.0))
     measured: dict[Ride, Minutes] = {}
@@ -121,7 +126,7 @@ def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report)
     """Notes below the tables."""
     said = limit_sentence(rates)
     lines = [] if said is None else [said]
-    if any(subject == PEER for _, subject in rates):
+    if any(subject in PEERS for _, subject in rates):
         lines += _FAIRNESS
     lines += left_out(unavailable)
     lines.append(f"{sum(c.holds for c in report.checks)} of {len(report.checks)} checks hold")
@@ -129,23 +134,18 @@ def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report)
 
 
 def rates_table(rates: Rates) -> str:
-    """Table of trial-updates per second, next to the peer's single trial."""
-    rows = [["trial-updates per s", "onrig p50", "p99", "max", PEER, "times its rate"]]
+    """Table of trial-updates per second of processor time, next to the peers' single trial."""
+    rows = [
+        ["trial-updates per s", "onrig p50", "p99", "max", *(cell for peer in PEERS for cell in (peer, "times it"))]
+    ]
     for case in _ours(rates):
         ours = rates[case, ONRIG]
-        theirs = rates.get((case.alone, PEER))
-        ratio = times_faster(rates, case)
         in_order = sorted(ours.all)
-        rows.append(
-            [
-                case.title,
-                number(ours.p50),
-                number(in_order[int(0.99 * (len(in_order) - 1))]),
-                number(in_order[-1]),
-                "" if theirs is None else number(theirs.p50),
-                "" if ratio is None else f"{ratio:.1f}x",
-            ]
-        )
+        cells = [case.title, number(ours.p50), number(in_order[int(0.99 * (len(in_order) - 1))]), number(in_order[-1])]
+        for peer in PEERS:
+            theirs, ratio = rates.get((case.alone, peer)), times_faster(rates, case, peer)
+            cells += ["" if theirs is None else number(theirs.p50), "" if ratio is None else f"{ratio:.1f}x"]
+        rows.append(cells)
     return aligned(rows)
 
 

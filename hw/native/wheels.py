@@ -1,0 +1,185 @@
+"""Wheels for x86-64 and aarch64 with the C library inside, built and tested: ``python hw/native/wheels.py``.
+
+Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each serves every Python 3 on every Linux
+with glibc since 2013.  The wheel of this machine's architecture is tested in a fresh environment, the other one under
+QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is set to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from build import OLDEST_GLIBC, VARIANTS  # type: ignore[import-not-found,unused-ignore]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+TESTED_WITH: Final = ("onnx", "pytest", "pytest-timeout", "hypothesis")
+TESTS: Final = (
+    "tests/hw/native",
+    "tests/hw/test_framing.py",
+    "tests/learner/tape",
+    "tests/learner/algorithms",
+    "tests/learner/samplers",
+    "tests/runtime/policy/test_network.py",
+    "tests/runtime/replay/memory/order",
+)
+"""What the C library does, compared with its Python form; files that need torch are skipped."""
+_DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+_PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
+"""A Cortex-A72's /proc/cpuinfo: QEMU passes this machine's on, in which onnxruntime for aarch64 finds no processor."""
+
+
+class Missing(Exception):
+    """Missing tool; one line that says how to install it."""
+
+
+class Failed(Exception):
+    """Failed step; one line."""
+
+
+def compiler(architecture: str) -> str:
+    """Return the command of the compiler for an architecture; raises Missing."""
+    zig = shutil.which("zig")
+    if zig is None and (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
+        zig = str(Path(package.origin).with_name("zig"))
+    if zig is None:
+        raise Missing(f"no cross compiler: {sys.executable} -m pip install ziglang")
+    return shlex.join([zig, "cc", "-target", f"{architecture}-linux-gnu.{'.'.join(map(str, OLDEST_GLIBC))}"])
+
+
+def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
+    """Build a wheel per architecture into ``out``; raises Missing and Failed.
+
+    They are built from a source distribution, so that nothing that lies in the tree by chance gets into them.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    major, minor = OLDEST_GLIBC
+    made = {}
+    with tempfile.TemporaryDirectory() as folder:
+        code = f"import setuptools.build_meta as backend; backend.build_sdist({folder!r})"
+        run([sys.executable, "-c", code], "the source distribution", quiet=True)
+        (source,) = Path(folder).glob("*.tar.gz")
+        for architecture in architectures:
+            pip = [*pip_of(sys.executable), "wheel", "--no-deps", "--no-build-isolation", "-w", folder, str(source)]
+            run(pip, f"the wheel for {architecture}", {"CC": compiler(architecture)}, quiet=True)
+            found = list(Path(folder).glob(f"*-py3-none-manylinux_{major}_{minor}_{architecture}.whl"))
+            if not found:
+                raise Failed(
+                    f"no library in the wheel for {architecture}: CC='{compiler(architecture)}' python {BUILD}"
+                )
+            made[architecture] = Path(shutil.copy(found[0], out))
+    return made
+
+
+BUILD: Final = "hw/native/build.py --out build/native"
+
+
+def own_python(wheel: Path, folder: Path) -> Path:
+    """Install a wheel of this architecture into a fresh environment; returns its interpreter."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    run([*pip_of(python), "install", "--quiet", str(wheel), *TESTED_WITH], f"the installation of {wheel.name}")
+    return python
+
+
+def emulated_python(architecture: str, wheel: Path, system: Path, folder: Path) -> Path:
+    """Install a wheel next to the Python of an unpacked system; returns a command that runs it under the emulator."""
+    names = [f"qemu-{architecture}-static", f"qemu-{architecture}"]
+    emulator = next((found for name in names if (found := shutil.which(name))), None)
+    if emulator is None:
+        raise Missing(f"no {names[0]}: sudo apt install qemu-user-static")
+    if not (system / "usr/bin/python3").exists():
+        make = f"mmdebstrap --arch={_DEBIAN[architecture]} --variant=extract --include=python3,libstdc++6 bookworm"
+        raise Missing(f"no Python for {architecture}: sudo apt install mmdebstrap, then {make} {system}")
+    processor = system / "proc/cpuinfo"
+    if architecture == "aarch64" and not processor.exists():
+        processor.parent.mkdir(exist_ok=True)
+        processor.write_text(_PROCESSOR)
+    # A script, so that processes which a test starts run under the emulator too.
+    python, site = folder / "python", folder / "site"
+    python.write_text(
+        f"#!/bin/sh\nexport PYTHONHOME={shlex.quote(str(system / 'usr'))} PYTHONPATH={shlex.quote(str(site))}\n"
+        f'exec {shlex.join([emulator, "-L", str(system), "-0", str(python), str(system / "usr/bin/python3")])} "$@"\n'
+    )
+    python.chmod(0o755)
+    code = "import os, sys; print(*sys.version_info[:2], os.confstr('CS_GNU_LIBC_VERSION').rpartition('.')[2])"
+    major, minor, glibc = run([str(python), "-c", code], "Python under the emulator", quiet=True).split()
+    platforms = [f"manylinux2014_{architecture}"]
+    platforms += [f"manylinux_2_{k}_{architecture}" for k in range(OLDEST_GLIBC[1], int(glibc) + 1)]
+    foreign = ["--only-binary=:all:", "--python-version", f"{major}.{minor}", "--target", str(site)]
+    foreign += [word for name in platforms for word in ("--platform", name)]
+    install = [*pip_of(sys.executable), "install", "--quiet", *foreign, str(wheel), *TESTED_WITH]
+    run(install, f"the installation of {wheel.name}")
+    return python
+
+
+def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
+    """Run tests of the tree on the installed wheel; raises Failed."""
+    code = (
+        f"from onrig.hw.native import state; s = state(); assert s.variant in {list(VARIANTS[architecture])}, s.reason"
+    )
+    run([str(python), "-P", "-c", code], "loading the library from the wheel", quiet=True)
+    environment = {"CC": compiler(architecture), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-o", "timeout=0", *tests]
+    run(command, f"the tests of the wheel for {architecture}", environment)
+
+
+def pip_of(python: str | Path) -> list[str]:
+    """Return the command of an interpreter's pip."""
+    return [str(python), "-m", "pip", "--disable-pip-version-check"]
+
+
+def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None = None, *, quiet: bool = False) -> str:
+    """Run a command in the tree and return its output, ``quiet``, or show it; raises Failed."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(
+        command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=quiet, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout or "").strip().splitlines()
+        raise Failed(f"{what} failed with code {done.returncode}{': ' + said[-1] if said else ''}")
+    return done.stdout or ""
+
+
+def main(arguments: list[str]) -> int:
+    """Build, then test; returns 1 where something fails, 2 where a tool is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="default: dist")
+    parser.add_argument("--arch", action="append", choices=VARIANTS, help="only this architecture (repeatable)")
+    parser.add_argument("--system", type=Path, metavar="FOLDER", help="unpacked system with Python, for the emulator")
+    parser.add_argument("--no-tests", action="store_true", help="only build")
+    parser.add_argument("tests", nargs="*", default=TESTS, help="tests to run (default: those of the C library)")
+    args = parser.parse_args(arguments)
+    try:
+        for architecture, wheel in build_wheels(args.arch or list(VARIANTS), args.out).items():
+            print(wheel, flush=True)
+            if args.no_tests:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                if architecture == platform.machine():
+                    python = own_python(wheel, Path(folder, "environment"))
+                else:
+                    system = (args.system or ROOT / "build" / f"system-{architecture}").resolve()
+                    python = emulated_python(architecture, wheel, system, Path(folder))
+                test_wheel(python, architecture, args.tests)
+    except (Missing, Failed) as error:
+        print(f"wheels: {error}", file=sys.stderr)
+        return 2 if isinstance(error, Missing) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
