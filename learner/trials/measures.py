@@ -1,13 +1,7 @@
-"""Measures of learning (de Bruin et al. 2018, §5.1, §8.5), and bootstrap bounds of their means and differences.
-
-Pure functions.  Resamples come from a stream that depends on the number of trials alone, so equal results have equal
-bounds.
-"""
+"""Measures of learning (de Bruin et al. 2018, §5.1, §8.5)."""
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,49 +16,31 @@ LEVEL: Final = 0.8
 """Normalised performance whose first episode is the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
 """Last episodes of a trial, over which mu_final is the mean (§5.1)."""
-RESAMPLES: Final = 10_000
-COVERAGE: Final = 0.95
 RULE_LEVEL: Final = 0.9
 """Share of the final performance at which the rule of thumb reads the memory size (§8.5)."""
 _FINAL_SHARE: Final = 0.2
 """Figure 17 takes the last 2e5 of 1e6 steps for the final performance."""
 _WINDOW: Final = 20
 """Points of the running mean; the curves of the paper are means of five trials instead."""
-_ENTROPY: Final = 0x000_5EED
-
-
-class Bounds(NamedTuple):
-    """An estimate with its 95 % confidence interval; the ends are NaN for a single trial."""
-
-    value: float
-    low: float
-    high: float
-
-    def excludes(self, value: float) -> bool:
-        """Whether ``value`` lies outside of the interval."""
-        return self.low > value or self.high < value
-
-
-class Band(NamedTuple):
-    """Means over trials with their bounds, each ``(N,)``."""
-
-    mean: Values
-    low: Values
-    high: Values
 
 
 class RiseTime(NamedTuple):
     """When each trial rose, each ``(T,)``."""
 
     episode: Integers
-    """First episode (from 1 on) at the level; where there is none the last episode, so that means are lower bounds."""
+    """First episode (from 1 on) at the level; where there is none the last episode, a lower bound."""
     risen: NDArray[np.bool_]
     """Whether the level was reached at all."""
 
     @property
     def never(self) -> int:
-        """Number of trials that did not rise: where it is not 0, a mean rise time is a lower bound."""
+        """Number of trials that did not rise."""
         return int(np.count_nonzero(~self.risen))
+
+    @property
+    def censored(self) -> bool:
+        """Whether they are half of the trials, so that the median is a lower bound."""
+        return 2 * self.never >= len(self.risen)
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
@@ -173,99 +149,8 @@ def rule_of_thumb(
     return BufferSize(round(float(at[first])), final, not bool(ending[first]))
 
 
-def mean_bounds(values: NDArray[np.float64] | Integers) -> Bounds:
-    """Mean of one measure over the trials, ``(T,)``, with 95 % percentile bootstrap bounds (§5.1)."""
-    column = np.asarray(values, np.float64).reshape(-1, 1)
-    band = curve_bounds(column)
-    return Bounds(float(band.mean[0]), float(band.low[0]), float(band.high[0]))
-
-
-def interquartile_mean(values: Values) -> Bounds:
-    """Mean of the middle half of one measure over the trials, ``(T,)``, with bounds as ``mean_bounds`` (Agarwal et al.
-    2021, §4.3); of T trials T // 4 are left out at either end."""
-    column = np.sort(np.asarray(values, np.float64).reshape(-1))
-    T = len(column)
-    if T == 1:
-        return Bounds(float(column[0]), math.nan, math.nan)
-    cut = T // 4
-    # Each resample as counts of the sorted trials: the middle is what lies between its quarters.
-    through = np.cumsum(np.rint(_weights(T) * T), axis=1)
-    within = np.clip(through, cut, T - cut)
-    weights = np.diff(within, axis=1, prepend=cut) / (T - 2 * cut)
-    low, high = _interval((weights @ column)[:, None])
-    return Bounds(float(column[cut : T - cut].mean()), float(low[0]), float(high[0]))
-
-
-def curve_bounds(values: Values) -> Band:
-    """Mean over the trials of each column of ``values`` ``(T, N)``, with 95 % percentile bootstrap bounds.
-
-    The bounds hold for each column alone.  Raises ValueError without trials.
-    """
-    means = _resampled(values)
-    low, high = _interval(means)
-    return Band(np.asarray(values, np.float64).mean(axis=0), low, high)
-
-
-def paired(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
-    """Rows of the trials that two cells have in common, by their seeds, in the seeds' order."""
-    _, a, b = np.intersect1d(seeds, other, return_indices=True)
-    return a.astype(np.int64), b.astype(np.int64)
-
-
-def paired_difference(a: Values | Integers, b: Values | Integers) -> Bounds:
-    """Mean of ``a - b`` with 95 % bounds, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials of the same seed."""
-    a, b = _pair(a, b)
-    return mean_bounds(a - b)
-
-
-def paired_ratio(a: Values | Integers, b: Values | Integers) -> Bounds:
-    """Ratio of the means of ``a`` and ``b`` ``(T,)`` (positive, of the same seeds) with 95 % bounds.
-
-    For rise times; both are resampled together.  Raises ValueError for values that are not positive.
-    """
-    a, b = _pair(a, b)
-    if not (np.all(a > 0) and np.all(b > 0)):
-        raise ValueError("a ratio needs positive values")
-    means = _resampled(np.stack((a, b), axis=1))
-    low, high = _interval(means[:, :1] / means[:, 1:])
-    return Bounds(float(a.mean() / b.mean()), float(low[0]), float(high[0]))
-
-
-def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(f"pairs need two vectors of one length, got shapes {a.shape} and {b.shape}")
-    return a, b
-
-
 def _curves(mu: Values) -> Values:
     mu = np.asarray(mu, np.float64)
     if mu.ndim != 2 or not mu.shape[1]:
         raise ValueError(f"expected trials by episodes, at least one episode, got shape {mu.shape}")
     return mu
-
-
-def _resampled(values: Values) -> Values:
-    """Means of all resamples: ``(T, N)`` to ``(RESAMPLES, N)``; NaN for a single trial."""
-    values = np.asarray(values, np.float64)
-    if values.ndim != 2 or not len(values):
-        raise ValueError(f"expected trials by values, at least one trial, got shape {values.shape}")
-    if len(values) == 1:
-        return np.full((RESAMPLES, values.shape[1]), np.nan)
-    # Relative to the first trial, so that equal values give exactly that value as bounds, free of rounding.
-    means: Values = values[0] + _weights(len(values)) @ (values - values[0])
-    return means
-
-
-def _interval(means: Values) -> tuple[Values, Values]:
-    tail = 0.5 * (1 - COVERAGE)
-    low, high = np.quantile(means, (tail, 1 - tail), axis=0)
-    return low, high
-
-
-@lru_cache(maxsize=8)
-def _weights(trials: int) -> Values:
-    """Weight of each trial in each resample, ``(RESAMPLES, T)``; rows sum to 1."""
-    rng = np.random.default_rng(np.random.SeedSequence(_ENTROPY, spawn_key=(trials,)))
-    counts = rng.multinomial(trials, np.full(trials, 1 / trials), size=RESAMPLES)
-    return np.asarray(counts / trials, np.float64)

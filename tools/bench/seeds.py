@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from onrig.learner.trials.measures import mean_bounds
+from onrig.learner.trials.intervals import bounded, median_bounds, paired_difference, share_of
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows as read_episodes
@@ -217,13 +217,11 @@ def told(rows: Sequence[Seed]) -> str:
     table = [["seed", "episodes", "final", f"{GOAL} reached"]]
     table += [[str(row.seed), str(row.episodes), f"{row.final:.3f}", _when(row)] for row in ordered]
     finals = np.array([row.final for row in rows])
-    mean = mean_bounds(finals)
-    bounds = f" [{mean.low:.3f}, {mean.high:.3f}]" if len(rows) > 1 else ""
-    enough = int((finals >= GOAL).sum())
+    median, enough = bounded(median_bounds(finals), 3), int((finals >= GOAL).sum())
     note = (
-        f"Final: mean of the last {LAST} noise-free evaluations, normalised; of all seeds {mean.value:.3f}{bounds}, "
-        f"{enough} of {len(rows)} at least {GOAL}. Reached: the first training episode at which {LAST} evaluations in "
-        "a row averaged that."
+        f"Final: mean of the last {LAST} noise-free evaluations, normalised; median of all seeds with its 95 % "
+        f"interval {median}, lowest {finals.min():.3f}, mean {finals.mean():.3f}; {share_of(enough, len(rows))} end at "
+        f"{GOAL} or more. Reached: the first training episode at which {LAST} evaluations in a row averaged that."
     )
     return f"{aligned(table)}\n\n{note}"
 
@@ -234,17 +232,17 @@ def told_paired(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str:
     pairs = [(row, of_seed[row.seed]) for row in rows if row.seed in of_seed]
     if not pairs:
         return f"No seed of '{name}' is among these."
-    final = mean_bounds(np.array([row.final - other.final for row, other in pairs]))
+    final = paired_difference(*(np.array([pair[k].final for pair in pairs]) for k in (0, 1)))
     said = (
-        f"Minus '{name}', {len(pairs)} pairs of seeds, means with 95 % bounds: final {final.value:+.3f} "
-        f"[{final.low:+.3f}, {final.high:+.3f}]"
+        f"Minus '{name}', {len(pairs)} pairs of seeds, medians with 95 % intervals and p of a sign test: final "
+        f"{bounded(final, 3, signed=True)}, p = {final.p:.2g}"
     )
     times = [(a.reached, b.reached) for a, b in pairs]
-    later = np.array([a - b for a, b in times if a is not None and b is not None])
+    later = np.array([(a, b) for a, b in times if a is not None and b is not None], np.float64)
     if not len(later):
         return f"{said}; in no pair are both known to have reached {GOAL}."
-    mean = mean_bounds(later.astype(np.float64))
-    said += f", episodes until {GOAL} was reached {mean.value:+.0f} [{mean.low:+.0f}, {mean.high:+.0f}]"
+    reached = paired_difference(later[:, 0], later[:, 1])
+    said += f", episodes until {GOAL} was reached {bounded(reached, 0, signed=True)}, p = {reached.p:.2g}"
     some = (
         "" if len(later) == len(pairs) else f" (in the {len(later)} pairs in which both are known to have reached it)"
     )

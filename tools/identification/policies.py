@@ -13,7 +13,8 @@ import numpy as np
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.engine import run_trials
-from onrig.learner.trials.measures import Bounds, mu_final, normalized_curves, paired_difference
+from onrig.learner.trials.intervals import Paired, paired_difference
+from onrig.learner.trials.measures import mu_final, normalized_curves
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
@@ -22,11 +23,11 @@ from onrig.tools.identification.study import Outcome
 
 
 class Comparison(NamedTuple):
-    """Final normalised performance on the true plant (N,) each, and the mean of their difference."""
+    """Final normalised performance on the true plant (N,) each, and the median of their differences."""
 
     identified: Array
     true: Array
-    difference: Bounds
+    difference: Paired
 
 
 def compare_policies(

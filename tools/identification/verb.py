@@ -326,10 +326,11 @@ def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
 
 
 def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
+    import numpy as np
     import torch
 
+    from onrig.learner.trials.intervals import bounded
     from onrig.tools.identification.policies import compare_policies
-    from onrig.tools.reports.page import bounded
 
     def show(episode: int) -> None:
         if episode % 50 == 0:
@@ -340,6 +341,7 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
         found = compare_policies(config, outcomes, show)
     except ValueError as error:
         return complain("identify", f"--policies: {error}")
-    print(f"policies on the true plant: {found.identified.mean():.3f} learned on the identified twins,")
-    print(f"{found.true.mean():.3f} on the true plants; difference {bounded(found.difference, 3, signed=True)}")
+    learned, true = np.median(found.identified), np.median(found.true)
+    print(f"policies on the true plant, medians: {learned:.3f} learned on the identified twins,")
+    print(f"{true:.3f} on the true plants; difference {bounded(found.difference, 3, signed=True)}")
     return ExitCode.OK

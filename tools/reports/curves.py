@@ -1,4 +1,4 @@
-"""Learning curves and final measures with the bounds of their means, after de Bruin et al. 2018.
+"""Learning curves and final measures with intervals of their medians, after de Bruin et al. 2018.
 
 Curves: figure 3, and 19 where networks differ.  The three measures of every strategy as dots: figures 12 to 15.
 """
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onrig.learner.trials.measures import Bounds, curve_bounds, moving_average
+from onrig.learner.trials.intervals import Bounds, curve_bounds
+from onrig.learner.trials.measures import moving_average
 from onrig.tools.reports.conditions import BASE_RATE_HZ, Value, grouped, in_words, varying
 from onrig.tools.reports.results import BASELINE, Estimate, Group, Result, baseline, estimate, groups
 from onrig.tools.reports.style import (
@@ -187,11 +188,11 @@ def _panel(axes: Axes, panel: Panel) -> list[Label]:
         at = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
         band, x = curve_bounds(smooth[:, at]), line.result.episodes[at]
         axes.fill_between(x, band.low, band.high, color=line.look.colour, alpha=0.18, lw=0)
-        axes.plot(x, band.mean, color=line.look.colour, ls=line.look.line, lw=1.5)
-        # A single trial has no bounds.
-        lows.append(float(np.min(np.fmin(band.low, band.mean))))
-        highs.append(float(np.max(np.fmax(band.high, band.mean))))
-        labels.append(Label(float(band.mean[-1]), line.text, line.look.colour))
+        axes.plot(x, band.median, color=line.look.colour, ls=line.look.line, lw=1.5)
+        # Fewer than five trials have no interval.
+        lows.append(float(np.min(np.fmin(band.low, band.median))))
+        highs.append(float(np.max(np.fmax(band.high, band.median))))
+        labels.append(Label(float(band.median[-1]), line.text, line.look.colour))
     if normalised:
         axes.set_ylim(max(_LOWEST, min(lows)) - 0.04, min(1.5, max(highs)) + 0.04)
     axes.set_xlim(0, max(line.result.episodes[-1] for line in panel.lines))
@@ -212,8 +213,8 @@ def _caption(panels: Sequence[Panel]) -> str:
     )
     return (
         f"Normalised performance of {how}: 0 is the random controller, 1 the reference, dotted the level 0.8 of the "
-        f"rise time. Lines: mean over the trials of the mean of the last {WINDOW} episodes; bands: 95 % bootstrap "
-        f"bounds of that mean, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
+        f"rise time. Lines: median over the trials of the mean of the last {WINDOW} episodes; bands: its 95 % "
+        f"interval, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
         f"What lies below {_LOWEST:g} is cut off."
     )
 
@@ -328,9 +329,9 @@ def _caption_of_dots(some: Sequence[Group]) -> str:
     against = BASELINE if all(baseline(g).setting.strategy == BASELINE for g in some) else "the first strategy"
     never = any(not r.rise.risen.all() for r in members)
     return (
-        f"Means over {counted([len(r.seeds) for r in members])} trials with 95 % bootstrap bounds; grey: {against}. "
+        f"Medians over {counted([len(r.seeds) for r in members])} trials with 95 % intervals; grey: {against}. "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
         "time the first episode with a normalised performance of 0.8 or more"
-        + (" (trials that never got there count with their last episode: a lower bound)." if never else ".")
-        + " Bounds that overlap do not settle a difference: the paired table does."
+        + (" (trials that never got there count with their last episode)." if never else ".")
+        + " Intervals that overlap do not settle a difference: the paired table does."
     )

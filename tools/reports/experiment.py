@@ -19,16 +19,16 @@ from onrig.tools.reports.curve_files import CURVES, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
 from onrig.tools.reports.page import Content, Sheet, experiment_page, markdown
 from onrig.tools.reports.results import (
-    FEW,
     Experiment,
     against_baseline,
     against_plainer_sampling,
     read_experiment,
+    warn_of_few,
 )
 from onrig.tools.reports.scores import scored_run, scores_sheets
 from onrig.tools.reports.style import Picture, why_no_pictures
 from onrig.tools.reports.sweeps import draw_sweeps
-from onrig.tools.reports.tables import baselines, cells_sheet, claims, differences_sheet, noise_sheets
+from onrig.tools.reports.tables import ESTIMATES, baselines, cells_sheet, claims, differences_sheet, noise_sheets
 from onrig.tools.reports.worlds import content_of
 from onrig.tools.terminal import complain, drawn
 
@@ -175,9 +175,7 @@ def _state(experiment: Experiment) -> list[str]:
     if spoilt:
         lines.append(f"{spoilt} trials are left out because their rewards are not finite: see the table of all cells.")
     lines += [f"No trial of {shown(lost.cell)} is finite: it has no row below." for lost in experiment.lost]
-    fewest = min(len(r.seeds) for r in results)
-    if fewest < FEW:
-        lines.append(f"Some means are of {fewest} trials: bootstrap bounds of fewer than {FEW} are too narrow.")
+    lines += warn_of_few(min(len(r.seeds) for r in results))
     if any(r.cell.config.task.normalization is None for r in results):
         lines.append(
             "Some tasks have no references (task.normalization): their μ are mean rewards per step in raw units, and "
@@ -207,7 +205,7 @@ def _content(
     sheets.append(cells_sheet(experiment))
     lead = (
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
-        f"{common([r.setting for r in results])}. Means with 95 % bootstrap bounds; differences are paired by seed."
+        f"{common([r.setting for r in results])}. {ESTIMATES}"
     )
     return Content(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets, {})
 

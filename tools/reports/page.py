@@ -11,7 +11,6 @@ from html import escape as escape_markup
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from onrig.learner.trials.measures import Bounds
 from onrig.runtime.printable import printable_lines
 from onrig.tools.bench.report import aligned
 from onrig.tools.reports.style import Chart, Picture, png_uri
@@ -65,13 +64,6 @@ class Sheet(NamedTuple):
             return f'<th scope="row">{escape(cell)}</th>'
         mark = _CLASSES.get(cell[:1])
         return f'<td class="{mark}">{escape(cell)}</td>' if mark else f"<td>{escape(cell)}</td>"
-
-
-def bounded(bounds: Bounds, digits: int, *, signed: bool = False, at_least: bool = False) -> str:
-    """Write an estimate with its bounds: ``0.912 [0.901, 0.923]``; without them where there are none."""
-    form = f"{'+' if signed else ''}.{digits}f"
-    value = f"{'≥ ' if at_least else ''}{bounds.value:{form}}"
-    return f"{value} [{bounds.low:{form}}, {bounds.high:{form}}]" if bounds.low == bounds.low else value
 
 
 def without_empty(sheet: Sheet) -> Sheet:

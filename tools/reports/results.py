@@ -1,4 +1,4 @@
-"""The finished trials of an experiment, cell by cell: measures (de Bruin et al. 2018, §5.1), means, differences."""
+"""The finished trials of an experiment, cell by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import (
-    FINAL_EPISODES,
-    LEVEL,
+from onrig.learner.trials.intervals import (
+    ENOUGH,
     Bounds,
-    RiseTime,
-    mean_bounds,
-    mu_final,
-    mu_max,
-    normalized_curves,
+    Paired,
+    holm,
+    median_bounds,
     paired,
     paired_difference,
     paired_ratio,
+)
+from onrig.learner.trials.measures import (
+    FINAL_EPISODES,
+    LEVEL,
+    RiseTime,
+    mu_final,
+    mu_max,
+    normalized_curves,
     rise_time,
 )
 from onrig.tools.experiments.spec import Spec
@@ -30,8 +35,6 @@ from onrig.tools.reports.conditions import Setting, grouped, in_words, settings,
 
 BASELINE: Final = "FIFO[Uniform]"
 """The default method of de Bruin et al. 2018, which others are compared with where it is there."""
-FEW: Final = 10
-"""Below this many trials the report warns that the bounds are too narrow."""
 
 
 class Result(NamedTuple):
@@ -116,6 +119,13 @@ def measured(cell: Cell, setting: Setting, trials: CellTrials) -> Result:
     return Result(cell, setting, seeds, numbers, mu, mu_final(mu, last), mu_max(mu), rise, noise, spoilt, evaluated)
 
 
+def warn_of_few(trials: int) -> list[str]:
+    """What to say where the cell with the fewest trials has so many."""
+    if trials >= ENOUGH:
+        return []
+    return [f"Some medians are of {trials} trials: fewer than {ENOUGH} have no 95 % interval and settle nothing."]
+
+
 def common_rows(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of the trials of the same seed."""
     return paired(a.seeds, b.seeds)
@@ -132,25 +142,30 @@ class Estimate(NamedTuple):
     final: Bounds
     highest: Bounds
     rise: Bounds
-    """In episodes; a lower bound where ``never`` is not 0."""
+    """In episodes."""
     never: int
     """Trials that did not rise."""
+    censored: bool
+    """Whether they are so many that the median rise time is a lower bound."""
 
 
 class Difference(NamedTuple):
-    """One strategy against another under the same conditions, by the trials' common seeds."""
+    """One strategy against another under the same conditions, by the trials' common seeds.
+
+    Tests are corrected for the comparisons of one measure under the same conditions.
+    """
 
     conditions: str
     strategy: str
     against: str
     pairs: int
-    final: Bounds
+    final: Paired
     """Difference of mu_final; positive where the strategy is better."""
-    highest: Bounds
-    rise: Bounds
-    """Ratio of the mean rise times; below 1 where the strategy is faster."""
+    highest: Paired
+    rise: Paired
+    """Ratio of the rise times; below 1 where the strategy is faster."""
     censored: bool
-    """Whether trials of either never rose, so that the ratio is of lower bounds."""
+    """Whether trials of either never rose, so that some ratios are of lower bounds."""
 
 
 class Group(NamedTuple):
@@ -163,7 +178,8 @@ class Group(NamedTuple):
 def estimate(result: Result) -> Estimate:
     """Estimate one cell's measures."""
     rise = result.rise
-    return Estimate(mean_bounds(result.final), mean_bounds(result.highest), mean_bounds(rise.episode), rise.never)
+    final, highest, risen = (median_bounds(values) for values in (result.final, result.highest, rise.episode))
+    return Estimate(final, highest, risen, rise.never, rise.censored)
 
 
 def groups(results: Sequence[Result]) -> list[Group]:
@@ -181,10 +197,11 @@ def baseline(group: Group) -> Result:
 def against_baseline(results: Sequence[Result]) -> list[Difference]:
     """Every strategy against the baseline of its conditions."""
     return [
-        difference(group.conditions, r, baseline(group))
+        difference
         for group in groups(results)
-        for r in group.results
-        if r is not baseline(group) and len(common_rows(r, baseline(group))[0])
+        for difference in _differences(
+            group.conditions, [(r, baseline(group)) for r in group.results if r is not baseline(group)]
+        )
     ]
 
 
@@ -194,16 +211,25 @@ def against_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
     Pairs that :func:`against_baseline` has are left out.
     """
     return [
-        difference(group.conditions, r, other)
+        difference
         for group in groups(results)
-        for r in group.results
-        for other in _plainer(r, group)
-        if len(common_rows(r, other)[0])
+        for difference in _differences(
+            group.conditions, [(r, other) for r in group.results for other in _plainer(r, group)]
+        )
     ]
 
 
-def difference(conditions: str, a: Result, b: Result) -> Difference:
-    """Compare two cells; they must have seeds in common."""
+def _differences(conditions: str, pairs: Sequence[tuple[Result, Result]]) -> list[Difference]:
+    """Compare cells under the same conditions, those that have seeds in common."""
+    found = [_difference(conditions, a, b) for a, b in pairs if len(common_rows(a, b)[0])]
+    measures = (holm([d.final for d in found]), holm([d.highest for d in found]), holm([d.rise for d in found]))
+    return [
+        d._replace(final=final, highest=highest, rise=rise)
+        for d, final, highest, rise in zip(found, *measures, strict=True)
+    ]
+
+
+def _difference(conditions: str, a: Result, b: Result) -> Difference:
     i, j = common_rows(a, b)
     return Difference(
         conditions,

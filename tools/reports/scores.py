@@ -10,15 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.measures import (
-    LEVEL,
-    final_mean,
-    mean_bounds,
-    normalized_curves,
-    paired,
-    paired_difference,
-    rise_time,
-)
+from onrig.learner.trials.intervals import bounded, holm, median_bounds, paired, paired_difference, share_of
+from onrig.learner.trials.measures import LEVEL, final_mean, normalized_curves, rise_time
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.plants import PlantOptions, run_of
@@ -29,18 +22,20 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.cost import Cost, updates_of
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
-from onrig.tools.reports.page import Sheet, bounded, without_empty
+from onrig.tools.reports.page import Sheet, without_empty
 from onrig.tools.reports.results import Result
 from onrig.tools.reports.world_results import WorldResult
 
 _OF_THE_TASK: Final = ("inertia", "task", "rig")
 """Axes that change what performance is measured by."""
 _NOTE: Final = (
-    "Normalised performance of noise-free evaluations (0 random, 1 reference), means with 95 % bootstrap bounds. "
-    "Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
+    "Normalised performance of noise-free evaluations (0 random, 1 reference), medians over the trials with 95 % "
+    "intervals. Final: mean of the last tenth of the evaluations; lowest: that of the worst trial; area: mean of all; "
     f"{LEVEL} at: environment steps, or episodes, of a trial's first evaluation with that performance, its last where "
-    "none has it (≥). Memory: what storage, keeper, checkpoints and the learner's notes take on a rig when it is full; "
-    "for algorithms that learn from batches of their own policies, a batch and the rest of its last episode."
+    "none has it (≥ where half of the trials have none); reached: trials that have one, and the least share of all "
+    "that so many stand for (95 %, one-sided). Memory: what storage, keeper, checkpoints and the learner's notes take "
+    "on a rig when it is full; for algorithms that learn from batches of their own policies, a batch and the rest of "
+    "its last episode."
 )
 _COMPUTING: Final = (
     "At equal computing: as far as a trial gets with the computing of the first cell of its group, which is the number "
@@ -48,8 +43,9 @@ _COMPUTING: Final = (
     "all of its steps has them all. An iteration of algorithms that learn from batches counts as one update."
 )
 _BEST: Final = (
-    "Differences of normalised performance, paired by seed, 95 % bootstrap bounds; not settled where they include 0. "
-    "The best is chosen by the same trials, which flatters it a little."
+    "Best by the median; differences of normalised performance, medians of the pairs by seed with 95 % intervals. "
+    "Settled by an exact sign test, corrected for the number of others (Holm, p < 0.05). The best is chosen by the "
+    "same trials, which flatters it a little."
 )
 _CHOICE: Final = 3
 """Cells that make a choice: two are compared by their difference."""
@@ -124,14 +120,15 @@ def scores_sheet(scored: Sequence[Scored], costs: Mapping[str, Cost]) -> Sheet:
         spent = ("", "", "", "", "")
         if budget_s is not None and cost is not None:
             spent = _at_equal_computing(one, cost.update_s, budget_s)
-        done = str(len(one.performance)), str(updates_of(one.cell))
         final, area = _final_and_area(one.performance)
         rise = rise_time(one.performance, one.evaluated_at)
-        risen = ("≥ " if rise.never else "") + bounded(mean_bounds(rise.episode), 0)
-        scores = (*done, final, f"{final_mean(one.performance).min():.3f}", area, risen)
+        T = len(one.performance)
+        risen = bounded(median_bounds(rise.episode), 0, at_least=rise.censored), share_of(T - rise.never, T)
+        scores = (str(T), str(updates_of(one.cell)), final, f"{final_mean(one.performance).min():.3f}", area, *risen)
         rows.append((one.group, one.name, *scores, *spent, f"{memory_bytes(one.cell) / 1e3:.0f}"))
     computing = ("update, ms", "computing, s", "steps at equal computing", "final there", "area there")
-    heads = ("task", "cell", "trials", "updates", "final", "lowest", "area", f"{LEVEL} at", *computing, "memory, kB")
+    measures = ("trials", "updates", "final", "lowest", "area", f"{LEVEL} at", "reached")
+    heads = ("task", "cell", *measures, *computing, "memory, kB")
     notes = (_NOTE, _COMPUTING) if any(row[-2] for row in rows) else (_NOTE,)
     return without_empty(Sheet("Scores", 2, heads, tuple(rows), notes))
 
@@ -146,13 +143,14 @@ def best_sheet(scored: Sequence[Scored]) -> Sheet:
         if len(members) < _CHOICE:
             continue
         for measure, of in _MEASURES.items():
-            first, *rest = sorted(members, key=lambda one: -of(one.performance).mean())
-            ahead = {}
+            first, *rest = sorted(members, key=lambda one: -float(np.median(of(one.performance))))
+            pairs = {}
             for other in rest:
                 i, j = paired(first.seeds, other.seeds)
                 if len(i):
-                    ahead[other.name] = paired_difference(of(first.performance)[i], of(other.performance)[j])
-            open_still = [name for name, bounds in ahead.items() if not bounds.excludes(0.0)]
+                    pairs[other.name] = paired_difference(of(first.performance)[i], of(other.performance)[j])
+            ahead = dict(zip(pairs, holm(list(pairs.values())), strict=True))
+            open_still = [name for name, by in ahead.items() if not (by.settled and by.value > 0)]
             nearest = next(iter(ahead.items()), None)
             by = f"{nearest[0]}, {bounded(nearest[1], 4, signed=True)}" if nearest else ""
             rows.append((group, measure, first.name, by, "; ".join(open_still) or "none"))
@@ -192,7 +190,7 @@ def _computing_s(one: Scored, costs: Mapping[str, Cost]) -> float | None:
 
 
 def _final_and_area(performance: NDArray[np.float64]) -> tuple[str, str]:
-    final, area = (bounded(mean_bounds(of(performance)), 3) for of in _MEASURES.values())
+    final, area = (bounded(median_bounds(of(performance)), 3) for of in _MEASURES.values())
     return final, area
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from onrig.learner.trials.measures import Bounds
+from onrig.learner.trials.intervals import Bounds
 from onrig.tools.reports.conditions import Setting, Value, differing, grouped, in_words
 from onrig.tools.reports.results import Estimate, Result, estimate
 from onrig.tools.reports.style import (
@@ -216,8 +216,8 @@ def _measure(e: Estimate, k: int) -> Bounds:
 def _caption(panels: Sequence[tuple[str, list[tuple[str, Look, Line]]]]) -> str:
     lines = [line for _, entries in panels for _, _, line in entries]
     return (
-        f"Means over {counted([n for line in lines for n in line.trials])} trials with 95 % bootstrap bounds (bands). "
+        f"Medians over {counted([n for line in lines for n in line.trials])} trials with 95 % intervals (bands). "
         "μ_final is the mean normalised performance of the last 100 episodes, μ_max the highest of a trial, the rise "
         "time the first episode with 0.8 or more; ↑ marks points where some trials never got there and count with "
-        "their last episode: a lower bound. Labels stand at the ends of the right-hand lines and hold for the row."
+        "their last episode. Labels stand at the ends of the right-hand lines and hold for the row."
     )

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.measures import Bounds, interquartile_mean, mean_bounds, paired_difference
+from onrig.learner.trials.intervals import Paired, bounded, holm, median_bounds, paired_difference, share_of
 from onrig.tools.reports.conditions import in_words, varying
-from onrig.tools.reports.page import BETTER, WORSE, Sheet, bounded, without_empty
+from onrig.tools.reports.page import BETTER, WORSE, Sheet, without_empty
 from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
 
 PAPER_NOISE: Final = {
@@ -21,15 +21,17 @@ PAPER_NOISE: Final = {
 """De Bruin et al. 2018, table 6 (pendulum, σ = 0.02): position, velocity, action."""
 _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
-EACH: Final = (
-    "The bounds are percentiles, which cover a little less than 95 % where trials are few (about 91 % with ten), and "
-    "are not corrected for multiple comparisons: of twenty without a difference, one or two are expected to be marked."
+ESTIMATES: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
+TESTED: Final = (
+    f"Medians of the pairs, by seed, with 95 % intervals, each of one comparison alone. {BETTER} better and {WORSE} "
+    "worse by an exact sign test, corrected for all comparisons of a column under the same conditions (Holm, "
+    "p < 0.05); without a mark: not settled."
 )
 _NOISE_NOTE: Final = (
-    "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, with "
-    "95 % bootstrap bounds; paired differences to the first strategy (↑ more, ↓ less noise where the bounds exclude "
-    "0); beside it the values of de Bruin et al. 2018, table 6 (pendulum, σ = 0.02), which gives no bounds. The mean "
-    "absolute value without selection is 0.798 σ."
+    "Mean absolute noise per state-action dimension of the replayed experiences, in 1e-2 of the normalised units, over "
+    "a trial: median with 95 % interval, mean, and the mean in table 6 of de Bruin et al. 2018 (pendulum, σ = 0.02), "
+    "without bounds; paired differences to the first strategy (↑ more, ↓ less noise by an exact sign test, corrected "
+    "for all comparisons of a column under the same conditions). The mean absolute value without selection is 0.798 σ."
 )
 
 
@@ -45,52 +47,54 @@ def cells_sheet(experiment: Experiment) -> Sheet:
                 r.setting.strategy,
                 f"{len(r.seeds)}/{experiment.spec.trials}",
                 bounded(e.final, 3),
-                bounded(interquartile_mean(r.final), 3),
+                f"{r.final.mean():.3f}",
+                f"{r.final.min():.3f}",
                 bounded(e.highest, 3),
-                bounded(e.rise, 0, at_least=e.never > 0),
-                str(e.never or ""),
+                bounded(e.rise, 0, at_least=e.censored),
+                _risen(r),
                 str(r.spoilt or ""),
             )
         )
-    measures = ("μ_final", "its IQM", "μ_max", "rise time 0.8", "never rose", "not finite")
+    measures = ("μ_final", "mean", "lowest", "μ_max", "rise time 0.8", "rose", "not finite")
     heads = ("conditions", "strategy", "trials", *measures)
     note = (
-        "Means over the trials with 95 % bootstrap bounds; normalised performance (0 random, 1 reference), rise time "
-        "in episodes. ≥: trials that never rose count with their last episode. IQM: mean of the middle half of the "
-        "trials (interquartile mean)."
+        "Medians over the trials with 95 % intervals; normalised performance (0 random, 1 reference), rise time in "
+        "episodes. Mean and lowest: of μ_final, over the trials. Rose: trials that did, and the least share of all "
+        "that so many stand for (95 %, one-sided); the others count with their last episode (≥ where they are half)."
     )
     return without_empty(Sheet("All cells", 2, heads, tuple(rows), (note,)))
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
-    """Paired differences, marked if their bounds exclude zero."""
+    """Paired differences, marked where they are settled."""
     rows = tuple(
         (
             d.conditions,
             f"{d.strategy} − {d.against}",
             str(d.pairs),
-            marked(d.final, 0.0) + bounded(d.final, 3, signed=True),
-            marked(d.highest, 0.0) + bounded(d.highest, 3, signed=True),
-            marked(d.rise, 1.0, smaller_is_better=True) + bounded(d.rise, 3) + (" *" if d.censored else ""),
+            marked(d.final) + bounded(d.final, 3, signed=True),
+            marked(d.highest) + bounded(d.highest, 3, signed=True),
+            marked(d.rise, 1.0) + bounded(d.rise, 3) + (" *" if d.censored else ""),
         )
         for d in differences
     )
     heads = ("conditions", "difference", "pairs", "μ_final", "μ_max", "ratio of rise times")
-    notes = [
-        f"Paired by seed, 95 % bootstrap bounds; {BETTER} better and {WORSE} worse where they exclude 0 (1 for "
-        "the ratio). " + EACH
-    ]
+    notes = [TESTED]
     if any(d.censored for d in differences):
-        notes.append("* Some trials never rose and count with their last episode, which biases the ratio towards 1.")
+        notes.append("* Some trials never rose and count with their last episode, which may move the ratio towards 1.")
     return without_empty(Sheet(title, 2, heads, rows, tuple(notes)))
 
 
-def marked(bounds: Bounds, none: float, *, smaller_is_better: bool = False) -> str:
-    """Mark of a difference and a space, or an empty string."""
-    if not bounds.excludes(none):
+def marked(pairs: Paired, none: float = 0.0) -> str:
+    """Mark of a settled difference (more is better), or ratio to ``none`` = 1 (less is better), and a space."""
+    if not pairs.settled:
         return ""
-    better = (bounds.value < none) == smaller_is_better
-    return f"{BETTER if better else WORSE} "
+    return f"{BETTER if (pairs.value > none) == (none == 0.0) else WORSE} "
+
+
+def _risen(result: Result) -> str:
+    T = len(result.seeds)
+    return "" if result.cell.config.task.normalization is None else share_of(T - result.rise.never, T)
 
 
 def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
@@ -105,35 +109,49 @@ def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
         names = _dimensions(some[0])
         heads = ["conditions", "strategy", "n"]
         for name in names:
-            heads += [name, f"{name}: − first", f"{name}: paper"]
+            heads += [name, f"{name}: − first", f"{name}: mean", f"{name}: paper"]
         rows = tuple(
-            (group.conditions, r.setting.strategy, str(len(r.seeds)), *_noise_cells(r, group, len(names)))
+            (group.conditions, r.setting.strategy, str(len(r.seeds)), *(cell for column in cells for cell in column))
             for group in groups(some)
-            for r in group.results
+            for r, *cells in zip(group.results, *(_noise_cells(group, k) for k in range(len(names))), strict=True)
         )
         title = f"Table 6: noise in the mini-batches, {plant}"
         sheets.append(without_empty(Sheet(title, 2, tuple(heads), rows, (_NOISE_NOTE,))))
     return sheets
 
 
-def _noise_cells(result: Result, group: Group, dimensions: int) -> list[str]:
-    noise, first = result.noise, group.results[0]
+def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]]:
+    """Noise of one dimension: its median, the difference from the first strategy, mean and the paper's value."""
+    noises = [
+        100 * r.noise[:, dimension] if r.noise is not None and dimension < r.noise.shape[1] else None
+        for r in group.results
+    ]
+    first, against_first = noises[0], {}
+    for n, (r, noise) in enumerate(zip(group.results, noises, strict=True)):
+        i, j = common_rows(r, group.results[0])
+        if n and noise is not None and first is not None and len(i):
+            against_first[n] = paired_difference(noise[i], first[j])
+    tested = dict(zip(against_first, holm(list(against_first.values())), strict=True))
     cells = []
-    paper = PAPER_NOISE.get(result.setting.strategy) if _as_in_paper(result) else None
-    for k in range(dimensions):
-        if noise is None or k >= noise.shape[1]:
-            cells += ["", "", ""]
+    for n, (r, noise) in enumerate(zip(group.results, noises, strict=True)):
+        if noise is None:
+            cells.append(("", "", "", ""))
             continue
-        cells.append(bounded(mean_bounds(100 * noise[:, k]), 3))
-        i, j = common_rows(result, first)
-        if result is first or first.noise is None or not len(i):
-            cells.append("")
-        else:
-            d = paired_difference(100 * noise[i, k], 100 * first.noise[j, k])
-            mark = ("↑ " if d.value > 0 else "↓ ") if d.excludes(0.0) else ""
-            cells.append(mark + bounded(d, 3, signed=True))
-        cells.append(f"{100 * paper[k]:.3f}" if paper is not None and k < len(paper) else "")
+        paper = PAPER_NOISE.get(r.setting.strategy, ()) if _as_in_paper(r) else ()
+        cells.append(
+            (
+                bounded(median_bounds(noise), 3),
+                _more_or_less(tested[n]) if n in tested else "",
+                f"{noise.mean():.3f}",
+                f"{100 * paper[dimension]:.3f}" if dimension < len(paper) else "",
+            )
+        )
     return cells
+
+
+def _more_or_less(noise: Paired) -> str:
+    mark = ("↑ " if noise.value > 0 else "↓ ") if noise.settled else ""
+    return mark + bounded(noise, 3, signed=True)
 
 
 def _as_in_paper(result: Result) -> bool:
@@ -154,27 +172,27 @@ def _dimensions(result: Result) -> list[str]:
 
 
 def claims(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """Significant and non-significant differences in mu_final and rise time, in words, by conditions."""
+    """Differences in mu_final and rise time, in words, by conditions."""
     told: dict[str, list[str]] = {}
     for d in differences:
         lines = told.setdefault(d.conditions, [])
         settled = []
-        if d.final.excludes(0.0):
+        if d.final.settled:
             more = "above" if d.final.value > 0 else "below"
             settled.append(f"{more} in μ_final by {_absolute(d.final)}")
-        if d.rise.excludes(1.0):
+        if d.rise.settled:
             faster = "faster" if d.rise.value < 1 else "slower"
             settled.append(f"{faster} to rise, {bounded(d.rise, 3)} times as many episodes")
-        what = " and ".join(settled) if settled else "no significant difference"
-        mark = BETTER if d.final.excludes(0.0) and d.final.value > 0 else WORSE if d.final.excludes(0.0) else "·"
+        what = " and ".join(settled) if settled else "not settled"
+        mark = marked(d.final).strip() or "·"
         lines.append(f"{mark} {d.strategy} against {d.against}: {what} ({d.pairs} pairs)")
     return told
 
 
-def _absolute(bounds: Bounds) -> str:
-    if bounds.value >= 0:
-        return bounded(bounds, 3)
-    return bounded(Bounds(-bounds.value, -bounds.high, -bounds.low), 3)
+def _absolute(pairs: Paired) -> str:
+    if pairs.value >= 0:
+        return bounded(pairs, 3)
+    return bounded(Paired(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
 
 
 def baselines(results: Sequence[Result]) -> list[str]:

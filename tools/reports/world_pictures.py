@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.measures import curve_bounds, mean_bounds
+from onrig.learner.trials.intervals import curve_bounds, median_bounds
 from onrig.learner.trials.step_run import DEPARTURE, READINGS
 from onrig.tools.reports.style import (
     INK,
@@ -51,7 +51,10 @@ def draw_world(
     """Draw the cells of one task; ``scores``: KLPER's too.  Raises OSError, and ImportError without matplotlib."""
     name = world.replace("/", "-")
     trials = counted([len(result.seeds) for result in members])
-    caption = f"Mean return of the evaluations; bands: 95 % bootstrap bounds of that mean; {trials} trials a line."
+    caption = (
+        "Return of the evaluations: median over the trials, and its 95 % interval at each evaluation by itself; "
+        f"{trials} trials a line."
+    )
     path = _curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
     pictures = [Picture(0, f"Learning curves, {world}", caption, path)]
     with np.errstate(divide="ignore"):
@@ -63,8 +66,8 @@ def draw_world(
     if panels:  # algorithms that learn from batches of their own policies replay nothing, and V-RACER has no targets
         target = " and mean target" if "target" in panels else ""
         caption = (
-            "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its logarithm, averaged "
-            f"over the trials){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
+            "What is replayed, after figures 6b and 6c of Oh et al. 2021: mean |TD error| (its "
+            f"logarithm){target} of the minibatches between evaluations, in units of the scaled reward; bands as "
             "above."
         )
         path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
@@ -80,7 +83,7 @@ def draw_world(
     divergences, far = ([r.measure(measure) for r in members] for measure in DEPARTURE)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
-            "Mean KL divergence of the present policy from those that acted (its logarithm, averaged over the trials), "
+            "Mean KL divergence of the present policy from those that acted (its logarithm), "
             "and share of far experiences, both over the memory, after figures 2 and 5 of Novati and Koumoutsakos "
             "2019; bands as above."
         )
@@ -112,9 +115,9 @@ def _curves(
                 result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
             )
             dot = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
-            axes.plot(result.steps, band.mean, color=look.colour, ls=look.line, lw=1.5, marker=dot)
-            if np.isfinite(band.mean[-1]):
-                ends.append(Label(float(band.mean[-1]), name_of, look.colour, look.line))
+            axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=dot)
+            if np.isfinite(band.median[-1]):
+                ends.append(Label(float(band.median[-1]), name_of, look.colour, look.line))
         axes.set_xlim(0, max(result.steps[-1] for result in members))
         axes.set_ylabel(name)
         labels.append(ends)
@@ -144,12 +147,12 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
         for axes, (name, measure) in zip(row, measures.items(), strict=True):
             for retention, points in lines.items():
                 look = strategy_look(retention, "Uniform")
-                bounds = [mean_bounds(getattr(r, measure)) for r in points.values()]
+                bounds = [median_bounds(getattr(r, measure)) for r in points.values()]
                 value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
                 axes.fill_between(list(points), low, high, color=look.colour, alpha=0.16, lw=0)
                 axes.plot(list(points), value, marker=look.marker, ms=4, color=look.colour, lw=1.5, label=retention)
             if full is not None:
-                axes.axhline(float(getattr(full, measure).mean()), color=INK, lw=1, ls="--", label="FULL")
+                axes.axhline(float(np.median(getattr(full, measure))), color=INK, lw=1, ls="--", label="FULL")
             if size is not None:
                 axes.axvline(size.experiences, color="tab:green", lw=1, label="rule of thumb")
             graded_axis(axes, [x for points in lines.values() for x in points])
@@ -161,9 +164,9 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
     handles, names = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=9, frameon=False)
     caption = (
-        "Highest, final and mean return by retention and capacity of the memory, after figures 16, 25 and 26; bands: "
-        "95 % bootstrap bounds. Green: the rule of thumb of figure 17, the experiences that FULL[Uniform] needed for "
-        "90 % of its final performance, above the return of its first evaluation."
+        "Highest, final and mean return by retention and capacity of the memory, after figures 16, 25 and 26; medians "
+        "over the trials and their 95 % intervals. Green: the rule of thumb of figure 17, the experiences that "
+        "FULL[Uniform] needed for 90 % of its final performance, above the return of its first evaluation."
     )
     return [Picture(16, "Retention and the size of the memory", caption, save(figure, folder / "capacities.png"))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -10,18 +10,19 @@ from typing import Final
 import numpy as np
 from msgspec import UNSET
 
-from onrig.learner.trials.measures import final_mean, interquartile_mean, mean_bounds, paired, paired_difference
+from onrig.learner.trials.intervals import bounded, holm, median_bounds, paired, paired_difference
+from onrig.learner.trials.measures import final_mean
 from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, SHIELD
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.runtime.replay.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
-from onrig.tools.reports.page import Content, Sheet, bounded, without_empty
-from onrig.tools.reports.results import FEW
+from onrig.tools.reports.page import Content, Sheet, without_empty
+from onrig.tools.reports.results import warn_of_few
 from onrig.tools.reports.scores import scored_world, scores_sheets
 from onrig.tools.reports.style import Picture, why_no_pictures
-from onrig.tools.reports.tables import EACH, marked
+from onrig.tools.reports.tables import ESTIMATES, TESTED, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
 from onrig.tools.reports.world_results import (
     WorldResult,
@@ -35,22 +36,23 @@ from onrig.tools.terminal import drawn
 
 _MEASURES: Final = (
     "Returns of noise-free evaluation episodes, raw rewards. Area: mean over all evaluations; final: mean of the last "
-    "tenth of them; IQM: mean of the middle half of the trials (interquartile mean)."
+    "tenth of them. Medians over the trials with 95 % intervals; lowest and mean: of final, over the trials."
 )
 _SCORES: Final = (
     "Mean score κ over the last half of the evaluations, under the policy of that moment, of minibatches drawn from "
     "the random experiences of the start, from those of the first half of the learning, and from those just made; "
     "KLPER replays the smallest. Last column: share of these evaluations in which the random ones score below the "
-    "present ones. 95 % bootstrap bounds."
+    "present ones. Medians over the trials with 95 % intervals."
 )
 _SHIELDED: Final = (
     "Per 1000 steps of training: those in which the shield changed the action, and entries into its fallback; over the "
-    "whole trial, and in the last tenth of it. 95 % bootstrap bounds. Trials of versions without counts are left out."
+    "complete trial, and in the last tenth of it; medians over the trials with 95 % intervals. Trials of versions "
+    "without counts are left out."
 )
 _DEPARTED: Final = (
     "Over the memory: mean KL divergence of the present policy from those that acted, mean of the last tenth of the "
-    "evaluations, and share of experiences that are far from it, of the last fifth. 95 % bootstrap bounds. Trials in "
-    "which they are not finite are left out."
+    "evaluations, and share of experiences that are far from it, of the last fifth; medians over the trials with 95 % "
+    "intervals. Trials in which they are not finite are left out."
 )
 
 
@@ -70,9 +72,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
     for world, members in by_world(results).items():
         lost = [in_words(result, members) for result in members if not len(result.seeds)]
         warnings += [f"No trial of {world}, {name} is finite: it has no row below." for name in lost]
-    fewest = min(len(result.seeds) for result in usable)
-    if fewest < FEW:
-        warnings.append(f"Some means are of {fewest} trials: bounds of fewer than {FEW} are too narrow.")
+    warnings += warn_of_few(min(len(result.seeds) for result in usable))
     has_scores = any(map(_has_scores, usable))
     worlds = by_world(usable)
     pictures: list[Picture] = []
@@ -110,8 +110,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         sheets[:0] = scores_sheets(scored, read_costs(folder))
     lead = (
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "
-        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. Means with 95 % bootstrap bounds; "
-        "differences are paired by seed."
+        f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES}"
     )
     return Content(spec.title or spec.name, lead, warnings, {}, pictures, sheets, {})
 
@@ -123,14 +122,15 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
             world,
             in_words(result, members),
             str(len(result.seeds)),
-            bounded(mean_bounds(result.area), 1),
-            bounded(mean_bounds(result.final), 1),
-            bounded(interquartile_mean(result.final), 1),
+            bounded(median_bounds(result.area), 1),
+            bounded(median_bounds(result.final), 1),
+            f"{result.final.min():.1f}",
+            f"{result.final.mean():.1f}",
         )
         for world, members in by_world(results).items()
         for result in members
     )
-    return Sheet("All cells", 2, ("world", "cell", "trials", "area", "final", "final, IQM"), rows, (_MEASURES,))
+    return Sheet("All cells", 2, ("world", "cell", "trials", "area", "final", "lowest", "mean"), rows, (_MEASURES,))
 
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -152,21 +152,25 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
     """Each cell against those before it that differ from it in their strategy alone, else the first of its task."""
     rows = []
     for world, members in by_world(results).items():
-        for k, result in enumerate(members):
-            before = [other for other in members[:k] if apart_from_strategy(other) == apart_from_strategy(result)]
-            for against in before or members[: min(k, 1)]:
-                i, j = paired(result.seeds, against.seeds)
-                if not len(i):
-                    continue
-                area = paired_difference(result.area[i], against.area[j])
-                final = paired_difference(result.final[i], against.final[j])
-                shown = [marked(bounds, 0.0) + bounded(bounds, 1, signed=True) for bounds in (area, final)]
-                named = f"{in_words(result, members)} − {in_words(against, members)}"
-                rows.append((world, named, str(len(i)), *shown))
-    note = f"Paired by seed, 95 % bootstrap bounds; ▲ better and ▼ worse where they exclude 0, else not settled. {EACH}"
+        names, areas, finals = [], [], []
+        for result, against in _pairs(members):
+            i, j = paired(result.seeds, against.seeds)
+            if len(i):
+                names.append((f"{in_words(result, members)} − {in_words(against, members)}", str(len(i))))
+                areas.append(paired_difference(result.area[i], against.area[j]))
+                finals.append(paired_difference(result.final[i], against.final[j]))
+        for named, *measures in zip(names, holm(areas), holm(finals), strict=True):
+            rows.append((world, *named, *(marked(of) + bounded(of, 1, signed=True) for of in measures)))
     return without_empty(
-        Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (note,))
+        Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TESTED,))
     )
+
+
+def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldResult]]:
+    for k, result in enumerate(members):
+        before = [other for other in members[:k] if apart_from_strategy(other) == apart_from_strategy(result)]
+        for against in before or members[: min(k, 1)]:
+            yield result, against
 
 
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
@@ -179,7 +183,7 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
             )
             known = np.isfinite(divergence) & np.isfinite(far)
             if known.any():
-                shown = bounded(mean_bounds(divergence[known]), 4), bounded(mean_bounds(far[known]), 3)
+                shown = bounded(median_bounds(divergence[known]), 4), bounded(median_bounds(far[known]), 3)
                 rows.append((world, in_words(result, members), str(np.count_nonzero(known)), *shown))
     heads = ("world", "cell", "trials", "KL divergence", "share of far experiences")
     return Sheet("Distance from the policies that acted", 2, heads, tuple(rows), (_DEPARTED,))
@@ -195,7 +199,7 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
             counted = np.isfinite(result.shield).all(axis=(1, 2))
             per_1000 = result.shield[counted] * 1000.0 / result.cell.config.evaluation.every
             shown = [
-                bounded(mean_bounds(of(counts)), 1)
+                bounded(median_bounds(of(counts)), 1)
                 for counts in per_1000.swapaxes(0, 1)
                 for of in (lambda counts: counts.mean(axis=1), final_mean)
             ]
@@ -219,7 +223,7 @@ def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
             for reading in READINGS:
                 scores = {origin: result.measure(f"kl {reading} {origin}") for origin in ORIGINS}
                 late = {origin: final_mean(values, 0.5) for origin, values in scores.items()}
-                shown = ["" if np.isnan(v).any() else bounded(mean_bounds(v), 2) for v in late.values()]
+                shown = ["" if np.isnan(v).any() else bounded(median_bounds(v), 2) for v in late.values()]
                 below = final_mean((scores["random"] < scores["present"]).astype(np.float64), 0.5)
                 share = f"{100 * below.mean():.0f} %" if all(shown) else ""
                 if any(shown):

@@ -42,23 +42,23 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
 def test_an_interrupted_comparison_goes_on_and_holds_the_bound_against_the_margin(
     runs: list[tuple[str, str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["--out", str(tmp_path / "new" / "learning.csv"), "--seeds", "3", "--case", "Pendulum-v1-td3"]
+    arguments = ["--out", str(tmp_path / "new" / "learning.csv"), "--seeds", "6", "--case", "Pendulum-v1-td3"]
     assert learning.main([*arguments, "--dry-run"]) == ExitCode.OK
-    assert "6 trials to run" in capsys.readouterr().out
+    assert "12 trials to run" in capsys.readouterr().out
     assert not runs
     assert learning.main(arguments) == ExitCode.INTERRUPTED
     file = tmp_path / "report.json"
     assert learning.main([*arguments, "--json", str(file)]) == ExitCode.OK
-    assert len(runs) == 7  # the one that was interrupted twice
-    assert len(set(runs)) == 6
+    assert len(runs) == 13  # the one that was interrupted twice
+    assert len(set(runs)) == 12
     checks = msgspec.json.decode(file.read_bytes())["checks"]
     (check,) = msgspec.convert(checks, list[Check])
     by_chance = float(random_returns(PENDULUM).mean())
     assert by_chance < -1000.0
     assert check.bound == pytest.approx(-0.1 * (-140.0 - by_chance), abs=1e-3)
-    assert -12.0 <= check.value <= -11.0  # the lower bound of -10, -11, -12
+    assert -15.0 <= check.value <= -14.0  # the lower bound of -10, -11, ... -15
     assert check.holds
-    assert "-11.0 [-12.0, -10.0]" in capsys.readouterr().out
+    assert "-12.5 [-14.6, -10.4], p = 0.031" in capsys.readouterr().out
 
 
 def test_a_trial_that_is_not_whole_counts_as_missing_and_other_files_are_refused(

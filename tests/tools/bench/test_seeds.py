@@ -65,8 +65,7 @@ def test_a_comparison_that_failed_goes_on_with_the_seeds_that_are_missing(
     }
     assert rows[0].run == "pendulum --set recipe=pendulum-vracer"
     told = capsys.readouterr().out
-    assert "0.800 [" in told
-    assert "2 of 3 at least 0.8" in told
+    assert "interval 0.800, lowest 0.700, mean 0.800; 2 of 3 (at least 14 %) end at 0.8 or more" in told
     assert msgspec.json.decode(json.read_bytes())["rows"][0]["p50"] == 0.8
 
 
@@ -85,8 +84,9 @@ def test_the_same_seeds_of_another_run_are_compared_in_pairs(
     runs.append(["seed=1"])  # so that this one does not fail
     assert seeds.main([*arguments, "--against", other]) == ExitCode.OK
     said = capsys.readouterr().out
-    assert f"Minus '{other}', 3 pairs of seeds, means with 95 % bounds: final +0.100 [" in said
-    assert "episodes until 0.8 was reached -40 [" in said
+    assert f"Minus '{other}', 3 pairs of seeds, medians with 95 % intervals and p of a sign test: " in said
+    assert "final +0.100, p = 1, " in said
+    assert "episodes until 0.8 was reached -40, p = 0.5 (" in said
     assert "(in the 2 pairs in which both are known to have reached it)" in said
 
 

@@ -24,7 +24,7 @@ def test_a_twin_that_is_the_true_plant_makes_no_difference() -> None:
     done: list[int] = []
     found = compare_policies(CONFIG, [outcome(TRUTH), outcome(TRUTH)], done.append)
     np.testing.assert_array_equal(found.identified, found.true)
-    assert found.difference == (0.0, 0.0, 0.0)
+    assert found.difference.value == 0.0
     assert done == [1, 2, 3]
 
 

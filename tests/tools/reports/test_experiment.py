@@ -40,12 +40,11 @@ def test_an_experiment_is_told_in_figures_tables_and_one_page(
     assert all((tmp_path / "figures" / name).read_bytes().startswith(PNG) for name in names)
 
     tables = (tmp_path / "tables.md").read_text()
-    # Seeds add 0 to 0.11: their mean is 0.055, which pairing takes out of the differences.
-    assert row(tables, "pendulum", "FIFO[Uniform]")[:2] == ["12/12", "0.555 [0.536, 0.574]"]
+    # Seeds add 0 to 0.11: their median is 0.055, which pairing takes out of the differences.
+    assert row(tables, "pendulum", "FIFO[Uniform]")[:4] == ["12/12", "0.555 [0.523, 0.587]", "0.555", "0.500"]
     assert row(tables, "magman", "FULL[PER] − FIFO[Uniform]")[:2] == ["12", "▲ +0.400 [+0.400, +0.400]"]
-    assert row(tables, "pendulum", "FIFO[Uniform]")[4:] == ["≥ 120 [120, 120]", "12"]
-    assert row(tables, "pendulum", "FULL[PER]")[4:] == ["1 [1, 1]", ""]
-    assert row(tables, "pendulum", "FIFO[Uniform]")[2].startswith("0.555 [")  # interquartile
+    assert row(tables, "pendulum", "FIFO[Uniform]")[5:] == ["≥ 120 [120, 120]", "0 of 12 (at least 0 %)"]
+    assert row(tables, "pendulum", "FULL[PER]")[5:] == ["1 [1, 1]", "12 of 12 (at least 78 %)"]
     assert row(tables, "pendulum", "FULL[PER] − FIFO[Uniform]")[3] == "▲ 0.008 [0.008, 0.008] *"
     assert row(tables, "pendulum", "FULL[PER] − FULL[Uniform]")[1] == "▲ +0.200 [+0.200, +0.200]"
     assert "* ▲ FULL[Uniform] against FIFO[Uniform]: above in μ_final by 0.200 [0.200, 0.200]" in tables
@@ -87,9 +86,11 @@ def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsy
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "Unfinished: 1 of 12 trials, in 1 of 3 cells" in out
-    assert "Some means are of 1 trials" in out
+    assert "Some medians are of 1 trials: fewer than 6 have no 95 % interval" in out
     tables = (tmp_path / "tables.md").read_text()
-    assert row(tables, "FIFO[Uniform]") == ["1/4", "0.500", "0.500", "0.500", "≥ 120", "1"], "one trial has no bounds"
+    assert row(tables, "FIFO[Uniform]") == [
+        *("1/4", "0.500", "0.500", "0.500", "0.500", "≥ 120", "0 of 1 (at least 0 %)")
+    ]
 
 
 def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
@@ -102,13 +103,13 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
         )
 
     cells = [cell("pendulum", *noise(0.02), strategy=s) for s in levels]
-    write_experiment(tmp_path, cells, 4, make=make, figures=["table-6"])
+    write_experiment(tmp_path, cells, 6, make=make, figures=["table-6"])
     assert main(["report", str(tmp_path)]) == 0
     table = (tmp_path / "tables.md").read_text().split("## Table 6")[1].split("## All cells")[0]
-    assert "| position | position: − first | position: paper | velocity |" in table
+    assert "| position | position: − first | position: mean | position: paper | velocity |" in table
     first, other = row(table, "Expl(1)[Uniform]"), row(table, "TDE(1)[PER]")
-    assert [first[k] for k in (1, 2, 3)] == ["1.608 [1.600, 1.616]", "", "1.584"]
-    assert [other[k] for k in (2, 3, 9)] == ["↑ +0.201 [+0.200, +0.202]", "1.846", "1.594"]
+    assert first[1:5] == ["1.608 [1.600, 1.616]", "", "1.608", "1.584"]
+    assert [other[k] for k in (2, 4, 12)] == ["↑ +0.201 [+0.200, +0.202]", "1.846", "1.594"]
 
 
 @pytest.mark.parametrize(

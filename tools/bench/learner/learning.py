@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.measures import Bounds, final_mean, mean_bounds
+from onrig.learner.trials.intervals import ENOUGH, bounded, paired_difference
+from onrig.learner.trials.measures import final_mean
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.bench.learner.cases import ONRIG, PEER
 from onrig.tools.bench.learner.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
@@ -145,7 +146,7 @@ def measured(case: Case, subject: str, seed: int) -> Learned:
 
 def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
     """Compare the pairs that are there."""
-    table = [["case", "pairs", "random", ONRIG, PEER, "difference", "of areas", "CPU s", PEER]]
+    table = [["case", "pairs", "random", ONRIG, PEER, "lowest", "difference", "of areas", "CPU s", PEER]]
     rows: list[Row] = []
     checks: list[Check] = []
     for case in cases:
@@ -159,17 +160,21 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
             continue
         a, b = np.array([p.final for p, _ in pairs]), np.array([p.final for _, p in pairs])
         by_chance = float(random_returns(case).mean())
-        final = mean_bounds(a - b)
-        area = mean_bounds(np.array([p.area - q.area for p, q in pairs]))
+        final = paired_difference(a, b)
+        area = paired_difference(*(np.array([pair[k].area for pair in pairs]) for k in (0, 1)))
         busy = [f"{np.mean([pair[k].busy_s for pair in pairs]):.0f}" for k in (0, 1)]
-        means = [f"{value:.1f}" for value in (by_chance, a.mean(), b.mean())]
-        table.append([case.name, str(len(pairs)), *means, _shown(final), _shown(area), *busy])
-        margin = -MARGIN * abs(float(b.mean()) - by_chance)
-        checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
+        medians = [f"{value:.1f}" for value in (by_chance, np.median(a), np.median(b))]
+        lowest = f"{a.min():.1f}, {b.min():.1f}"
+        shown = (f"{bounded(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
+        table.append([case.name, str(len(pairs)), *medians, lowest, *shown, *busy])
+        margin = -MARGIN * abs(float(np.median(b)) - by_chance)
+        if len(pairs) >= ENOUGH:
+            checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
     machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (ONRIG, PEER, "gymnasium")}}
     notes = (
-        f"Mean return of the last {FINAL_SHARE:.0%} of the evaluations, paired by seed; differences with 95 % "
-        "bootstrap bounds; areas are means over all evaluations."
+        f"Mean return of the last {FINAL_SHARE:.0%} of the evaluations: medians over the trials, the lowest of either "
+        "learner, medians of the differences by seed with 95 % intervals and p of a sign test; areas are means over "
+        "all evaluations."
     )
     parts = [aligned(table), notes, *([checks_table(checks)] if checks else [])]
     return Report(machine, 0.0, rows, checks), parts
@@ -209,7 +214,3 @@ def read(path: Path) -> dict[Key, Learned]:
 
 def _named() -> str:
     return ", ".join(case.name for case in CASES)
-
-
-def _shown(bounds: Bounds) -> str:
-    return f"{bounds.value:+.1f} [{bounds.low:+.1f}, {bounds.high:+.1f}]"

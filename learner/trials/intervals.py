@@ -1,0 +1,164 @@
+"""Medians over trials with 95 % confidence intervals, paired comparisons, and bounds of a share of trials.
+
+The intervals are order statistics, interpolated as by Hettmansperger and Sheather 1986: they hold for any continuous
+distribution of the scores.  ``python -m tests.studies.coverage`` simulates how often they cover the true median.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import comb
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+COVERAGE: Final = 0.95
+ENOUGH: Final = 6
+"""Fewest trials with a 95 % interval, and fewest pairs that can settle a comparison."""
+
+
+class Bounds(NamedTuple):
+    """A median with its 95 % confidence interval.
+
+    The ends are NaN below five trials; those of five are the lowest and the highest, which cover 93.75 %.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+class Band(NamedTuple):
+    """Medians over trials with their intervals, each ``(N,)``."""
+
+    median: Values
+    low: Values
+    high: Values
+
+
+class Paired(NamedTuple):
+    """Median of differences or ratios by seed, with its interval and its test."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    """Of a sign test, exact and two-sided; after ``holm`` corrected for the number of comparisons."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether the test finds a direction."""
+        return self.p < 1 - COVERAGE
+
+
+def median_bounds(values: Values | Integers) -> Bounds:
+    """Median of one measure over the trials, ``(T,)``; raises ValueError without trials."""
+    median, low, high = curve_bounds(np.asarray(values, np.float64).reshape(-1, 1))
+    return Bounds(float(median[0]), float(low[0]), float(high[0]))
+
+
+def curve_bounds(values: Values) -> Band:
+    """Median over the trials of each column of ``values`` ``(T, N)``, NaN where a trial is.
+
+    The intervals hold for each column alone.  Raises ValueError without trials.
+    """
+    ordered = np.sort(np.asarray(values, np.float64), axis=0)
+    if ordered.ndim != 2 or not len(ordered):
+        raise ValueError(f"expected trials by values, at least one trial, got shape {ordered.shape}")
+    T = len(ordered)
+    unknown = np.isnan(ordered[-1])  # NaN sort last
+    k, share = _order(T)
+    if k is None:
+        low = high = np.full(ordered.shape[1], np.nan)
+    else:
+        low, high = (
+            a if share == 0 else np.where(a == b, a, (1 - share) * a + share * b)
+            for a, b in ((ordered[k], ordered[k + 1]), (ordered[T - 1 - k], ordered[T - 2 - k]))
+        )
+    middle = 0.5 * (ordered[(T - 1) // 2] + ordered[T // 2])
+    return Band(*(np.where(unknown, np.nan, row) for row in (middle, low, high)))
+
+
+@lru_cache(maxsize=64)
+def _order(trials: int) -> tuple[int | None, float]:
+    """Rank from 0 on of the lower end, None if there is none, and how far it is on the way to the next."""
+    if trials < ENOUGH:
+        return (0 if trials == ENOUGH - 1 else None), 0.0
+    tails = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
+    covered = 1 - 2 * tails  # by the ranks k and T - 1 - k
+    k = int(np.flatnonzero(covered >= COVERAGE)[-1])
+    excess = (covered[k] - COVERAGE) / (covered[k] - covered[k + 1])
+    place = k + 1
+    return k, float((trials - place) * excess / (place + (trials - 2 * place) * excess))
+
+
+def paired(seeds: Integers, other: Integers) -> tuple[Integers, Integers]:
+    """Rows of the trials that two cells have in common, by their seeds, in the seeds' order."""
+    _, a, b = np.intersect1d(seeds, other, return_indices=True)
+    return a.astype(np.int64), b.astype(np.int64)
+
+
+def paired_difference(a: Values | Integers, b: Values | Integers) -> Paired:
+    """Median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials of the same seed."""
+    a, b = _pair(a, b)
+    return Paired(*median_bounds(a - b), sign_test(a - b))
+
+
+def paired_ratio(a: Values | Integers, b: Values | Integers) -> Paired:
+    """Median of ``a / b``, both ``(T,)``, of the same seeds and positive, else ValueError; for rise times."""
+    a, b = _pair(a, b)
+    if not (np.all(a > 0) and np.all(b > 0)):
+        raise ValueError("a ratio needs positive values")
+    return Paired(*median_bounds(a / b), sign_test(a - b))
+
+
+def sign_test(differences: Values) -> float:
+    """Exact two-sided p of a median of 0; pairs without a difference, ``(T,)``, count for neither side."""
+    T = len(differences)
+    more = int(max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0)))
+    return min(1.0, 2 * sum(comb(T, i) for i in range(more, T + 1)) / 2.0**T)
+
+
+def holm(family: Sequence[Paired]) -> list[Paired]:
+    """Correct the tests of comparisons that are made together (Holm 1979)."""
+    corrected, highest = list(family), 0.0
+    for rank, at in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):
+        highest = max(highest, min(1.0, (len(family) - rank) * family[at].p))
+        corrected[at] = family[at]._replace(p=highest)
+    return corrected
+
+
+def share_at_least(count: int, trials: int) -> float:
+    """Lower bound of the share that ``count`` of ``trials`` stand for, exact, 95 % one-sided (Clopper-Pearson 1934)."""
+    if not 0 <= count <= trials or not trials:
+        raise ValueError(f"{count} of {trials} is no share")
+    low, high = 0.0, count / trials
+    for _ in range(50):
+        p = 0.5 * (low + high)
+        as_many = sum(comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(count, trials + 1))
+        low, high = (p, high) if as_many < 1 - COVERAGE else (low, p)
+    return low
+
+
+def bounded(bounds: Bounds | Paired, digits: int, *, signed: bool = False, at_least: bool = False) -> str:
+    """Write an estimate with its bounds: ``0.912 [0.901, 0.923]``; without them where there are none."""
+    form = f"{'+' if signed else ''}.{digits}f"
+    value = f"{'≥ ' if at_least else ''}{bounds.value:{form}}"
+    return f"{value} [{bounds.low:{form}}, {bounds.high:{form}}]" if bounds.low == bounds.low else value
+
+
+def share_of(count: int, trials: int) -> str:
+    """Write how many trials reached something, with the share of all that they stand for (95 %, one-sided)."""
+    return f"{count} of {trials} (at least {100 * share_at_least(count, trials):.0f} %)"
+
+
+def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.shape != b.shape or a.ndim != 1:
+        raise ValueError(f"pairs need two vectors of one length, got shapes {a.shape} and {b.shape}")
+    return a, b

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from onrig.learner.trials.intervals import (
+    Paired,
+    curve_bounds,
+    holm,
+    median_bounds,
+    paired,
+    paired_difference,
+    paired_ratio,
+    share_at_least,
+    sign_test,
+)
+from tests.studies.coverage import SCORES, TRIALS, covered
+
+
+def normal(seed: int, *shape: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+@pytest.mark.parametrize("trials", TRIALS)
+@pytest.mark.parametrize("name", SCORES)
+def test_intervals_cover_the_true_median_in_93_percent_of_samples_or_more(name: str, trials: int) -> None:
+    samples = 4000
+    error = math.sqrt(0.93 * 0.07 / samples)
+    assert covered(SCORES[name], trials, samples, seed=0) >= 0.93 - 2 * error
+
+
+@pytest.mark.parametrize(
+    ("trials", "below", "weight"),
+    # Order statistics up to the lower end, and how far it is from the last of them to the next: the formula of
+    # Hettmansperger and Sheather 1986, with the tails of the binomial distribution.
+    [(6, 1, 0.357143), (10, 2, 0.657658), (16, 4, 0.762720), (32, 10, 0.998447)],
+)
+def test_the_ends_lie_between_order_statistics(trials: int, below: int, weight: float) -> None:
+    median, low, high = median_bounds(np.arange(1.0, trials + 1))
+    assert median == (trials + 1) / 2
+    assert low + high == pytest.approx(trials + 1)
+    assert below <= low < below + 1
+    tails = [2 * sum(math.comb(trials, i) for i in range(k)) / 2**trials for k in (below, below + 1)]
+    assert tails[0] <= 0.05 < tails[1]
+    assert low - below == pytest.approx(weight, abs=1e-6)
+
+
+def test_few_trials_have_no_interval_and_five_the_whole_range() -> None:
+    for trials in (1, 2, 3, 4):
+        found = median_bounds(np.arange(float(trials)))
+        assert found.value == (trials - 1) / 2
+        assert np.isnan(found[1:]).all()
+    assert median_bounds(np.array([3.0, 1.0, 9.0, 4.0, 5.0])) == (4.0, 1.0, 9.0)
+    with pytest.raises(ValueError, match="at least one trial"):
+        median_bounds(np.zeros(0))
+
+
+def test_bounds_of_a_curve_are_those_of_each_column_and_unknown_where_a_trial_is() -> None:
+    values = normal(3, 20, 4)
+    values[7, 3] = np.nan
+    band = curve_bounds(values)
+    for k in range(3):
+        assert median_bounds(values[:, k]) == (band.median[k], band.low[k], band.high[k])
+    assert np.isnan([row[3] for row in band]).all()
+    assert curve_bounds(np.full((8, 1), -np.inf)).low.tolist() == [-np.inf]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=40))
+def test_an_interval_holds_its_median_and_does_not_depend_on_the_order(values: list[float]) -> None:
+    found = median_bounds(np.array(values))
+    assert found.low <= found.value <= found.high
+    assert median_bounds(np.array(values[::-1])) == found
+
+
+def test_equal_trials_have_bounds_without_width_and_no_difference() -> None:
+    values = np.full(13, 0.1)
+    assert median_bounds(values) == (0.1, 0.1, 0.1)
+    assert paired_difference(values, values) == (0.0, 0.0, 0.0, 1.0)
+    assert paired_ratio(values, values) == (1.0, 1.0, 1.0, 1.0)
+
+
+def test_pairs_are_found_by_seed() -> None:
+    a, b = paired(np.array([5, 1, 9, 2]), np.array([2, 7, 5]))
+    assert (a.tolist(), b.tolist()) == ([3, 0], [0, 2])
+    assert paired(np.array([1]), np.array([2]))[0].tolist() == []
+
+
+def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> None:
+    common, own = normal(5, 40), 0.1 * normal(6, 2, 40)
+    a, b = common + own[0] + 0.1, common + own[1]
+    found = paired_difference(a, b)
+    apart = [median_bounds(x) for x in (a, b)]
+    assert found.value == np.median(a - b)
+    assert found.settled
+    assert apart[0].low < apart[1].high
+
+
+def test_a_ratio_is_that_of_each_pair() -> None:
+    b = np.array([100, 250, 900, 40, 70, 60])
+    assert paired_ratio(3 * b, b)[:3] == (3.0, 3.0, 3.0)
+    assert paired_ratio(3 * b, b).settled
+    a = np.array([50.0, 250.0, 1000.0, 80.0, 70.0, 60.0])
+    assert paired_ratio(a, b)[0] == 1.0
+    assert paired_ratio(a, b).p == 1.0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ([1.0, 2.0], [1.0], "one length"),
+        ([[1.0]], [[1.0]], "one length"),
+        ([1.0, 0.0], [1.0, 1.0], "positive"),
+    ],
+)
+def test_what_makes_no_ratio_is_refused(a: list[float], b: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        paired_ratio(np.array(a), np.array(b))
+
+
+@pytest.mark.parametrize(
+    ("more", "less", "same", "p"),
+    [(10, 0, 0, 2 / 1024), (9, 1, 0, 22 / 1024), (1, 9, 0, 22 / 1024), (8, 0, 2, 112 / 1024), (5, 5, 0, 1.0)],
+)
+def test_signs_are_tested_exactly_and_ties_settle_nothing(more: int, less: int, same: int, p: float) -> None:
+    assert sign_test(np.array([0.3] * more + [-2.0] * less + [0.0] * same)) == pytest.approx(p)
+
+
+def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> None:
+    for trials in range(6, 41):
+        for more in range(trials + 1):
+            found = paired_difference(np.arange(float(trials)) - more + 0.5, np.zeros(trials))
+            if found.settled:
+                assert found.low > 0 or found.high < 0
+
+
+def test_comparisons_that_are_made_together_are_corrected() -> None:
+    family = [Paired(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
+    assert [one.p for one in holm(family)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
+    assert [one.settled for one in holm(family)] == [False, True, False, True]
+    assert holm([]) == []
+    assert holm([family[0]]) == [family[0]]
+    assert holm([family[0]._replace(p=0.7)] * 2)[0].p == 1.0
+
+
+def test_a_count_stands_for_a_share() -> None:
+    assert share_at_least(10, 10) == pytest.approx(0.05 ** (1 / 10))
+    assert share_at_least(16, 16) == pytest.approx(0.829, abs=5e-4)
+    assert share_at_least(0, 10) == 0.0
+    p = share_at_least(7, 12)
+    assert sum(math.comb(12, i) * p**i * (1 - p) ** (12 - i) for i in range(7, 13)) == pytest.approx(0.05)
+    with pytest.raises(ValueError, match="no share"):
+        share_at_least(3, 2)
