@@ -12,7 +12,7 @@ import platform
 from collections.abc import Callable, Iterable, Set
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 ABI: Final = 5
 """Functions and arguments that this code calls; ``native.h`` has the same number."""
@@ -49,14 +49,14 @@ _BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
 """In the order of ``python.c``."""
 
 
-def builtin(name: str, bound: bytes | None = None) -> Callable[..., object] | None:
+def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
     """Return a function of the library as a built-in function, bound to what it runs on; None without the library."""
     loaded = library()
     if loaded is None:
         return None
     make = ctypes.PyDLL(loaded._name).onrig_builtin  # it makes an object, so it needs the interpreter's lock
     make.restype = ctypes.py_object
-    function: Callable[..., object] = make(_BUILTINS.index(name), ctypes.py_object(bound))
+    function: Callable[..., Any] = make(_BUILTINS.index(name), ctypes.py_object(bound))
     return function
 
 

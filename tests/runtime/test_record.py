@@ -37,7 +37,7 @@ def test_numpy_reads_what_struct_wrote(
     step = a_step(layout, np.random.default_rng(seed))
     values = (seed, *layout.values(step))
     raw = memoryview(bytearray(2 * layout.size))
-    layout.pack_into(raw, layout.size, values[0], values[1:])
+    layout.pack_into(raw, layout.size, seed, values[1:])
     record = np.frombuffer(raw, layout.dtype)[1]
     read = [x for name in layout.dtype.names or () if name != "crc" for x in np.ravel(record[name]).tolist()]
     assert read == list(values)
