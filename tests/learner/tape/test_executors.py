@@ -107,7 +107,7 @@ def test_updates_are_those_of_numpy_in_double_precision(name: str, executor: Exe
 @EACH
 @pytest.mark.parametrize("executor", by_library(np.float32), ids=lambda executor: executor.name)
 def test_updates_by_the_library_are_those_of_numpy_in_single_precision(name: str, executor: Executor) -> None:
-    _compare(name, executor, 1e-3)
+    _compare(name, executor, 1e-3 if name == "acer" else 1e-5)  # ACER divides by densities of drawn actions
 
 
 @EACH
