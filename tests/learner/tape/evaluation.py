@@ -1,19 +1,47 @@
-"""Functions of arrays, evaluated with their gradients by the executor of this installation."""
+"""Functions of arrays, evaluated with their gradients; the executors of this installation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from onrig.hw.native import library, variant
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.executors import executor_for
+from onrig.learner.tape.native_executor import NativeExecutor
+from onrig.learner.tape.numpy_executor import NumpyExecutor
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout, rows_of
 from onrig.learner.tape.trace import Tape
 
 Values = NDArray[np.float64]
+
+
+def by_torch(dtype: DTypeLike) -> list[Executor]:
+    """The torch executor on each device; none without torch."""
+    if find_spec("torch") is None:
+        return []
+    import torch
+
+    from onrig.learner.tape.torch_executor import TorchExecutor
+
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    return [TorchExecutor(device, np.dtype(dtype)) for device in devices]
+
+
+def by_library(dtype: DTypeLike) -> list[Executor]:
+    """The C library's executor; none without the library."""
+    native = library()
+    return [] if native is None else [NativeExecutor(native, variant(), np.dtype(dtype))]
+
+
+def executors(dtype: DTypeLike) -> list[Executor]:
+    """All executors, numpy first."""
+    return [NumpyExecutor(np.dtype(dtype)), *by_torch(dtype), *by_library(dtype)]
 
 
 def evaluated(function: Callable[..., Array], *inputs: Values) -> tuple[Values, list[Values]]:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from onrig.hw.native import library, variant
@@ -33,18 +32,16 @@ from onrig.learner.tape.array import (
 )
 from onrig.learner.tape.executor import Executor
 from onrig.learner.tape.native_executor import NativeExecutor
-from onrig.learner.tape.numpy_executor import NumpyExecutor
 from onrig.learner.tape.operations import OPERATIONS
 from onrig.learner.tape.optimiser import Adam, cut_norm, descend, follow
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Group, Layout, rows_of
-from onrig.learner.tape.torch_executor import TorchExecutor
 from onrig.learner.tape.trace import Tape
+from tests.learner.tape.evaluation import executors
 
 Doubles = NDArray[np.float64]
 Shape = tuple[int, int]
 Function = Callable[..., Array]
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
 class Case(NamedTuple):
@@ -148,12 +145,6 @@ def _run(built: Built, executor: Executor, x: Doubles, factors: Doubles) -> tupl
     return tuple(records[0, 0, f.slice].astype(np.float64) for f in (built.value, built.gradient))  # type: ignore[return-value]
 
 
-def _executors(dtype: type[np.floating]) -> list[Executor]:
-    native, real = library(), np.dtype(dtype)
-    found: list[Executor] = [NumpyExecutor(real), *(TorchExecutor(device, real) for device in DEVICES)]
-    return found if native is None else [*found, NativeExecutor(native, variant(), real)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) -> None:
     case = CASES[name]
@@ -163,14 +154,14 @@ def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) 
     wanted = []
     for i in range(len(x)):
         step = 1e-6 * (np.arange(len(x)) == i)
-        up, down = (_run(built, _executors(np.float64)[0], x + sign * step, factors)[0] @ factors for sign in (1, -1))
+        up, down = (_run(built, executors(np.float64)[0], x + sign * step, factors)[0] @ factors for sign in (1, -1))
         wanted.append((up - down) / 2e-6)
-    results = [_run(built, executor, x, factors) for executor in _executors(np.float64)]
+    results = [_run(built, executor, x, factors) for executor in executors(np.float64)]
     for value, gradient in results:
         np.testing.assert_allclose(gradient, wanted, rtol=2e-6, atol=1e-7)
         np.testing.assert_allclose(value, results[0][0], rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient, results[0][1], rtol=1e-12, atol=1e-12)
-    for value, gradient in (_run(built, executor, x, factors) for executor in _executors(np.float32)):
+    for value, gradient in (_run(built, executor, x, factors) for executor in executors(np.float32)):
         np.testing.assert_allclose(value, results[0][0], rtol=2e-5, atol=2e-5)
         np.testing.assert_allclose(gradient, results[0][1], rtol=2e-4, atol=2e-4)
 
@@ -198,7 +189,7 @@ def _constant(trace: Callable[[Array], Array], x: Doubles, executor: Executor) -
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_first_of_the_largest_is_found_and_nan_is_the_largest(dtype: type[np.floating]) -> None:
     x = np.array([[1.0, 3.0, 3.0, 2.0], [-1.0, -1.0, -2.0, -5.0], [0.0, np.nan, 7.0, np.nan]])
-    for executor in _executors(dtype):
+    for executor in executors(dtype):
         assert _constant(lambda a: a.row_argmaxima(), x, executor)[:, 0].tolist() == [1, 0, 1]
         largest = _constant(lambda a: a.row_maxima(), x, executor)[:, 0]
         assert largest[:2].tolist() == [3.0, -1.0]
@@ -219,7 +210,7 @@ def test_nan_stays_nan_and_infinities_have_their_limits(dtype: type[np.floating]
         "log": (log, np.nan, np.inf),
         "minimum": (lambda a: minimum(a, a * 0.0 + 1.0), np.nan, np.nan),
     }
-    for executor in _executors(dtype):
+    for executor in executors(dtype):
         for name, (function, low, high) in limits.items():
             found = _constant(function, x, executor)[0]
             np.testing.assert_array_equal(found, [np.nan, low, high], err_msg=f"{name}, {executor.name}")
@@ -276,7 +267,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
         mean, square_ = 0.8 * mean + 0.2 * g, 0.99 * square_ + 0.01 * g * g
         p = p - lr * (mean / (1 - 0.8 ** (k + 1))) / (np.sqrt(square_ / (1 - 0.99 ** (k + 1))) + 1e-3)
         behind += 0.25 * (p - behind)
-    for executor in _executors(dtype):
+    for executor in executors(dtype):
         rows, records = rows_of(1, state, executor.dtype), rows_of(6, record, executor.dtype)[None]
         rows[0, group.flat.slice] = start
         records[0, :, x.slice] = inputs.reshape(6, -1)
@@ -295,7 +286,7 @@ def test_projections_of_executors_are_equal() -> None:
     def trace(a: Array) -> Array:
         return project(a.columns(0, 7), a.columns(7, 8), a.columns(8, 9), -2.0, 3.0)
 
-    found = [_constant(trace, x, executor) for executor in _executors(np.float64)]
+    found = [_constant(trace, x, executor) for executor in executors(np.float64)]
     for each in found:
         np.testing.assert_allclose(each.sum(axis=1), 1.0, rtol=1e-12)
         np.testing.assert_allclose(each, found[0], atol=1e-14)
@@ -309,7 +300,7 @@ def test_atoms_too_close_for_the_precision_put_nothing_elsewhere(dtype: type[np.
     tape = Tape(Layout(), record)
     a = tape.read(x)
     tape.output(record.add("out", 3, 7), project(a.columns(0, 7), a.columns(7, 8), a.columns(8, 9), 0.0, high))
-    for executor in _executors(dtype):
+    for executor in executors(dtype):
         rows = rows_of(1, record, executor.dtype)[:, None]
         rows[:] = 1.0
         executor.bind(program_of(tape))(rows_of(1, tape.state, executor.dtype), rows, None)
@@ -321,7 +312,7 @@ def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
     group = state.group("net", {"p": (1, 2)})
     adam, tape = Adam(state, group, lr=0.1), Tape(state, record)
     descend(tape, square(tape.read(group.fields[0])).sum(), [adam])
-    for executor in _executors(np.float64):
+    for executor in executors(np.float64):
         for steps in (-1.0, -2.5, -1e9, np.nan):
             rows = rows_of(1, state, executor.dtype)
             rows[0, adam.moments.slice] = steps
@@ -335,7 +326,7 @@ def test_descend_uses_its_optimisers_alone() -> None:
     adam = Adam(state, one, lr=0.1)
     tape = Tape(state, record)
     descend(tape, (tape.read(one.fields[0]) * tape.read(other.fields[0])).sum(), [adam])
-    for executor in _executors(np.float64):
+    for executor in executors(np.float64):
         rows = rows_of(1, state, executor.dtype)
         rows[0, one.flat.slice], rows[0, other.flat.slice] = 1.0, 2.0
         executor.bind(program_of(tape))(rows, rows_of(1, record, executor.dtype)[:, None], None)
@@ -344,6 +335,6 @@ def test_descend_uses_its_optimisers_alone() -> None:
 
 
 def test_the_constants_of_the_softplus_meet() -> None:
-    for executor in _executors(np.float64):
+    for executor in executors(np.float64):
         x = np.array([[19.999999, 20.0, 20.000001]])
         assert _constant(softplus, x, executor)[0].tolist() == pytest.approx([math.log1p(math.exp(v)) for v in x[0]])
