@@ -23,7 +23,7 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from build import OLDEST_GLIBC, VARIANTS  # type: ignore[import-not-found,unused-ignore]
+from build import OLDEST_GLIBC, VARIANTS  # type: ignore[attr-defined,import-not-found,unused-ignore]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TESTED_WITH: Final = ("onnx", "pytest", "pytest-timeout", "hypothesis")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PathDistribution
@@ -45,9 +46,14 @@ def test_names_are_known_without_an_import(site: Path) -> None:
 def test_a_packages_metadata_is_parsed_once_though_it_holds_a_readme(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = []
+    read: list[str] = []
     before = PathDistribution.read_text
-    monkeypatch.setattr(PathDistribution, "read_text", lambda self, name: (read.append(name), before(self, name))[1])
+
+    def counted(self: PathDistribution, name: str | os.PathLike[str]) -> str | None:
+        read.append(str(name))
+        return before(self, name)
+
+    monkeypatch.setattr(PathDistribution, "read_text", counted)
     points = [f"{kind} = nowhere:At\n" for kind in ("PER", "FIS", "ERO")]
     distribution(site, "onrig", *points, "[onrig.algorithms]", "sac = nowhere:At")
     assert registry.names(registry.SAMPLERS) == ("PER", "FIS", "ERO")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -29,19 +30,22 @@ def by_torch(dtype: DTypeLike) -> list[Executor]:
 
     from onrig.learner.tape.torch_executor import TorchExecutor
 
+    real: np.dtype[Any] = np.dtype(dtype)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-    return [TorchExecutor(device, np.dtype(dtype)) for device in devices]
+    return [TorchExecutor(device, real) for device in devices]
 
 
 def by_library(dtype: DTypeLike) -> list[Executor]:
     """The C library's executor; none without the library."""
     native = library()
-    return [] if native is None else [NativeExecutor(native, variant(), np.dtype(dtype))]
+    real: np.dtype[Any] = np.dtype(dtype)
+    return [] if native is None else [NativeExecutor(native, variant(), real)]
 
 
 def executors(dtype: DTypeLike) -> list[Executor]:
     """All executors, numpy first."""
-    return [NumpyExecutor(np.dtype(dtype)), *by_torch(dtype), *by_library(dtype)]
+    real: np.dtype[Any] = np.dtype(dtype)
+    return [NumpyExecutor(real), *by_torch(dtype), *by_library(dtype)]
 
 
 def evaluated(function: Callable[..., Array], *inputs: Values) -> tuple[Values, list[Values]]:
