@@ -223,6 +223,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
 
 
 _OPENED_OTHERWISE: Final = {
+    "hw/native/build.py": "libraries that it has just built",
     "hw/native/library.py": "/proc",
     "runtime/control/realtime.py": "/dev/cpu_dma_latency and /proc",
     "runtime/files.py": "the one way itself, and files that are written",

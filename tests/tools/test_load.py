@@ -175,10 +175,10 @@ def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: p
     load("pendulum", changes)
     monkeypatch.setattr(DdpgConfig, "gives_targets", False)
     (told,) = refusal(*changes)
-    assert "NERS looks at the critic's targets, which ddpg does not tell; dqn, td3, sac" in told
+    assert "NERS looks at the critic's targets, which ddpg does not tell; dqn, naf, rainbow, sac" in told
     assert told.endswith("do at selection.strategy")
     (told,) = refusal("selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000")
-    assert "MaxKLDiv looks at the KL divergence, which ReF-ER tells (ddpg" in told
+    assert "MaxKLDiv looks at the KL divergence, which ReF-ER tells (acer, ddpg, naf, vracer)" in told
     assert told.endswith("give learner.refer at selection.strategy")
     own = ["exploration={process: own}", "learner.refer={}"]
     load("pendulum", ["selection.strategy=MaxKLDiv[Uniform]", "selection.capacity=1000", *own])
