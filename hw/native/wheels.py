@@ -21,9 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from build import OLDEST_GLIBC, VARIANTS  # type: ignore[attr-defined,import-not-found,unused-ignore]
+from onrig.hw.native.build import OLDEST_GLIBC, VARIANTS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TESTED_WITH: Final = ("onnx", "pytest", "pytest-timeout", "hypothesis")

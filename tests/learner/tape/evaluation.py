@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from onrig.hw.native import library, variant
 from onrig.learner.tape.array import Array
@@ -22,7 +22,7 @@ from onrig.learner.tape.trace import Tape
 Values = NDArray[np.float64]
 
 
-def by_torch(dtype: DTypeLike) -> list[Executor]:
+def by_torch(dtype: type[np.floating]) -> list[Executor]:
     """The torch executor on each device; none without torch."""
     if find_spec("torch") is None:
         return []
@@ -35,14 +35,14 @@ def by_torch(dtype: DTypeLike) -> list[Executor]:
     return [TorchExecutor(device, real) for device in devices]
 
 
-def by_library(dtype: DTypeLike) -> list[Executor]:
+def by_library(dtype: type[np.floating]) -> list[Executor]:
     """The C library's executor; none without the library."""
     native = library()
     real: np.dtype[Any] = np.dtype(dtype)
     return [] if native is None else [NativeExecutor(native, variant(), real)]
 
 
-def executors(dtype: DTypeLike) -> list[Executor]:
+def executors(dtype: type[np.floating]) -> list[Executor]:
     """All executors, numpy first."""
     real: np.dtype[Any] = np.dtype(dtype)
     return [NumpyExecutor(real), *by_torch(dtype), *by_library(dtype)]
