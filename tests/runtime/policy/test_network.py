@@ -106,7 +106,7 @@ def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
 def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
     model = chain([2, 1], [unit], np.random.default_rng(0))
     ours, theirs = (PolicySession(model, native=native).ask((value, 0.5)) for native in (True, False))
-    if np.isnan(value):
+    if np.isnan(value) or (unit == "Softsign" and np.isinf(value)):
         assert np.isnan(ours).all()
     elif not np.isnan(theirs).any():  # onnxruntime clips NaN to a bound in some versions
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
@@ -114,10 +114,11 @@ def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
 
 @needs_library
 @pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_softsign_of_an_infinity_is_its_limit_whatever_onnxruntime_computes(value: float) -> None:
+def test_softsign_shows_an_infinity_as_nan_whatever_onnxruntime_computes(value: float) -> None:
+    """By its definition; onnxruntime gives the limit on some processors, which would hide a diverged network."""
     model = chain([2, 1], ["Softsign"], np.random.default_rng(0))
     (ours,) = PolicySession(model, native=True).ask((value, 0.5))
-    assert abs(ours) == 2.5  # the scale behind it
+    assert np.isnan(ours)
 
 
 @needs_library
