@@ -108,7 +108,7 @@ void onrig_network_run(const Step *steps, int count, float *values) {
         case TANH: EACH(tanh_of(a[i]));
         case SIGMOID: EACH(sigmoid_of(a[i]));
         case EXP: EACH((float)(1.0 + exponential_less_one(a[i])));
-        case SOFTSIGN: EACH(fabsf(a[i]) == INFINITY ? copysignf(1.0f, a[i]) : a[i] / (1.0f + fabsf(a[i])));
+        case SOFTSIGN: EACH(a[i] / (1.0f + fabsf(a[i])));
         case NEG: EACH(-a[i]);
         case ABS: EACH(fabsf(a[i]));
         case SQRT: EACH(sqrtf(a[i]));

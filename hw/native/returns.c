@@ -1,13 +1,6 @@
 /* Returns along stored episodes, as onrig.learner.algorithms.returns computes them in numpy, bit for bit. */
 #include "native.h"
 
-/* numpy rounds after every operation, so nothing may be fused. */
-#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF
-#else
-#pragma GCC optimize("fp-contract=off")
-#endif
-
 EXPORT void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
                           const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q);
 
