@@ -22,11 +22,11 @@ HERE: Final = Path(__file__).resolve().parent
 
 
 class Source(NamedTuple):
-    """A C file and what it is compiled with beside the common flags."""
+    """A C file, the macros that it is compiled with, and whether products and sums in it may be fused."""
 
     file: str
     defines: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    fused: bool = False
 
 
 SOURCES: Final = (
@@ -34,12 +34,11 @@ SOURCES: Final = (
     Source("order.c"),
     Source("sum_tree.c"),
     Source("minibatch.c"),
-    Source("network.c"),
+    Source("network.c", fused=True),
     Source("python.c"),
-    # numpy rounds after every operation; clang heeds no pragma for that beside -ffp-contract=fast.
-    Source("returns.c", flags=("-ffp-contract=off",)),
-    Source("tape.c", ("REAL=float", "INTEGER=int32_t")),
-    Source("tape.c", ("REAL=double", "INTEGER=int64_t")),
+    Source("returns.c"),
+    Source("tape.c", ("REAL=float", "INTEGER=int32_t"), fused=True),
+    Source("tape.c", ("REAL=double", "INTEGER=int64_t"), fused=True),
 )
 VARIANTS: Final = {
     "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
@@ -49,10 +48,11 @@ VARIANTS: Final = {
 OLDEST_GLIBC: Final = (2, 17)
 """The oldest for which ``pip`` knows wheels of both architectures."""
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
-OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
-"""Contraction is on where the variant has a fused multiply-add: matrix products need it, and which expressions it takes
-is fixed by the build, so that a variant repeats its own bits.  Nothing may reorder sums or assume finite numbers: no
--ffast-math, neither here nor in linking, where it would set flush-to-zero for the whole process."""
+OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
+"""Nothing may reorder sums or assume finite numbers: no
+-ffast-math, neither here nor in linking, where it would set flush-to-zero for the whole process.  Matrix products need
+the fused multiply-add; which expressions it takes is fixed by the build, so that a variant repeats its own bits.  The
+other sources have the bits of their Python form, and nothing in them is fused."""
 SANITIZED: Final = (
     "-O1",
     "-g",
@@ -134,9 +134,11 @@ def compiled(
     """Compile sources and return their objects in a folder; raises BuildError."""
     objects = []
     for number, source in enumerate(sources):
-        defines = [f"-D{define}" for define in source.defines]
+        # By flag: compilers disagree on pragmas for it.
+        contraction = f"-ffp-contract={'fast' if source.fused else 'off'}"
+        own = [contraction, *(f"-D{define}" for define in source.defines)]
         objects.append(f"{folder}/{number}.o")
-        _output([*command, *flags, *source.flags, *defines, "-c", str(HERE / source.file), "-o", objects[-1]])
+        _output([*command, *flags, *own, "-c", str(HERE / source.file), "-o", objects[-1]])
     return objects
 
 

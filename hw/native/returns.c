@@ -1,8 +1,6 @@
 /* Returns along stored episodes, as onrig.learner.algorithms.returns computes them in numpy, bit for bit. */
 #include "native.h"
 
-/* Compiled without contraction (build.py): numpy rounds after every operation. */
-
 EXPORT void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
                           const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q);
 

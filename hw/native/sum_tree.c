@@ -1,7 +1,6 @@
 /* Sums of values by slot: onrig/learner/samplers/sum_tree.py is the reference and owns the arrays.
  *
- * Additions have the reference's order, so every sum has its bits; no product is added to anything, which a compiler
- * might contract. */
+ * Additions have the reference's order, so every sum has its bits. */
 #include "native.h"
 #include <string.h>
 

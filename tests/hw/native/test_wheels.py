@@ -55,6 +55,21 @@ def test_a_compiler_builds_the_variants_of_what_it_compiles_for(
         assert flag in log.read_text()
 
 
+def test_only_sources_without_a_form_in_python_that_has_the_same_bits_may_be_fused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, log = tmp_path / "cc", tmp_path / "calls"
+    compiler.write_text(ZIG.format(architecture="aarch64", log=log))
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    build.build(tmp_path / "made")
+    compilations = [line for line in log.read_text().splitlines() if " -c " in line]
+    assert len(compilations) == len(build.SOURCES)
+    fused = {line.split(" -c ")[1].split()[0].rpartition("/")[2] for line in compilations if "contract=fast" in line}
+    assert fused == {"tape.c", "network.c"}
+    assert all(line.count("-ffp-contract=") == 1 for line in compilations)
+
+
 def test_a_compiler_for_another_architecture_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "riscv-cc"
     compiler.write_text("#!/bin/sh\necho '#define __riscv 1'\n")

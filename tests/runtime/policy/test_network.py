@@ -87,7 +87,10 @@ def test_it_agrees_with_onnxruntime_within_rounding(
     ours, theirs = PolicySession(model, native=True), PolicySession(model)
     for _ in range(4):
         question = rng.normal(0.0, 2.0, widths[0]).tolist()
-        np.testing.assert_allclose(ours.ask(question), theirs.ask(question), rtol=1e-4, atol=1e-4)
+        mine, other = ours.ask(question), theirs.ask(question)
+        if "Softsign" in units and np.isnan(mine).any():
+            continue  # of an infinity: onnxruntime computes NaN on x86-64 and the limit on aarch64
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
 
 
 @needs_library
@@ -106,19 +109,10 @@ def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
 def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
     model = chain([2, 1], [unit], np.random.default_rng(0))
     ours, theirs = (PolicySession(model, native=native).ask((value, 0.5)) for native in (True, False))
-    if np.isnan(value) or (unit == "Softsign" and np.isinf(value)):
+    if np.isnan(value) or (unit == "Softsign" and np.isinf(value)):  # inf / inf: no action, so the fallback acts
         assert np.isnan(ours).all()
     elif not np.isnan(theirs).any():  # onnxruntime clips NaN to a bound in some versions
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
-
-
-@needs_library
-@pytest.mark.parametrize("value", [np.inf, -np.inf])
-def test_softsign_shows_an_infinity_as_nan_whatever_onnxruntime_computes(value: float) -> None:
-    """By its definition; onnxruntime gives the limit on some processors, which would hide a diverged network."""
-    model = chain([2, 1], ["Softsign"], np.random.default_rng(0))
-    (ours,) = PolicySession(model, native=True).ask((value, 0.5))
-    assert np.isnan(ours)
 
 
 @needs_library
