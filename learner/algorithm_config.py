@@ -116,15 +116,9 @@ def algorithm_names() -> tuple[str, ...]:
     return registry.names(registry.ALGORITHMS)
 
 
-def section_of(name: str) -> type[AlgorithmConfig]:
-    """Type of an algorithm's section; raises KeyError for an unknown name."""
-    section: type[AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
-    return section
-
-
 def defaults_of(name: str) -> AlgorithmConfig:
-    """An algorithm's section, nothing given."""
-    section: Callable[[], AlgorithmConfig] = section_of(name)
+    """An algorithm's section with its defaults; raises KeyError for an unknown name."""
+    section: Callable[[], AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
     return section()
 
 

@@ -94,7 +94,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     ``onrig.runtime.explore.schedule.interpolate`` reads it."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List problems of the schedule."""
+        """List problems of the epsilon schedule."""
         if not self.epsilon:
             yield "epsilon", "expected at least one [episode, probability]"
         for i, (before, after) in enumerate(itertools.pairwise(self.epsilon), 1):
@@ -102,7 +102,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
                 yield f"epsilon[{i}]", f"episodes must increase, got {after[0]:g}"
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """Of the schedule, which a rig does not read."""
+        """List a schedule of epsilon: on a rig the amplitude of the exploration takes its place."""
         if self.epsilon != DqnConfig().epsilon:
             yield "epsilon", "it is for trials: the exploration's amplitude is that of a rig"
 
@@ -158,7 +158,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List problems of the bounds."""
+        """List bounds in the wrong order."""
         if self.log_std[0] >= self.log_std[1]:
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
 
@@ -203,6 +203,6 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.n_steps
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List problems of the atoms."""
+        """List ends of the atoms in the wrong order."""
         if self.returns[0] >= self.returns[1]:
             yield "returns", "expected [low, high], got {:g} and {:g}".format(*self.returns)

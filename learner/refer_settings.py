@@ -1,4 +1,4 @@
-"""Sections of ReF-ER and of the algorithms that Novati and Koumoutsakos 2019 learn with beside DDPG."""
+"""Sections of ReF-ER, NAF, V-RACER and ACER, with the settings of Novati and Koumoutsakos 2019."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return super().home_of(refers=refers) if self.recurrent is UNSET else recurrent
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List problems of cells beside hidden layers."""
+        """List hidden layers that are given beside LSTM cells."""
         if self.recurrent is not UNSET and self.hidden != VracerConfig().hidden:
             yield "hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead"
 

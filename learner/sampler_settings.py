@@ -59,7 +59,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
         return self.sigma if self.reading == "covariance" else self.sigma**2
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """Of batches of one, and of policies that go by their episode."""
+        """List batches of one experience, and recurrent policies."""
         if selected.batch < 2:
             message = f"KLPER compares the spread of batches: expected at least 2, got {selected.batch}"
             yield f"learner.{algorithm}.batch", message

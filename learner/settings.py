@@ -56,7 +56,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Minibatch size of the selected algorithm."""
         return self.selected.batch
 
-    def options(self, kind: type[_S]) -> _S:
+    def of_sampler(self, kind: type[_S]) -> _S:
         """Options of a sampler, by the type of its section."""
         given: _S | UnsetType = getattr(self, kind.section, UNSET)
         return kind() if given is UNSET else given
@@ -143,7 +143,7 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     name = parts_of_sampling(parsed.sampling).name
     sampling = sampling_of(name)
     assert issubclass(sampling, SamplerSettings)
-    yield from settings.options(sampling).problems(settings.algorithm, settings.selected)
+    yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
     for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
         able = algorithms_where(lambda section: bool(section.home_under_refer))
         message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"

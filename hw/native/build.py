@@ -49,10 +49,10 @@ OLDEST_GLIBC: Final = (2, 17)
 """The oldest for which ``pip`` knows wheels of both architectures."""
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
-"""Nothing may reorder sums or assume finite numbers: no
--ffast-math, neither here nor in linking, where it would set flush-to-zero for the whole process.  Matrix products need
-the fused multiply-add; which expressions it takes is fixed by the build, so that a variant repeats its own bits.  The
-other sources have the bits of their Python form, and nothing in them is fused."""
+"""Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor in linking, where it would set
+flush-to-zero for the whole process.  Matrix products need the fused multiply-add (``Source.fused``); which expressions
+take it is fixed by the build, so that a variant repeats its own bits.  The other sources have the bits of their Python
+forms."""
 SANITIZED: Final = (
     "-O1",
     "-g",

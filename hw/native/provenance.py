@@ -18,7 +18,7 @@ class Executor:
     kind: str
     """``native`` or ``numpy``."""
     variant: str = ""
-    """Of the C library: ``x86-64-v3``."""
+    """The C library's variant, such as ``x86-64-v3``; empty for numpy."""
     torch: str = ""
     """Device on which torch runs the updates; the others still evaluate policies."""
 

@@ -87,7 +87,7 @@ class Ero(Joint):
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""
         super().__init__(setting, streams)
-        settings = setting.options.options(EroSettings)
+        settings = setting.options.of_sampler(EroSettings)
         self._settings: Final = settings
         spawned = [stream.spawn(4) for stream in streams]
         self._draws: Final = [Uniform(stream) for stream, _, _, _ in spawned]

@@ -78,7 +78,7 @@ class Klper(Sampler):
         if setting.look is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")
         return cls(
-            Uniform(stream), int(setting.argument), setting.look, setting.options.options(KlperSettings).variance
+            Uniform(stream), int(setting.argument), setting.look, setting.options.of_sampler(KlperSettings).variance
         )
 
     def written(self, slots: NDArray[np.int64]) -> None:

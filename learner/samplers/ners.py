@@ -112,7 +112,7 @@ class Ners(Joint):
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""
         super().__init__(setting, streams)
-        settings = setting.options.options(NersSettings)
+        settings = setting.options.of_sampler(NersSettings)
         self._settings: Final = settings
         spawned = [stream.spawn(3) for stream in streams]
         self._choices: Final = [stream for _, stream, _ in spawned]

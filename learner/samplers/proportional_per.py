@@ -61,7 +61,7 @@ class ProportionalPer(Sampler):
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
         """Build one with the law of the settings."""
-        law = setting.options.options(ProportionalSettings).settled
+        law = setting.options.of_sampler(ProportionalSettings).settled
         return cls.with_beta(
             setting,
             stream,

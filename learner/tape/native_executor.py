@@ -20,7 +20,7 @@ _ARGUMENTS: Final[list[Any]] = [
 ]
 _IS_PRODUCT: Final = np.array([operation.kind is Kind.PRODUCT for operation in OPERATIONS])
 _MOST_LANES: Final = 64
-"""Of a vector register, at most: narrower matrices are turned where there are more rows."""
+"""Most elements of a vector register; narrower matrices are transposed where they have more rows."""
 
 
 class NativeExecutor:

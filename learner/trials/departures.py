@@ -76,7 +76,7 @@ class Measures:
         self._attending = algorithm if isinstance(algorithm, Attending) else None
         scorable = algorithm.discrete is None and not isinstance(algorithm, Recurrent)
         self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
-        self._score = scores_for(algorithm.policy, run.learner.options(KlperSettings).sigma)
+        self._score = scores_for(algorithm.policy, run.learner.of_sampler(KlperSettings).sigma)
         self._signals, self._scores = _Mean(len(seeds), 2), _Mean(len(seeds), len(READINGS))
         self._unscored = 0
 

@@ -48,7 +48,7 @@ class Paired(NamedTuple):
     low: float
     high: float
     p: float
-    """Of a sign test, exact and two-sided; after ``holm`` corrected for the number of comparisons."""
+    """p-value of the exact two-sided sign test; ``holm`` corrects it for the number of comparisons."""
 
     @property
     def settled(self) -> bool:
@@ -86,7 +86,7 @@ def curve_bounds(values: Values) -> Band:
 
 @lru_cache(maxsize=64)
 def _order(trials: int) -> tuple[int | None, float]:
-    """Rank from 0 on of the lower end, None if there is none, and how far it is on the way to the next."""
+    """Rank of the interval's lower end, from 0 (None without an interval), and its share of the way to the next rank."""
     if trials < ENOUGH:
         return (0 if trials == ENOUGH - 1 else None), 0.0
     tails = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])

@@ -202,7 +202,7 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> 
         raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
     if one_trial is Klper and setting.look is not None and candidates is not None:
         uniform = Each([Uniform(s) for s in streams], setting.batch)
-        return Closest(uniform, int(candidates), setting.look, setting.options.options(KlperSettings).variance)
+        return Closest(uniform, int(candidates), setting.look, setting.options.of_sampler(KlperSettings).variance)
     if issubclass(one_trial, Joint):
         return one_trial(setting, streams)
     if one_trial is not RankPer:

@@ -58,8 +58,6 @@ def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
     if find_spec("scipy") is None:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
-    if args.policies and find_spec("torch") is None:
-        return complain("identify", "--policies needs torch: pip install 'onrig[learner]'", ExitCode.PREFLIGHT)
     if problem := unwritable_folder("out", args.out):
         return complain("identify", problem)
     effort, seed = 1.0 if args.effort is None else args.effort, args.seed or 0
@@ -327,7 +325,6 @@ def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
 
 def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
     import numpy as np
-    import torch
 
     from onrig.learner.trials.intervals import bounded
     from onrig.tools.identification.policies import compare_policies
@@ -336,7 +333,6 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
         if episode % 50 == 0:
             print(f"{episode} of {config.episodes} episodes", file=sys.stderr, flush=True)
 
-    torch.set_num_threads(1)  # networks this small gain nothing from more
     try:
         found = compare_policies(config, outcomes, show)
     except ValueError as error:

@@ -212,9 +212,9 @@ def _caption(panels: Sequence[Panel]) -> str:
         else "each episode (of training itself where none was evaluated)"
     )
     return (
-        f"Normalised performance of {how}: 0 is the random controller, 1 the reference, dotted the level 0.8 of the "
-        f"rise time. Lines: median over the trials of the mean of the last {WINDOW} episodes; bands: its 95 % "
-        f"interval, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
+        f"Normalised performance of {how}: 0 is the random controller, 1 the reference; the dotted line is the level "
+        f"of the rise time, 0.8. Lines: median over the trials of the mean of the last {WINDOW} episodes; bands: its "
+        f"95 % interval, at each episode by itself; {counted([len(r.seeds) for r in results])} trials a line. "
         f"What lies below {_LOWEST:g} is cut off."
     )
 

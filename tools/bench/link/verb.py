@@ -80,12 +80,9 @@ def parser() -> VerbParser:
 
 def main(arguments: list[str]) -> int:
     """Measure, print table and checks; returns the exit code."""
-    import torch
-
     args = parser().parse_args(arguments)
     if problem := unwritable("json", args.json):
         return complain(_VERB, problem)
-    torch.set_num_threads(1)
     report = build_report(*measure(QUICK if args.quick else FULL))
     conclude(report, [rows_table(report.rows), checks_table(report.checks)], args.json)
     return 0
