@@ -86,7 +86,7 @@ def curve_bounds(values: Values) -> Band:
 
 @lru_cache(maxsize=64)
 def _order(trials: int) -> tuple[int | None, float]:
-    """Rank of the interval's lower end, from 0 (None without an interval), and its share of the way to the next rank."""
+    """Rank of the interval's lower end, from 0 (None without an interval), and its share of the way to the next."""
     if trials < ENOUGH:
         return (0 if trials == ENOUGH - 1 else None), 0.0
     tails = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])

@@ -179,7 +179,7 @@ def test_a_board_learns_without_torch_and_onnx() -> None:
     subprocess.run([sys.executable, "-c", _LEARNING], check=True)
 
 
-@pytest.mark.parametrize("arguments", [["attack", "--list"], ["bench", "link"]])
+@pytest.mark.parametrize("arguments", [["attack", "--list"], ["bench", "learning", "--quick"]])
 def test_a_board_without_the_packages_of_the_learner_is_told_what_to_install(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", _BARE, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 3
