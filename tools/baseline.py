@@ -1,15 +1,7 @@
-"""``onrig baseline CONFIG``: scores of the random and the model-based controllers on a configuration's task.
-
-Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean reward.  Its
-"polished" row is the reference: a score that was achieved, hence a lower bound on the optimum.  Its "estimate" is not a
-bound.  Rewards are means per step over an episode from the task's start, on the exact plant: no quantization, delay or
-shield.  Where the twin has noise, one row is the best of 1000 noisy episodes of the controller that was found without
-noise, the mean of 50 repetitions: the reference that de Bruin et al. 2018 (App. C) take under noise.
-"""
+"""Scores of the random and the model-based controllers on a configuration's task."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -32,34 +24,22 @@ from onrig.sim.baselines.yardstick import (
 )
 from onrig.sim.twin.options import TwinOptions, exact_problems
 from onrig.tools.load import explain, load
-from onrig.tools.terminal import VerbParser, complain, drawing_stream
+from onrig.tools.terminal import complain, drawing_stream
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig baseline", description=__doc__)
-    p.add_argument("config", help="path or shipped name of a configuration with a twin")
-    p.add_argument(
-        "--grid", choices=("coarse", "fine"), default="coarse", help="coarse: two fast grids; fine: three fine ones"
-    )
-    p.add_overrides()
-    return p
-
-
-def main(arguments: list[str]) -> int:
+def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     """Compute or look up, and print; returns the exit code."""
-    args = parser().parse_args(arguments)
     try:
-        config = load(args.config, args.overrides)
+        config = load(name, overrides)
     except ConfigError as error:
         return explain(error)
     if config.device.twin is None:
-        return complain("baseline", f"{args.config} names a port; a baseline needs a twin ('device: {{twin: ...}}')")
+        return complain("baseline", f"{name} names a port; a baseline needs a twin ('device: {{twin: ...}}')")
     twin = msgspec.convert(config.device.twin, TwinOptions)
     problems = [*task_model_problems(config.rig, config.task, twin.plant), *exact_problems(twin)]
     if problems:
-        return complain("baseline", f"{args.config}: {'; '.join(problems)}")
-    _show(config, task_model(config, twin), args.grid, twin.noise(config.rig))
+        return complain("baseline", f"{name}: {'; '.join(problems)}")
+    _show(config, task_model(config, twin), fineness, twin.noise(config.rig))
     return ExitCode.OK
 
 

@@ -1,8 +1,8 @@
-"""``onrig check``: validates a configuration, or an experiment with all of its cells, and explains it."""
+"""Check of a configuration, or of an experiment with all of its cells, and its explanation."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from onrig.runtime.config.document import find, load_document
@@ -11,41 +11,28 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.task import episode_steps
 from onrig.tools.load import explain, load_for_rig, tell
-from onrig.tools.terminal import VerbParser, complain, picture_problem, reason, unwritable
+from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig check", description=__doc__)
-    p.add_argument("config", help="path or shipped name of a configuration")
-    p.add_argument(
-        "--explain", action="store_true", help="also print limits and schedules as tables (--plot draws them)"
-    )
-    p.add_overrides()
-    p.add_argument("--plot", type=Path, metavar="FILE", help="like --explain, and plot to FILE")
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Check; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if problem := unwritable("plot", args.plot) or picture_problem("plot", args.plot):
+def check(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
+    """Check, and print tables ``in_detail``; returns the exit code."""
+    if problem := unwritable("plot", plot) or picture_problem("plot", plot):
         return complain("check", problem)
-    spec = _experiment(args.config)
+    spec = _experiment(name)
     if spec is not None:
-        return _check_experiment(args.config, spec, for_run=args.explain or args.plot or args.overrides)
+        return _check_experiment(name, spec, for_run=in_detail or plot or overrides)
     try:
-        config = load_for_rig(args.config, args.overrides, heed=tell)
+        config = load_for_rig(name, overrides, heed=tell)
     except ConfigError as error:
         return explain(error)
-    print(f"{args.config}: sound: {in_one_line(config)}", flush=True)
-    if not args.explain and args.plot is None:
+    print(f"{name}: sound: {in_one_line(config)}", flush=True)
+    if not in_detail and plot is None:
         return ExitCode.OK
     from onrig.tools.explain import tables
 
     for table in tables(config):
         print(f"\n{table}")
-    return ExitCode.OK if args.plot is None else _draw(config, args.plot)
+    return ExitCode.OK if plot is None else _draw(config, plot)
 
 
 def _experiment(name: str) -> Path | None:

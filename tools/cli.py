@@ -13,43 +13,56 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Final
 
-VERBS: Final = {
-    "check": "validate a configuration and show what it means",
-    "run": "run a rig: device or twin, control, replay, learner",
-    "web": "serve the live page of a running or finished run",
-    "watch": "watch a running rig from another terminal, also over ssh",
-    "stop": "stop a running rig from another terminal, actuators first",
-    "resume": "resume a paused or faulted run from another terminal",
-    "twin": "run the device twin alone, on a pty or a serial port",
-    "keys": "generate key pairs for a rig and its learners",
-    "learn": "run a learner for a rig on another machine or in another process",
-    "replay": "recompute every decision of a recorded run and compare",
-    "experiment": "run many trials of many strategies, on all cores or on a cluster",
-    "report": "report the results of a run or an experiment",
-    "bench": "benchmark a part of Onrig, next to peer libraries where they are installed",
-    "soak": "run a rig and a learner over a bad network with injected faults, and balance the ledger",
-    "attack": "try to break a rig: fuzzing, hostile peers, killed processes, exhausted resources",
-    "baseline": "score a random and a model-based controller on a task",
-    "identify": "estimate a plant's parameters from its device's signals, with joint uncertainty",
-    "safety": "drive adversarial policies against the shield and report the worst margin",
-    "settings": "explain what a configuration may say: values, defaults, meaning",
-    "doctor": "check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels",
-    "ports": "list the serial ports, what is plugged in, and who holds each",
-    "init": "write a rig, a task, a run and a README to begin with",
-    "service": "set up a rig as a service: systemd unit, udev rule, limits",
-    "disarm": "disarm the device on a port when its run is gone",
-    "policy": "check a policy against admission (policy check) or score it on the twin (policy eval)",
-}
+VERBS: Final = (
+    "check",
+    "run",
+    "web",
+    "watch",
+    "stop",
+    "resume",
+    "twin",
+    "keys",
+    "learn",
+    "replay",
+    "experiment",
+    "report",
+    "bench",
+    "soak",
+    "attack",
+    "baseline",
+    "identify",
+    "safety",
+    "settings",
+    "doctor",
+    "ports",
+    "init",
+    "service",
+    "disarm",
+    "policy",
+    "completion",
+)
+"""In the order of the help; each a module of ``onrig.tools.verbs``, or a package of them."""
 
-_PLACES: Final = {
-    **{verb: f"{verb}.verb" for verb in ("bench", "doctor", "service", "web")},
-    "experiment": "experiments.verb",
-    "identify": "identification.verb",
-    **{verb: f"verbs.{verb}" for verb in ("disarm", "init", "keys", "learn", "ports", "stop", "twin")},
-    "resume": "verbs.stop:resume",
+_ELSEWHERE: Final = {
+    "soak": ("soak", "Run a rig and a learner over a bad network with injected faults, and balance the ledger"),
+    "attack": ("attack", "Try to break a rig: fuzzing, hostile peers, killed processes, exhausted resources"),
+    "bench learner": (
+        "bench.learner.verb",
+        "Updates of DDPG, TD3 and SAC, single and batched trials, next to Stable-Baselines3 and the limit of one core",
+    ),
+    "bench learning": (
+        "bench.learner.learning",
+        "How well TD3, SAC and PPO learn, next to Stable-Baselines3 with its settings (hours)",
+    ),
+    "bench seeds": ("bench.seeds", "How reliably a run learns through the whole stack: many seeds of it (hours)"),
+    "bench faults": (
+        "faultlab.bench",
+        "Fault matrix (cable pulled, processes killed, disk full, ...): time until the actuators are safe",
+    ),
 }
-"""Modules below ``onrig.tools`` of verbs without one of their own name; ``main`` unless a function is named."""
+"""Verbs with parsers of their own: module below ``onrig.tools`` and summary."""
 
+_FOLDER: Final = os.path.join(os.path.dirname(__file__), "verbs")
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (details: onrig VERB --help)\n\n"
 _EXIT_CODES: Final = """
 exit codes: 0 ok, 2 usage or configuration, 3 preflight, 4 hardware or link, 5 safety trip, 6 ended, data
@@ -61,12 +74,62 @@ _EXTRAS: Final = dict.fromkeys(("torch", "onnx", "gymnasium"), "learner")
 
 
 def entry(verb: str) -> Callable[[list[str]], int]:
-    """Import the verb's module and return the function that runs it."""
-    import importlib
+    """Return the function that runs a verb (``run``, ``policy``, ``policy check``): of the arguments, the exit code."""
+    from functools import partial
+    from importlib import import_module
 
-    place, _, function = _PLACES.get(verb, verb).partition(":")
-    run: Callable[[list[str]], int] = getattr(importlib.import_module(f"onrig.tools.{place}"), function or "main")
-    return run
+    from onrig.tools.options import run_verb
+
+    if verb in _ELSEWHERE:
+        main: Callable[[list[str]], int] = import_module(f"onrig.tools.{_ELSEWHERE[verb][0]}").main
+        return main
+    return partial(_run_group if members(verb) else run_verb, verb)
+
+
+def _run_group(group: str, arguments: list[str]) -> int:
+    """Run one verb of a group, such as ``policy check``."""
+    from argparse import SUPPRESS, RawDescriptionHelpFormatter
+
+    from onrig.tools.terminal import VerbParser
+
+    names = members(group)
+    parser = VerbParser(
+        prog=f"onrig {group}",
+        usage=f"onrig {group} {'|'.join(names)} [ARGUMENT ...]      (details: onrig {group} {names[0]} --help)",
+        description=f"{summary(group)}.\n\n{_listing({name: summary(f'{group} {name}') for name in names})}",
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", metavar="|".join(names), choices=names, help=SUPPRESS)
+    chosen = parser.parse_args(arguments[:1]).what
+    return entry(f"{group} {chosen}")(arguments[1:])
+
+
+def _listing(summaries: dict[str, str]) -> str:
+    width = max(map(len, summaries))
+    return "".join(f"  {name:<{width}}  {what}\n" for name, what in summaries.items())
+
+
+def members(group: str) -> list[str]:
+    """Names of the verbs in a group such as ``policy``; none for a verb."""
+    folder = f"{_FOLDER}/{group}"
+    ours = [name.removesuffix(".py") for name in os.listdir(folder)] if os.path.isdir(folder) else []
+    others = [name.removeprefix(f"{group} ") for name in _ELSEWHERE if name.startswith(f"{group} ")]
+    return sorted([name for name in ours if not name.startswith("_")] + others)
+
+
+def described() -> list[str]:
+    """All verbs whose arguments are described by ``Options``, those of groups in full: ``run``, ``policy check``."""
+    every = [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
+    return [verb for verb in every if verb not in _ELSEWHERE]
+
+
+def summary(verb: str) -> str:
+    """First line of the docstring of a verb's module or package, which is not imported: ``Run a rig``."""
+    if verb in _ELSEWHERE:
+        return _ELSEWHERE[verb][1]
+    place = f"{_FOLDER}/{verb.replace(' ', '/')}"
+    with open(f"{place}/__init__.py" if os.path.isdir(place) else f"{place}.py", encoding="utf-8") as source:
+        return source.readline().strip().strip('"').removesuffix(".")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -82,9 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         if getattr(sys, name) is None:  # closed by whoever started it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not arguments or arguments[0] in ("-h", "--help"):
-        width = max(len(v) for v in VERBS)
-        listing = "".join(f"  {verb:<{width}}  {what}\n" for verb, what in VERBS.items())
-        sys.stdout.write(f"{_USAGE}{listing}{_EXIT_CODES}")
+        sys.stdout.write(f"{_USAGE}{_listing({verb: summary(verb) for verb in VERBS})}{_EXIT_CODES}")
         return 0 if arguments else 2
     if arguments[0] == "--version":
         from importlib.metadata import version

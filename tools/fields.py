@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,6 +13,7 @@ from msgspec import inspect as types
 from onrig.hw.bounds import LARGEST, SMALLEST
 from onrig.runtime.config.problem import NodePath
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.options import field_docs, one_line
 
 REQUIRED: Final = "required"
 UNBOUNDED: Final = 1e8
@@ -69,17 +66,17 @@ def _complete(path: str, field: types.Field, parts: Mapping[str, type]) -> types
 
 
 def _section(path: str, variant: str, struct: types.StructType, fields: Iterable[types.Field]) -> Section:
-    docs = _docs(struct.cls)
+    docs = field_docs(struct.cls)
     found = tuple(
         Field(f.encode_name, _values(f.type), _default(f), docs.get(f.name) or _of_section(f.type)) for f in fields
     )
-    return Section(path, variant, _text(struct.cls.__doc__ or ""), found)
+    return Section(path, variant, one_line(struct.cls.__doc__ or ""), found)
 
 
 def _of_section(described: types.Type) -> str:
     """First sentence of what a field's own section says."""
     docs = [struct.cls.__doc__ or "" for _, struct in _structs(described)]
-    return first_sentence(_text(docs[0])) if len(docs) == 1 else ""
+    return first_sentence(one_line(docs[0])) if len(docs) == 1 else ""
 
 
 def first_sentence(text: str) -> str:
@@ -203,24 +200,3 @@ def _default(field: types.Field) -> str:
     if value in (msgspec.NODEFAULT, msgspec.UNSET) or isinstance(value, msgspec.Struct):
         return ""
     return msgspec.json.encode(value).decode() if not isinstance(value, str) else value
-
-
-@cache
-def _docs(cls: type) -> dict[str, str]:
-    """Docstrings of a struct's attributes, inherited ones included."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if not issubclass(base, msgspec.Struct) or base is msgspec.Struct:
-            continue
-        (defined,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(defined, ast.ClassDef)
-        for before, after in zip(defined.body, defined.body[1:], strict=False):
-            match before, after:
-                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc)))):
-                    found[name] = _text(doc)
-    return found
-
-
-def _text(doc: str) -> str:
-    """A docstring as one line, with Markdown's code marks."""
-    return " ".join(doc.replace("``", "`").split())

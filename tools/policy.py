@@ -1,8 +1,7 @@
-"""``onrig policy check FILE CONFIG`` and ``onrig policy eval FILE CONFIG``: admission verdict and score of a policy."""
+"""Admission verdict and score of a policy."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,62 +20,88 @@ from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
 from onrig.tools.damage import policy_damage
 from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
-from onrig.tools.terminal import Table, VerbParser, complain
+from onrig.tools.terminal import Table, complain, unwritable, write_json
 
 _MEASURED: Final = {"reward_sum": "return", "mean_reward": "mean reward", "normalized": "normalized"}
 _FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig policy", description=__doc__)
-    verbs = p.add_subparsers(dest="verb", required=True, metavar="check|eval")
-    check = verbs.add_parser("check", help="admission verdict: would the rig accept it")
-    evaluation = verbs.add_parser("eval", help="score on the lockstep twin, without exploration")
-    for verb in (check, evaluation):
-        verb.add_argument("file", type=Path, help="a policy (ONNX)")
-        verb.add_argument("config", help="path or shipped name of the rig's configuration")
-        verb.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override")
-    evaluation.add_argument("--episodes", type=int, default=10, help="number of evaluation episodes (default: 10)")
-    evaluation.add_argument("--json", action="store_true", help="print every episode in full precision as JSON")
-    evaluation.add_argument("--seed", type=int, help="seed of the run (default: the configuration's)")
-    return p
+def check(file: Path, name: str, overrides: Sequence[str]) -> int:
+    """Print whether the rig would admit the policy; returns the exit code."""
+    found = _judged(file, name, overrides, for_twin=False)
+    if isinstance(found, int):
+        return found
+    _show(file, found)
+    return ExitCode.OK
 
 
-def main(arguments: list[str]) -> int:
-    """Check or evaluate a policy; returns the exit code."""
-    args = parser().parse_args(arguments)
+def score(
+    file: Path, name: str, overrides: Sequence[str], episodes: int, seed: int | None, json_file: str | None
+) -> int:
+    """Print the policy's score on the twin, or JSON (``-``) in its place, or both with a file; return the exit code."""
+    from onrig.runtime.policy.session import PolicySession
+    from onrig.tools.evaluate import evaluate
+
+    if episodes < 1:
+        return complain("policy", f"--episodes: expected at least 1, got {episodes}")
+    if seed is not None and not 0 <= seed < 1 << 63:
+        return complain("policy", f"--seed: expected 0 to 2^63 - 1, got {seed}")
+    if json_file not in (None, "-") and (problem := unwritable("json", Path(json_file))):
+        return complain("policy", problem)
+    found = _judged(file, name, overrides, for_twin=True)
+    if isinstance(found, int):
+        return found
+    config, model, verdict = found
+    if json_file != "-":
+        _show(file, found)
+    policy_id = verdict.contract.policy_id
     try:
-        config = load(args.config, args.overrides)
+        session = PolicySession(model, native=verdict.native)
+        rows = list(evaluate(config, session, policy_id, episodes, config.seed if seed is None else seed))
+    except LinkError as error:
+        return complain("policy", str(error), ExitCode.HARDWARE)
+    if json_file != "-":
+        print(evaluation_text(rows))
+    if json_file is None:
+        return ExitCode.OK
+    summary = {name: measured(rows, name)._asdict() for name in _measured_in(rows)}
+    data = {"policy": policy_id, "warnings": verdict.warnings, "episodes": rows_as_dicts(rows), "summary": summary}
+    return write_json("policy", msgspec.json.format(msgspec.json.encode(data), indent=1).decode(), json_file)
+
+
+class Judged(NamedTuple):
+    """A policy that the rig would admit."""
+
+    config: RunConfig
+    model: bytes
+    verdict: Admitted
+
+
+def _judged(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> Judged | int:
+    """Judge the policy as the rig would; the exit code if anything is wrong, which is printed."""
+    try:
+        config = load(name, overrides)
     except ConfigError as error:
         return explain(error)
-    if args.verb == "eval":
-        if config.device.twin is None:
-            return complain("policy", f"{args.config} names a port; policy eval needs a twin ('device: {{twin: ...}}')")
-        if args.episodes < 1:
-            return complain("policy", f"--episodes: expected at least 1, got {args.episodes}")
-        if args.seed is not None and not 0 <= args.seed < 1 << 63:
-            return complain("policy", f"--seed: expected 0 to 2^63 - 1, got {args.seed}")
+    if for_twin and config.device.twin is None:
+        return complain("policy", f"{name} names a port; policy eval needs a twin ('device: {{twin: ...}}')")
     try:
-        model = read_model(args.file, config)
+        model = read_model(file, config)
     except OSError as error:
-        return complain("policy", f"{args.file}: cannot be read: {error.strerror or error}")
+        return complain("policy", f"{file}: cannot be read: {error.strerror or error}")
     if isinstance(model, Refused):
-        return _refuse(args.file, model)
-    damage = policy_damage(args.file)
+        return _refuse(file, model)
+    damage = policy_damage(file)
     if damage is not None:
-        return complain("policy", f"{args.file}: {damage}")
+        return complain("policy", f"{file}: {damage}")
     verdict = judge(model, config)
-    if isinstance(verdict, Refused):
-        return _refuse(args.file, verdict)
-    as_json = args.verb == "eval" and args.json
-    if not as_json:
-        print(f"{args.file}: {_accepted(verdict, config)}")
-        for warning in verdict.warnings:
-            print(f"  warning: {warning}")
-    if args.verb == "check":
-        return ExitCode.OK
-    return _evaluate(config, model, verdict, args.episodes, args.seed, as_json=as_json)
+    return _refuse(file, verdict) if isinstance(verdict, Refused) else Judged(config, model, verdict)
+
+
+def _show(file: Path, found: Judged) -> None:
+    print(f"{file}: {_accepted(found.verdict, found.config)}")
+    for warning in found.verdict.warnings:
+        print(f"  warning: {warning}")
 
 
 def _refuse(path: Path, verdict: Refused) -> int:
@@ -96,27 +121,6 @@ def _accepted(verdict: Admitted, config: RunConfig) -> str:
         f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, "
         f"{cost.operations} operations; evaluated by {evaluator_of(native=verdict.native)}"
     )
-
-
-def _evaluate(
-    config: RunConfig, model: bytes, verdict: Admitted, episodes: int, seed: int | None, *, as_json: bool
-) -> int:
-    from onrig.runtime.policy.session import PolicySession
-    from onrig.tools.evaluate import evaluate
-
-    policy_id = verdict.contract.policy_id
-    try:
-        session = PolicySession(model, native=verdict.native)
-        rows = list(evaluate(config, session, policy_id, episodes, config.seed if seed is None else seed))
-    except LinkError as error:
-        return complain("policy", str(error), ExitCode.HARDWARE)
-    if as_json:
-        summary = {name: measured(rows, name)._asdict() for name in _measured_in(rows)}
-        told = {"policy": policy_id, "warnings": verdict.warnings, "episodes": rows_as_dicts(rows), "summary": summary}
-        print(msgspec.json.format(msgspec.json.encode(told), indent=1).decode())
-    else:
-        print(evaluation_text(rows))
-    return ExitCode.OK
 
 
 class Measured(NamedTuple):

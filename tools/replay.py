@@ -1,14 +1,7 @@
-"""``onrig replay RUN``: recomputes every decision of a recorded run with the tick's pure core and compares.
-
-The frames, the clock and which policy acted are taken from the run's log; observation, policy, exploration, shield,
-command, reward and the end of every episode are recomputed and compared bit for bit.  Equality holds on the machine
-that recorded the run, with the same versions; elsewhere onnxruntime and the C library may round differently, which
-``--tolerance`` allows for.
-"""
+"""Replay of a recorded run through the tick's pure core: what was compared, what differed, and the verdict."""
 
 from __future__ import annotations
 
-import argparse
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -22,33 +15,17 @@ from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.verification import OtherEvaluator, Verification
-from onrig.tools.terminal import Table, VerbParser, complain, reason
+from onrig.tools.terminal import Table, complain, reason
 
 _NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig replay", description=__doc__)
-    p.add_argument("folder", type=Path, metavar="RUN", help="folder of a run")
-    p.add_argument(
-        "--tolerance",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="treat differences up to X as equal (normalised units, 1 is half a range); for runs of another machine",
-    )
-    return p
-
-
-def main(arguments: list[str]) -> int:
+def replay(folder: Path, tolerance: float) -> int:
     """Replay; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete, 2 nothing to replay."""
-    args = parser().parse_args(arguments)
-    folder: Path = args.folder
     if not (folder / "config.yaml").is_file():
         return complain("replay", f"'{folder}' holds no run (config.yaml)")
-    if not 0 <= args.tolerance <= 1:
-        return complain("replay", f"--tolerance: expected 0 to 1, got {args.tolerance:g}")
+    if not 0 <= tolerance <= 1:
+        return complain("replay", f"--tolerance: expected 0 to 1, got {tolerance:g}")
     if find_spec("mcap") is None:
         return complain("replay", _NO_MCAP, ExitCode.PREFLIGHT)
     try:
@@ -56,7 +33,7 @@ def main(arguments: list[str]) -> int:
     except ConfigError as error:
         return complain("replay", str(error.problems[0]))
     damage = name_damage("replay", folder, *LOGS, *POLICIES)
-    return with_damage(_replay(folder, config, args.tolerance), damage)
+    return with_damage(_replay(folder, config, tolerance), damage)
 
 
 def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:

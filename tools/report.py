@@ -1,8 +1,7 @@
-"""``onrig report DIR``: tables and figures of a run or an experiment."""
+"""Report of a run, or of an experiment: tables and figures."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,7 +23,7 @@ from onrig.tools.check import in_one_line
 from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
-from onrig.tools.terminal import Table, VerbParser, complain, drawn, unwritable, unwritable_folder
+from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
@@ -48,35 +47,16 @@ class Curve(NamedTuple):
     """As ``onrig.runtime.scoring.measure_of`` says."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig report", description=__doc__)
-    p.add_argument("folder", type=Path, metavar="DIR", help="folder of a run or of an experiment")
-    written = p.add_mutually_exclusive_group()
-    written.add_argument(
-        "--out", type=Path, metavar="FILE", help="write the run's page to FILE (default: DIR/report.html)"
-    )
-    written.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="write TensorBoard event files to DIR instead of the page"
-    )
-    p.add_argument(
-        "--pages", type=Path, metavar="DIR", help="write an experiment to DIR, too: NAME.md with its pictures beside it"
-    )
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Report; returns the exit code."""
-    args = parser().parse_args(arguments)
-    folder: Path = args.folder
+def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path | None) -> int:
+    """Report, a run to the page ``out`` or to ``tensorboard``, an experiment to ``pages``; returns the exit code."""
     outputs = (
-        unwritable("out", args.out),
-        unwritable_folder("tensorboard", args.tensorboard),
-        unwritable_folder("pages", args.pages),
+        unwritable("out", out),
+        unwritable_folder("tensorboard", tensorboard),
+        unwritable_folder("pages", pages),
     )
     if problem := next(filter(None, outputs), None):
         return complain("report", problem)
-    if args.tensorboard is None and folder.is_dir():
+    if tensorboard is None and folder.is_dir():
         try:
             check_folder(folder)
         except OSError as error:
@@ -85,12 +65,12 @@ def main(arguments: list[str]) -> int:
         if (folder / SPEC).is_file():
             from onrig.tools.reports.experiment import report_experiment
 
-            if args.out is not None or args.tensorboard is not None:
+            if out is not None or tensorboard is not None:
                 return complain("report", f"'{folder}' holds an experiment: --out and --tensorboard are for runs")
-            return report_experiment(folder, args.pages)
+            return report_experiment(folder, pages)
         what = f"holds no run (config.yaml) and no experiment ({SPEC})" if folder.is_dir() else "is no folder"
         return complain("report", f"'{folder}' {what}")
-    if args.pages is not None:
+    if pages is not None:
         return complain("report", f"'{folder}' holds a run: --pages is for experiments")
     try:
         config = load_resolved(folder / "config.yaml")
@@ -101,8 +81,8 @@ def main(arguments: list[str]) -> int:
         if not any(f"{folder}: {name} " in line for line in damage):
             damage.append(f"{folder}: {name} cannot be used: {reason}")
             complain("report", damage[-1])
-    if args.tensorboard is not None:
-        return with_damage(_for_tensorboard(folder, config, args.tensorboard), damage)
+    if tensorboard is not None:
+        return with_damage(_for_tensorboard(folder, config, tensorboard), damage)
     print(report_table(folder, config), flush=True)
     from onrig.tools.reports.run.charts import draw_learning_curve
     from onrig.tools.reports.run.report import report_run
@@ -111,7 +91,7 @@ def main(arguments: list[str]) -> int:
         "learning_curve.png", lambda: draw_learning_curve(folder, config), lambda line: complain("report", line)
     )
     try:
-        page = report_run(folder, config, args.out, damage)
+        page = report_run(folder, config, out, damage)
     except OSError as error:
         return complain("report", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
     if picture is not None:

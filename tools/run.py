@@ -1,13 +1,12 @@
-"""``onrig run``: the whole rig — device or twin, control, replay, learner."""
+"""Run of a whole rig: device or twin, control, replay, learner."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -34,50 +33,34 @@ from onrig.tools.display import display_for
 from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.resumption import CannotResume, continued
-from onrig.tools.terminal import VerbParser, complain, drawn, tell_missing_library, unwritable_folder
+from onrig.tools.terminal import complain, drawn, tell_missing_library, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig run", description=__doc__)
-    p.add_argument("config", nargs="?", help="path or shipped name of a configuration (with --resume: the run's own)")
-    p.add_argument("--run-dir", type=Path, help="run folder (default: runs/NAME-DATE-TIME)")
-    p.add_argument("--device", metavar="PORT", help="serial port of a real device, or of a twin that runs elsewhere")
-    p.add_overrides()
-    p.add_argument(
-        "--web",
-        nargs="?",
-        const="",
-        metavar="PORT",
-        help="serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to "
-        "others, who then need the token in the printed address",
-    )
-    p.add_argument("--resume", type=Path, metavar="DIR", help="resume the run in DIR, however it ended")
-    p.add_argument("--dry-run", action="store_true", help="check everything, start nothing")
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Run the rig; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if args.config is None and args.resume is None:
-        parser().error("required: a configuration, or --resume DIR")
-    if args.resume is not None and args.run_dir is not None:
-        return complain("run", "--run-dir: not allowed with --resume; a resumed run stays in its folder")
+def run(
+    name: str | None,
+    overrides: Sequence[str],
+    run_dir: Path | None,
+    device: str | None,
+    web: str | None,
+    resume: Path | None,
+    *,
+    dry_run: bool,
+) -> int:
+    """Run the rig of configuration ``name``, or continue the run in the folder ``resume``; returns the exit code."""
     try:
-        if args.resume is not None:
-            resumption = continued(args.resume, args.config, args.overrides, args.device)
+        if resume is not None:
+            resumption = continued(resume, name, overrides, device)
             config = resumption.config
         else:
             resumption = None
-            config = load_for_rig(args.config, args.overrides, port=args.device, heed=tell)
+            config = load_for_rig(str(name), overrides, port=device, heed=tell)
     except ConfigError as error:
         return explain(error)
     except CannotResume as error:
         return complain("run", f"--resume: {error}")
-    if args.device is not None and config.device.port is None:
+    if device is not None and config.device.port is None:
         return complain("run", "--device: the run to resume uses a twin; leave out --device")
     port = config.device.port.path if config.device.port is not None else None
     if port is not None:
@@ -88,25 +71,24 @@ def main(arguments: list[str]) -> int:
         if wrong is not None:
             return complain("run", f"{port}: {wrong}")
         port = lasting_name(port)
-    if args.web is not None:
+    if web is not None:
         try:
-            parse_address(args.web)
+            parse_address(web)
         except ValueError as error:
             return complain("run", f"--web: {error}")
-    folder = args.resume or args.run_dir or fresh_folder(Path("runs"), Path(args.config).stem)
+    folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
     try:
-        why = occupant(folder) if args.resume is None else None
+        why = occupant(folder) if resume is None else None
     except OSError as error:
         return complain("run", f"--run-dir: '{folder}' cannot be read: {error.strerror or error}")
     if why:
         return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
-    if problem := _unfit(config, folder, option="--resume" if args.resume is not None else "--run-dir"):
+    if problem := _unfit(config, folder, option="--resume" if resume is not None else "--run-dir"):
         return complain("run", *problem)
-    if args.dry_run:
-        name = args.config or args.resume
-        print(f"{name}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
+    if dry_run:
+        print(f"{name or resume}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
         return ExitCode.OK
-    return _run(config, folder, port, args.web, resumption)
+    return _run(config, folder, port, web, resumption)
 
 
 def _unfit(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:

@@ -1,13 +1,8 @@
-"""``onrig safety CONFIG``: adversarial test of the shield's guarantees, with the worst margin (runtime/SAFETY.md).
-
-Adversarial and random policies drive plants from the whole box of ``limits.predicted``: first through the tick's pure
-core, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time.  In
-each episode the host dies for good.  Exit code 5 if a limit was exceeded.
-"""
+"""Adversarial test of the shield's guarantees, with the worst margin (runtime/SAFETY.md)."""
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,72 +12,32 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
 from onrig.tools.load import explain, load
 from onrig.tools.progress import progress_of
-from onrig.tools.terminal import VerbParser, complain, picture_problem, reason, unwritable
+from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig safety", description=__doc__)
-    p.add_argument("config", nargs="+", help="path or shipped name of a configuration; several share one picture")
-    p.add_argument(
-        "--episodes", type=int, default=100_000, help="episodes through the tick's core (default: %(default)s)"
-    )
-    p.add_argument(
-        "--lockstep", type=int, default=1000, help="episodes through twin, protocol and session (default: %(default)s)"
-    )
-    p.add_argument("--seed", type=int, default=0, help="seed of plants, errors, delays and policies")
-    p.add_argument("--picture", type=Path, metavar="PNG", help="only draw the safe sets")
-    p.add_overrides()
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Run both campaigns and print them; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if args.episodes < 0 or args.lockstep < 0 or args.seed < 0:
-        return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
-    if problem := unwritable("picture", args.picture) or picture_problem("picture", args.picture):
-        return complain("safety", problem)
-    if not args.episodes and not args.lockstep and args.picture is None:
-        return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
-    try:
-        configs = [load(name, args.overrides) for name in args.config]
-    except ConfigError as error:
-        return explain(error)
-    for name, config in zip(args.config, configs, strict=True):
-        if config.limits.predicted is None:
-            return complain(
-                "safety", f"{name}: limits.predicted is not set, so the shield guarantees no velocity limit"
-            )
-        if args.lockstep and args.picture is None and config.device.twin is None:
+def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int, seed: int) -> int:
+    """Run and print ``core`` episodes through the tick's core and ``stack`` through the twin; returns the exit code."""
+    configs = _predicting(names, overrides)
+    if isinstance(configs, int):
+        return configs
+    for name, config in zip(names, configs, strict=True):
+        if stack and config.device.twin is None:
             return complain("safety", f"{name}: the stack needs a twin (device.twin), or --lockstep 0")
-    if args.picture is not None:
-        try:
-            draw_safe_set(configs, args.picture)
-        except ImportError:
-            return complain("safety", "a picture needs matplotlib: pip install 'onrig[viz]'")
-        except Exception as error:  # matplotlib's own have no common base
-            return complain("safety", f"--picture: '{args.picture}' cannot be written: {reason(error)}")
-        print(f"drawn: {args.picture}")
-        return ExitCode.OK
     from onrig.tools.safety_case.campaign import table
     from onrig.tools.safety_case.episodes import run_core
     from onrig.tools.safety_case.stack import run_stack
 
     breaches = 0
-    for name, config in zip(args.config, configs, strict=True):
-        for where, run, episodes in (
-            ("the tick's pure core", run_core, args.episodes),
-            ("the twin's stack", run_stack, args.lockstep),
-        ):
+    for name, config in zip(names, configs, strict=True):
+        for where, run, episodes in (("the tick's pure core", run_core, core), ("the twin's stack", run_stack, stack)):
             if not episodes:
                 continue
             try:
                 with progress_of(f"{name}, {where}", episodes) as told:
-                    campaign = run(config, episodes, args.seed, told)
+                    campaign = run(config, episodes, seed, told)
             except ValueError as error:
                 return complain("safety", f"{name}: {error}")
             broken = sum(t.breaches for t in campaign.values())
@@ -91,6 +46,37 @@ def main(arguments: list[str]) -> int:
             print(table(campaign), flush=True)
             breaches += broken
     return ExitCode.SAFETY if breaches else ExitCode.OK
+
+
+def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
+    """Draw the safe sets into a file; returns the exit code."""
+    if problem := unwritable("plot", path) or picture_problem("plot", path):
+        return complain("safety", problem)
+    configs = _predicting(names, overrides)
+    if isinstance(configs, int):
+        return configs
+    try:
+        draw_safe_set(configs, path)
+    except ImportError:
+        return complain("safety", "a picture needs matplotlib: pip install 'onrig[viz]'")
+    except Exception as error:  # matplotlib's own have no common base
+        return complain("safety", f"--plot: '{path}' cannot be written: {reason(error)}")
+    print(f"drawn: {path}")
+    return ExitCode.OK
+
+
+def _predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfig] | int:
+    """Configurations with a predicting shield; the exit code if one is wrong or has none, which is printed."""
+    try:
+        configs = [load(name, overrides) for name in names]
+    except ConfigError as error:
+        return explain(error)
+    for name, config in zip(names, configs, strict=True):
+        if config.limits.predicted is None:
+            return complain(
+                "safety", f"{name}: limits.predicted is not set, so the shield guarantees no velocity limit"
+            )
+    return configs
 
 
 def draw_safe_set(configs: list[RunConfig], path: Path) -> None:

@@ -1,11 +1,7 @@
-"""``onrig settings [PATH ...]``: what a configuration may say: each setting with values, default and meaning.
-
-Without PATH the sections are listed.
-"""
+"""Settings of a configuration: each with values, default and meaning, for a terminal and as a page."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -15,7 +11,7 @@ from onrig.runtime.config.problem import hint
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
 from onrig.tools.load import SECTIONS
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import complain
 
 _INDENT: Final = "    "
 _HEAD: Final = """# Settings
@@ -26,25 +22,16 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig settings", description=__doc__)
-    p.add_argument("paths", nargs="*", metavar="PATH", help="a section or setting, such as limits or learner.sac.lr")
-    p.add_argument("--markdown", action="store_true", help="print the page docs/settings.md")
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Print settings; returns the exit code."""
-    args = parser().parse_args(arguments)
+def show(paths: Sequence[str], *, markdown: bool) -> int:
+    """Print the settings at these paths, or a list of sections; returns the exit code."""
     sections = sections_of_run(SECTIONS)
-    if args.markdown:
+    if markdown:
         print(page(sections), end="")
         return ExitCode.OK
-    if not args.paths:
+    if not paths:
         print("\n".join(overview(sections)))
         return ExitCode.OK
-    for path in args.paths:
+    for path in paths:
         found = below(sections, path)
         if not found:
             known = [s.path for s in sections] + [

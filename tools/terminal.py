@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import replace_file
 from onrig.runtime.printable import printable_lines
 
 T = TypeVar("T")
@@ -159,6 +160,16 @@ def unwritable_folder(option: str, path: Path | None) -> str | None:
         return f"--{option}: '{there}' is not a folder"
     able = os.access(there, os.W_OK | os.X_OK)
     return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
+
+
+def write_json(verb: str, text: str, file: str) -> int:
+    """Write a document of JSON to a file (``-``: standard output); returns the exit code."""
+    text += "\n"
+    try:
+        sys.stdout.write(text) if file == "-" else replace_file(Path(file), text.encode())
+    except OSError as error:
+        return complain(verb, f"--json: '{file}' cannot be written: {error.strerror or error}")
+    return ExitCode.OK
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:

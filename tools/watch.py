@@ -1,8 +1,7 @@
-"""``onrig watch``: view of a running rig in a terminal, also over ssh, without affecting the run."""
+"""View of a running rig in a terminal, also over ssh, without affecting the run."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import select
@@ -16,8 +15,8 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentGone
 from onrig.runtime.supervise.requests import Keyboard, keyboard
-from onrig.tools.terminal import VerbParser, complain, drawing_stream
-from onrig.tools.verbs.stop import choose, outcome
+from onrig.tools.active_runs import choose, outcome
+from onrig.tools.terminal import complain, drawing_stream
 
 if TYPE_CHECKING:
     from onrig.tools.watching.snapshot import Watcher
@@ -28,19 +27,9 @@ _REALLY: Final = "stop the run? y: fade out and end, any other key: cancel"
 _AGAIN: Final = "stopping; s again: disarm now"
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig watch", description=__doc__)
-    p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
-    p.add_argument("--once", action="store_true", help="print one line and exit")
-    p.add_argument("--plain", action="store_true", help="a line every two seconds instead of a screen")
-    return p
-
-
-def main(arguments: list[str]) -> int:
+def watch(run: Path | None, *, once: bool, plain: bool) -> int:
     """Watch until the run ends or somebody presses q; returns the exit code."""
-    args = parser().parse_args(arguments)
-    found = choose("watch", args.run, anywhere=True)
+    found = choose("watch", run, anywhere=True)
     if isinstance(found, int):
         return found
     from onrig.runtime.view.run_view import RunView
@@ -49,11 +38,11 @@ def main(arguments: list[str]) -> int:
     try:
         with RunView.of(found) as view:
             watcher = Watcher(view)
-            if args.once:
+            if once:
                 return _lines(watcher, lambda: False)
             alive = _alive(found.pid)
             keys = keyboard()
-            if args.plain or keys is None or not sys.stdout.isatty() or not _has_rich():
+            if plain or keys is None or not sys.stdout.isatty() or not _has_rich():
                 code = _lines(watcher, alive)
             else:
                 with keys:

@@ -20,7 +20,7 @@ from onrig.runtime.link.messages import LINK_VERSION, Accepted, Feedback, Leave,
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
-from onrig.tools.verbs.keys import main as make_keys
+from onrig.tools.key_folder import make_keys
 from tests.runtime.samples import PENDULUM
 
 PATIENCE_S = 60.0
@@ -78,7 +78,7 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
     total, cuts = 6000, 3
     monkeypatch.setattr(client_module, "_RECONNECT_MS", 5)
     monkeypatch.setattr(client_module, "_MAX_RECONNECT_MS", 20)
-    make_keys([str(tmp_path / "keys")])
+    make_keys(tmp_path / "keys")
     keys = load_learner_keys(tmp_path / "keys")
     config = with_memory(PENDULUM, strategy, 2000)
     notes: list[str] = []

@@ -239,8 +239,8 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
 ) -> None:
     folder = copy(ended)
     flipped(folder / "episodes.csv")
-    monkeypatch.setattr("onrig.tools.web.verb.serve", lambda *arguments: ExitCode.OK)
-    monkeypatch.setattr("onrig.tools.web.verb.speak_to_a_person", lambda: None)  # for the whole process
+    monkeypatch.setattr("onrig.tools.web.process.serve", lambda *arguments: ExitCode.OK)
+    monkeypatch.setattr("onrig.runtime.run_state.report.speak_to_a_person", lambda: None)  # for the whole process
     assert cli.main(["web", str(folder)]) == ExitCode.OK
     assert f"onrig web: {folder}: episodes.csv is not what the run wrote" in capsys.readouterr().err
     assert cli.main(["report", str(folder)]) == ExitCode.INCOMPLETE

@@ -17,7 +17,7 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import fingerprint_of, load_learner_keys
 from onrig.runtime.shm.board import Word
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.verbs.keys import main as make_keys
+from onrig.tools.key_folder import make_keys
 from tests.processes.observer import digest_of
 from tests.processes.rig import ENDLESS, PATIENCE_S, Run
 from tests.tools.test_bad_start import WITHOUT_LEARNER, start
@@ -27,7 +27,7 @@ TCP = ("local_learner=false", "link.listen=tcp://127.0.0.1:0")
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    make_keys([str(tmp_path / "keys")])
+    make_keys(tmp_path / "keys")
     return tmp_path / "keys"
 
 
@@ -89,7 +89,7 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
 def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_notes_it(
     tmp_path: Path, keys: Path
 ) -> None:
-    make_keys([str(tmp_path / "others")])
+    make_keys(tmp_path / "others")
     stranger = tmp_path / "others" / "learner"
     (stranger / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
     out = tmp_path / "learner.out"

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onrig.tools.verbs.keys import main as make_keys
+from onrig.tools.key_folder import make_keys
 from tests.processes.rig import until
 
 RIG_IP, LEARNER_IP, PORT = "10.213.7.1", "10.213.7.2", 5599
@@ -67,7 +67,7 @@ def test_learning_goes_on_the_mirror_is_the_memory_and_no_tick_is_missed(
 ) -> None:
     rig, learner = spaces
     keys, run, out = tmp_path / "keys", tmp_path / "run", tmp_path / "learner.out"
-    make_keys([str(keys)])
+    make_keys(keys)
     more = [word for override in SETTINGS for word in ("--set", override)]
     link = ["--set", "local_learner=false", "--set", f"link.listen=tcp://{RIG_IP}:{PORT}", "--set", f"link.keys={keys}"]
     with ExitStack() as stack:

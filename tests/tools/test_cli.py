@@ -100,31 +100,31 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
 def test_a_defect_of_our_own_exits_with_70_and_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(arguments: list[str]) -> int:
+    def broken(options: object) -> int:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("onrig.tools.check.main", broken)
+    monkeypatch.setattr("onrig.tools.verbs.check.main", broken)
     assert main(["check", "pendulum"]) == 70
     assert "ZeroDivisionError: a defect" in capsys.readouterr().err
 
 
 def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(arguments: list[str]) -> int:
+    def interrupted(options: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("onrig.tools.check.main", interrupted)
+    monkeypatch.setattr("onrig.tools.verbs.check.main", interrupted)
     assert main(["check", "pendulum"]) == 130
 
 
 def test_once_the_command_is_over_an_interrupt_does_not_hide_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[object] = []
 
-    def incomplete(arguments: list[str]) -> int:
+    def incomplete(options: object) -> int:
         heard.append(signal.getsignal(signal.SIGINT))
         return 6
 
-    monkeypatch.setattr("onrig.tools.check.main", incomplete)
-    monkeypatch.setattr(sys, "argv", ["onrig", "check"])
+    monkeypatch.setattr("onrig.tools.verbs.check.main", incomplete)
+    monkeypatch.setattr(sys, "argv", ["onrig", "check", "pendulum"])
     before = signal.getsignal(signal.SIGINT)
     try:
         assert main() == 6

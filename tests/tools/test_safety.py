@@ -12,7 +12,7 @@ from onrig.runtime.record import Rule
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import pendulum, phase_plane
 from onrig.sim.plants import Pendulum
-from onrig.tools import safety
+from onrig.tools.cli import main
 from onrig.tools.safety_case import episodes
 from onrig.tools.safety_case.campaign import Tally, advance, draw, table
 from onrig.tools.safety_case.episodes import run_core
@@ -138,7 +138,7 @@ def test_the_table_adds_up() -> None:
 
 
 def test_the_command_prints_both_campaigns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert safety.main(["pendulum", "--episodes", "12", "--lockstep", "6"]) == ExitCode.OK
+    assert main(["safety", "pendulum", "--episodes", "12", "--lockstep", "6"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "pendulum: 12 episodes through the tick's pure core: 0 breaches, worst margin" in out
     assert "pendulum: 6 episodes through the twin's stack: 0 breaches, worst margin" in out
@@ -148,7 +148,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     broken = Tally()
     broken.add(-0.1)
     monkeypatch.setattr(episodes, "run_core", lambda *_: {"pumping": broken})
-    assert safety.main(["pendulum", "--lockstep", "0"]) == ExitCode.SAFETY
+    assert main(["safety", "pendulum", "--lockstep", "0"]) == ExitCode.SAFETY
     assert "1 breaches, worst margin -10.00%" in capsys.readouterr().out
 
 
@@ -160,13 +160,13 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["pendulun"], "there is no 'pendulun'"),
         (["pendulum", "--set", "device={port: {path: /dev/null}}", "--episodes", "0"], "needs a twin"),
         (["pendulum", "--episodes", "0", "--lockstep", "0"], "tests nothing"),
-        (["magman", "--picture", "/nowhere/at/all.png"], "--picture: there is no folder '/nowhere/at'"),
+        (["magman", "--plot", "/nowhere/at/all.png"], "--plot: there is no folder '/nowhere/at'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert safety.main(arguments) == ExitCode.CONFIGURATION
+    assert main(["safety", *arguments]) == ExitCode.CONFIGURATION
     err = capsys.readouterr().err
     assert said in err
     assert len(err.strip().splitlines()) == 1
@@ -174,5 +174,5 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 def test_the_picture_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    assert safety.main(["pendulum", "magman", "--picture", str(tmp_path / "set.png")]) == ExitCode.OK
+    assert main(["safety", "pendulum", "magman", "--plot", str(tmp_path / "set.png")]) == ExitCode.OK
     assert (tmp_path / "set.png").stat().st_size > 10_000

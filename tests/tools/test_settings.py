@@ -12,6 +12,7 @@ from onrig.runtime.config.document import load_document, shipped
 from onrig.runtime.config.yaml_nodes import Data
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import settings
+from onrig.tools.cli import main
 from onrig.tools.fields import Section, _values, sections_of_run
 from onrig.tools.load import SECTIONS
 
@@ -71,7 +72,7 @@ def test_types_and_bounds_in_words(type_: type, words: str) -> None:
 
 
 def test_a_setting_is_told_with_values_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
-    assert settings.main(["learner.refer.c"]) == ExitCode.OK
+    assert main(["settings", "learner.refer.c"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "  c: number above 0, default 4.0\n" in out
     assert "importance ratio" in out
@@ -90,22 +91,22 @@ def test_what_variants_share_is_told_once_and_their_own_defaults_by_each(section
 
 
 def test_a_section_of_several_names_is_found_by_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert settings.main(["exploration.budgets.hour.trips"]) == ExitCode.OK
+    assert main(["settings", "exploration.budgets.hour.trips"]) == ExitCode.OK
     assert "Entries into the fallback." in capsys.readouterr().out
 
 
 def test_of_a_key_that_chooses_the_choices_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert settings.main(["limits.fallback.kind"]) == ExitCode.OK
+    assert main(["settings", "limits.fallback.kind"]) == ExitCode.OK
     titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("limits")]
     assert titles == [f"limits.fallback (kind: {kind})" for kind in ("damp", "hold", "safe")]
 
 
 def test_without_a_path_the_sections_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert settings.main([]) == ExitCode.OK
+    assert main(["settings"]) == ExitCode.OK
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("limits.predicted (kind: pendulum)") for line in lines)
 
 
 def test_a_misspelled_setting_is_refused_with_the_likeliest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert settings.main(["limits.predictd"]) == ExitCode.CONFIGURATION
+    assert main(["settings", "limits.predictd"]) == ExitCode.CONFIGURATION
     assert "did you mean 'limits.predicted'?" in capsys.readouterr().err

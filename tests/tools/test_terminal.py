@@ -78,9 +78,11 @@ def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     ],
 )
 def test_what_is_wrong_with_the_arguments_is_said_in_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(line.split())
+    try:
+        code: str | int | None = main(line.split())
+    except SystemExit as left:  # by the parser
+        code = left.code
     said = capsys.readouterr()
-    assert (left.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert (code, said.out, said.err.count("\n")) == (2, "", 1)
     assert said.err.startswith(f"onrig {line.split()[0]}: ")
     assert said.err.endswith(f"see onrig {line.split()[0]} --help\n")

@@ -1,9 +1,4 @@
-"""``onrig bench policy [CONFIG]``: what policies cost on this board, run in a tick and built in its slack.
-
-Made-up networks of the rig's width and several sizes (needs onnx), beside numpy and torch where it is installed, or
-policies from files.  Runs are timed one behind the other and once more with caches that something else has filled, as
-they are in a tick that comes every few milliseconds.
-"""
+"""Benchmark of policies: what they cost on this board, run in a tick and built in its slack."""
 
 from __future__ import annotations
 
@@ -31,7 +26,6 @@ from onrig.tools.bench.report import (
     checks_table,
     conclude,
     describe_machine,
-    parser_of,
     percentiles,
     rows_table,
 )
@@ -39,7 +33,7 @@ from onrig.tools.bench.timing import measure, quiet_collector
 from onrig.tools.evaluate import judge, read_model
 from onrig.tools.load import explain, load
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, complain, unwritable
+from onrig.tools.terminal import complain, unwritable
 
 _VERB: Final = "bench policy"
 HIDDEN: Final = ("50,20", "64,64", "128,128", "400,300")
@@ -76,35 +70,30 @@ class Policy(NamedTuple):
     """The same function in other libraries."""
 
 
-def parser() -> VerbParser:
-    """Build the benchmark's argument parser."""
-    p = parser_of("policy", __doc__, quick="a fifth of the rounds, each shorter")
-    p.add_argument("config", nargs="?", default="pendulum", help="path or shipped name of a run (default: pendulum)")
-    p.add_argument("--file", dest="files", type=Path, action="append", default=[], help="a policy (ONNX; repeatable)")
-    p.add_argument(
-        "--hidden", action="append", metavar="N,N", help=f"units of hidden layers (repeatable; {' '.join(HIDDEN)})"
-    )
-    p.add_overrides()
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Measure, print table and checks; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if problem := unwritable("json", args.json):
+def benchmark(
+    name: str,
+    overrides: Sequence[str],
+    files: Sequence[Path],
+    hidden: Sequence[str],
+    json: Path | None,
+    *,
+    quick: bool,
+) -> int:
+    """Measure policies of files, or made-up ones with these hidden layers; returns the exit code."""
+    if problem := unwritable("json", json):
         return complain(_VERB, problem)
     sizes = []
-    for text in args.hidden or HIDDEN:
+    for text in hidden or HIDDEN:
         units = [int(part) if part.isdecimal() else 0 for part in text.split(",")]
         if not all(1 <= n <= 4096 for n in units):
             return complain(_VERB, f"--hidden: expected numbers of 1 to 4096 with commas between them, got '{text}'")
         sizes.append(units)
     try:
-        config = load(args.config, args.overrides)
+        config = load(name, overrides)
     except ConfigError as error:
         return explain(error)
     policies = []
-    for path in args.files:
+    for path in files:
         try:
             model = read_model(path, config)
         except OSError as error:
@@ -114,12 +103,12 @@ def main(arguments: list[str]) -> int:
             assert isinstance(verdict, Refused)
             return complain(_VERB, f"--file: '{path}' is refused at {verdict.stage}: {verdict.reason}")
         policies.append(Policy(path.name, model, {}))
-    if not policies or args.hidden:
+    if not policies or hidden:
         if find_spec("onnx") is None:
             return complain(_VERB, "onnx is not installed: pip install onnx, or give --file", ExitCode.PREFLIGHT)
         policies += made_up(config, sizes)
-    report = report_of(policies, QUICK if args.quick else FULL, config)
-    conclude(report, [rows_table(report.rows), checks_table(report.checks)], args.json)
+    report = report_of(policies, QUICK if quick else FULL, config)
+    conclude(report, [rows_table(report.rows), checks_table(report.checks)], json)
     return ExitCode.OK
 
 

@@ -78,10 +78,10 @@ def steady_policy(config: RunConfig) -> bytes:
 
 def learner_keys(folder: Path) -> LearnerKeys:
     """Generate keys ``rig`` and ``learner`` in ``folder``; returns the learner's."""
-    from onrig.tools.verbs.keys import main as make_keys
+    from onrig.tools.key_folder import make_keys
 
     with contextlib.redirect_stdout(None):
-        if make_keys([str(folder)]) != 0:
+        if make_keys(folder) != 0:
             raise OSError(f"{folder}: cannot generate keys")
     return load_learner_keys(folder / "learner")
 

@@ -1,1 +1,1 @@
-"""Verbs that fit in one module each."""
+"""The verbs of ``onrig``, one module each (see ``onrig.tools.options``); what they do is in the rooms beside."""

@@ -1,107 +1,32 @@
-"""``onrig init DIR``: a rig, a task, a run and a README to begin with, made from a shipped configuration.
+"""Write a rig, a task, a run and a README to begin with.
 
-The run starts on a twin; the README leads from there to the first run on hardware.
+They are made from a shipped configuration. The run starts on a twin; the README leads from there to the first run on
+hardware.
+
+Exit codes: 0 written, 2 DIR is not empty or cannot be written.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import re
-import shlex
-from pathlib import Path
-from typing import Final, NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
 
-from onrig.hw.messages import NAME_BYTES
-from onrig.runtime.config.document import find
-from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.terminal import VerbParser, complain
-from onrig.tools.verbs.init_page import BENCHES, page
-
-_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]+")
-_PORT: Final = """\
-  # On hardware, in place of the twin, with pace: realtime (`onrig ports` lists the ports):
-  # port: {path: /dev/serial/by-id/usb-..., baud: 921600}
-"""
+from onrig.tools.options import Folder
 
 
-class Source(NamedTuple):
-    """Names of the shipped configurations that a plant's files are made from."""
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
 
-    run: str
-    rig: str
-    task: str
-    purpose: str
-    """Last part of the new task's name."""
-
-
-SOURCES: Final = {
-    "pendulum": Source("pendulum-hardware", "pendulum-hardware", "swingup-hardware", "swingup"),
-    "magman": Source("magman", "magman", "positioning", "positioning"),
-}
+    folder: Folder
+    """Folder to write to; the rig is named after it."""
+    _: KW_ONLY
+    plant: Literal["magman", "pendulum"] = "pendulum"
+    """Plant to start from."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(
-        prog="onrig init", description=__doc__, epilog="exit codes: 0 written, 2 DIR is not empty or cannot be written"
-    )
-    p.add_argument("folder", type=Path, metavar="DIR", help="folder to write to; the rig is named after it")
-    p.add_argument("--plant", choices=sorted(SOURCES), default="pendulum", help="default: %(default)s")
-    return p
-
-
-def main(arguments: list[str]) -> int:
+def main(options: Options) -> int:
     """Write the files; returns the exit code."""
-    args = parser().parse_args(arguments)
-    folder: Path = args.folder
-    begun: list[Path] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            return complain("init", f"'{folder}' is not empty, and nothing is ever overwritten; choose a new folder")
-        for name, text in texts(args.plant, rig_name(folder, args.plant)).items():
-            begun.append(folder / name)
-            begun[-1].write_text(text, encoding="utf-8")
-    except OSError as error:
-        with contextlib.suppress(OSError):  # half of it would stand in the way of the next attempt
-            for path in begun:
-                path.unlink(missing_ok=True)
-        return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
-    print(f"{folder}: wrote rig.yaml, task.yaml, run.yaml and README.md")
-    run = shlex.quote(str(folder / "run.yaml"))
-    print(f"try it on its twin: onrig run {run} --set episodes=20; then follow {folder / 'README.md'}")
-    return ExitCode.OK
+    from onrig.tools.first_rig import write
 
-
-def rig_name(folder: Path, plant: str) -> str:
-    """Name of the rig: that of its folder, as far as the device's hello can hold it."""
-    return _NOT_PLAIN.sub("-", folder.resolve().name).strip("-")[:NAME_BYTES].strip("-") or plant
-
-
-def texts(plant: str, name: str) -> dict[str, str]:
-    """The files by name: the shipped ones with their comments, under names of their own, and the README."""
-    source = SOURCES[plant]
-    rig = _with(
-        _shipped(source.rig, "rigs", name),
-        r"^name: .*\n",
-        f'name: "{name}"  # the firmware must report the same name\n',
-    )
-    task = _with(_shipped(source.task, "tasks", name), r"^name: .*\n", f'name: "{name}-{source.purpose}"\n')
-    run = _with(_shipped(source.run, "", name), r"^rig: .*\n", "rig: rig.yaml    # beside this file\n")
-    run = _with(run, r"^task: .*\n", "task: task.yaml\n")
-    run = _with(run, r"^(  twin: .*\n)", rf"\1{_PORT}")
-    return {"rig.yaml": rig, "task.yaml": task, "run.yaml": run, "README.md": page(BENCHES[plant], name)}
-
-
-def _shipped(source: str, folder: str, name: str) -> str:
-    """Text of a shipped configuration, with a first line that tells its origin."""
-    origin = f"{folder}/{source}".lstrip("/")
-    return f"# {name}: from `onrig init`, after the shipped {origin}.yaml:\n" + find(source, folder).read_text("utf-8")
-
-
-def _with(text: str, pattern: str, replacement: str) -> str:
-    changed, count = re.subn(pattern, replacement, text, flags=re.MULTILINE)
-    if count != 1:
-        raise ValueError(f"expected one {pattern!r} in a shipped configuration, found {count}")
-    return changed
+    return write(options.folder, options.plant)

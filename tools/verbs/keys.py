@@ -1,106 +1,30 @@
-"""``onrig keys DIR``: CURVE key pairs for a rig and its learners."""
+"""Generate key pairs for a rig and its learners.
+
+Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), mode 0700. No key is ever
+overwritten.
+"""
 
 from __future__ import annotations
 
-import argparse
-import os
-import shutil
-import tempfile
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
-from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.link.keys import (
-    ALLOWED,
-    LEARNER,
-    RIG,
-    RIG_PUBLIC,
-    SECRET,
-    KeyFault,
-    Pair,
-    check_folder,
-    fingerprint_of,
-    is_name,
-    load_rig_keys,
-    new_pair,
-    write_key,
-)
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.options import Folder, Value
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(
-        prog="onrig keys",
-        description=__doc__,
-        epilog="Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), mode 0700.",
-    )
-    p.add_argument("folder", type=Path, metavar="DIR", help="folder for the keys; must not exist the first time")
-    p.add_argument(
-        "--learner",
-        default=LEARNER,
-        metavar="NAME",
-        help="generate keys for this learner (adds one to an existing folder)",
-    )
-    return p
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    folder: Folder
+    """Folder for the keys; must not exist the first time."""
+    _: KW_ONLY
+    learner: Annotated[str, Value("NAME")] = "learner"
+    """Generate keys for this learner; adds one to an existing folder."""
 
 
-def main(arguments: list[str]) -> int:
-    """Generate keys without overwriting any; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if not is_name(args.learner):
-        return complain(
-            "keys", f"--learner: '{args.learner}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
-        )
-    try:
-        rig, learner = _add(args.folder, args.learner) if args.folder.exists() else _begin(args.folder, args.learner)
-    except KeyFault as error:
-        return complain("keys", str(error), ExitCode.PREFLIGHT)
-    except FileExistsError as error:
-        taken = error.filename2 or error.filename
-        return complain("keys", f"{taken}: keys exist already and are never overwritten; choose another NAME")
-    except OSError as error:
-        return complain("keys", f"{args.folder}: {error.strerror or error}")
-    print(f"rig {fingerprint_of(rig)}: {args.folder / RIG} goes to the rig (link.keys)")
-    print(f"{args.learner} {fingerprint_of(learner)}: {args.folder / args.learner} goes to the learner (--keys)")
-    return ExitCode.OK
+def main(options: Options) -> int:
+    """Generate keys; returns the exit code."""
+    from onrig.tools.key_folder import make_keys
 
-
-def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
-    """Generate the keys of a rig and its first learner, all or none."""
-    rig, learner = new_pair(), new_pair()
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
-    try:
-        for part in (fresh / RIG, fresh / RIG / ALLOWED, fresh / name):
-            part.mkdir(mode=0o700)
-        write_key(fresh / RIG / SECRET, rig, with_secret=True, whose="the rig")
-        write_key(fresh / RIG / ALLOWED / f"{name}.key", learner, with_secret=False, whose=name)
-        _write_learner(fresh / name, learner, rig, name)
-        fresh.rename(folder)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    return rig, learner
-
-
-def _add(folder: Path, name: str) -> tuple[Pair, Pair]:
-    """Generate keys for another learner of an existing rig."""
-    check_folder(folder)
-    rig = load_rig_keys(folder / RIG).own
-    learner = new_pair()
-    public = folder / RIG / ALLOWED / f"{name}.key"
-    if public.exists():
-        raise FileExistsError(17, "exists", str(public))
-    (folder / name).mkdir(mode=0o700)
-    try:
-        _write_learner(folder / name, learner, rig, name)
-        write_key(public, learner, with_secret=False, whose=name)
-    except BaseException:
-        shutil.rmtree(folder / name, ignore_errors=True)
-        raise
-    return rig, learner
-
-
-def _write_learner(folder: Path, learner: Pair, rig: Pair, name: str) -> None:
-    os.chmod(folder, 0o700)
-    write_key(folder / SECRET, learner, with_secret=True, whose=name)
-    write_key(folder / RIG_PUBLIC, rig, with_secret=False, whose="the rig")
+    return make_keys(options.folder, options.learner)

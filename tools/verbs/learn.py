@@ -1,83 +1,82 @@
-"""``onrig learn``: a learner for a rig in another process or on another machine."""
+"""Run a learner for a rig on another machine or in another process."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
-import zmq
-
-from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.link.client import PATIENCE_S
-from onrig.runtime.link.endpoint import parse_tcp
-from onrig.runtime.link.keys import KeyFault, load_learner_keys
-from onrig.runtime.run_state.report import speak_to_a_person
-from onrig.tools.load import explain, load_for_learner
-from onrig.tools.terminal import VerbParser, complain, tell_missing_library
+from onrig.tools.options import Config, Folder, Overrides, Value
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig learn", description=__doc__)
-    p.add_argument("config", help="path or shipped name of the rig's configuration")
-    p.add_argument(
-        "--connect", required=True, metavar="ENDPOINT", help="where the rig listens: tcp://HOST:PORT, ipc://…"
-    )
-    p.add_argument("--keys", type=Path, metavar="DIR", help="this learner's keys (onrig keys); needed for tcp")
-    p.add_argument(
-        "--plain-loopback", action="store_true", help="connect without keys to a loopback address (tests, tunnels)"
-    )
-    p.add_argument(
-        "--keep-trying", action="store_true", help="retry forever instead of giving up after a minute of silence"
-    )
-    p.add_argument("--watch", action="store_true", help="mirror the rig's memory without ever pushing policies")
-    p.add_argument("--state", type=Path, help="folder in which to save networks and optimisers, and to resume from")
-    p.add_overrides()
-    return p
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    config: Config
+    """Path or shipped name of the rig's configuration."""
+    _: KW_ONLY
+    connect: Annotated[str, Value("ENDPOINT")]
+    """Where the rig listens: tcp://HOST:PORT, ipc://PATH."""
+    keys: Folder | None = None
+    """This learner's keys (onrig keys); needed for tcp."""
+    plain_loopback: bool = False
+    """Connect without keys to a loopback address (tests, tunnels)."""
+    keep_trying: bool = False
+    """Retry forever instead of giving up after a minute of silence."""
+    watch: bool = False
+    """Mirror the rig's memory without ever pushing policies."""
+    state: Folder | None = None
+    """Folder in which to save networks and optimisers, and to resume from."""
+    set: Overrides = ()
 
 
-def main(arguments: list[str]) -> int:
+def main(options: Options) -> int:
     """Learn until the rig's run ends; returns the exit code."""
-    args = parser().parse_args(arguments)
+    from onrig.runtime.config.problem import ConfigError
+    from onrig.runtime.exit_codes import ExitCode
+    from onrig.runtime.link.client import PATIENCE_S
+    from onrig.runtime.link.keys import KeyFault, load_learner_keys
+    from onrig.runtime.run_state.report import speak_to_a_person
+    from onrig.tools.load import explain, load_for_learner
+    from onrig.tools.terminal import complain, tell_missing_library
+
     try:
-        config = load_for_learner(args.config, args.overrides)
+        config = load_for_learner(options.config, options.set)
     except ConfigError as error:
         return explain(error)
-    problem = endpoint_problem(
-        args.connect, with_keys=args.keys is not None, plain=args.plain_loopback or config.link.allow_plain_loopback
-    )
-    if problem is not None:
+    plain = options.plain_loopback or config.link.allow_plain_loopback
+    if problem := endpoint_problem(options.connect, with_keys=options.keys is not None, plain=plain):
         return complain("learn", f"--connect: {problem}")
     try:
-        keys = None if args.keys is None else load_learner_keys(args.keys)
+        keys = None if options.keys is None else load_learner_keys(options.keys)
     except KeyFault as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
-    if args.state is not None:
+    if options.state is not None:
         try:
-            args.state.mkdir(parents=True, exist_ok=True)
-            if not os.access(args.state, os.W_OK | os.X_OK):
+            options.state.mkdir(parents=True, exist_ok=True)
+            if not os.access(options.state, os.W_OK | os.X_OK):
                 raise PermissionError(13, "not writable")
         except OSError as error:
-            return complain("learn", f"--state: '{args.state}' is no folder to write to: {error.strerror or error}")
+            return complain("learn", f"--state: '{options.state}' is no folder to write to: {error.strerror or error}")
     tell_missing_library("learn")
     from onrig.learner.attachment import Connection
     from onrig.learner.main import learn  # slow to import: only after all checks
 
     speak_to_a_person()
-    connection = Connection(
-        args.connect,
-        keys,
-        math.inf if args.keep_trying else PATIENCE_S,
-        "watch" if args.watch else "push",
+    patience_s = math.inf if options.keep_trying else PATIENCE_S
+    return learn(
+        config, Connection(options.connect, keys, patience_s, "watch" if options.watch else "push"), options.state
     )
-    return learn(config, connection, args.state)
 
 
 def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | None:
     """Why this endpoint is invalid or needs keys; None if it may be used."""
+    import zmq
+
+    from onrig.runtime.link.endpoint import parse_tcp
+
     if endpoint.startswith("ipc://"):
         path = endpoint.removeprefix("ipc://")
         if not 0 < len(os.fsencode(path)) <= zmq.IPC_PATH_MAX_LEN:

@@ -10,8 +10,8 @@ import pytest
 
 from onrig.runtime.safety.magman import MagmanBox, _hardest
 from onrig.runtime.safety.pendulum import PendulumBox
+from onrig.tools.first_rig_page import BENCHES
 from onrig.tools.load import load
-from onrig.tools.verbs.init_page import BENCHES
 
 RIGS = Path("hw/firmware/rigs")
 README = Path("hw/firmware/README.md")

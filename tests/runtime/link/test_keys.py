@@ -17,13 +17,13 @@ from onrig.runtime.link.keys import (
     new_pair,
     write_key,
 )
-from onrig.tools.verbs.keys import main
+from onrig.tools.key_folder import make_keys
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "keys"
-    assert main([str(folder)]) == 0
+    assert make_keys(folder) == 0
     return folder
 
 

@@ -22,7 +22,7 @@ from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.faultlab.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
 from onrig.tools.faultlab.processes import resident_bytes
-from onrig.tools.verbs.keys import main as make_keys
+from onrig.tools.key_folder import make_keys
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 from tests.runtime.link.raw_peer import RawPeer
 
@@ -33,7 +33,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("k") / "keys"
-    make_keys([str(folder)])
+    make_keys(folder)
     return folder
 
 

@@ -24,7 +24,7 @@ from onrig.runtime.link.keys import (
 )
 from onrig.runtime.link.messages import Accepted, Attach
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.verbs.keys import main as make_keys
+from onrig.tools.key_folder import make_keys
 from onrig.tools.verbs.learn import endpoint_problem
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 
@@ -34,7 +34,7 @@ PATIENCE_MS = int(1000 * PATIENCE_S)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("k") / "keys"
-    make_keys([str(folder)])
+    make_keys(folder)
     return folder
 
 

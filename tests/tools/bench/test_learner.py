@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.tools.bench import verb as bench
 from onrig.tools.bench.learner import verb as learner
 from onrig.tools.bench.learner.cases import (
     GROUPS,
@@ -38,6 +37,7 @@ from onrig.tools.bench.learner.verb import limit_sentence, limit_table, rates_ta
 from onrig.tools.bench.processes import Unavailable
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.timing import Timings
+from onrig.tools.cli import main
 from onrig.tools.progress import PlainProgress
 
 TINY = Plan((group("small", PENDULUM, (1, 2)),), rounds=2, limit_ms=1, updates=2)
@@ -59,7 +59,7 @@ def test_the_report_has_the_shape_of_the_interface_and_says_that_the_peer_is_mis
     monkeypatch.setattr(learner, "QUICK", TINY)
     monkeypatch.setattr(learner, "QUICK_RIDES", TINY_RIDES)
     file = tmp_path / "learner.json"
-    assert bench.main(["learner", "--quick", "--strategy", "--json", str(file)]) == 0
+    assert main(["bench", "learner", "--quick", "--strategy", "--json", str(file)]) == 0
     said = capsys.readouterr().out
     assert "stable-baselines3: not installed, left out" in said
     assert "sbx-rl: not installed, left out" in said
@@ -256,5 +256,5 @@ def test_a_strategy_goes_forward_in_time_without_an_update() -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench.main(["learner", "--json", "no/such/folder/x.json"]) == 2
+    assert main(["bench", "learner", "--json", "no/such/folder/x.json"]) == 2
     assert capsys.readouterr().err == "onrig bench learner: --json: there is no folder 'no/such/folder'\n"

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import math
 
+from onrig.tools.bench.link.benchmark import ADMISSION_MS, STEP_TO_RIG_MS, OfDoor, build_report
 from onrig.tools.bench.link.measure import Judged, Latency, Snapshot, payload_bytes
-from onrig.tools.bench.link.verb import ADMISSION_MS, STEP_TO_RIG_MS, OfDoor, build_report, parser
 from onrig.tools.bench.report import rows_table
+from onrig.tools.options import arguments_of
+from onrig.tools.verbs.bench.link import Options
 
 MS = 1_000_000
 
@@ -47,4 +49,4 @@ def test_a_row_is_its_stamp_and_its_values() -> None:
 
 
 def test_quick_is_an_option() -> None:
-    assert parser().parse_args(["--quick"]).quick
+    assert "--quick" in {argument.flag for argument in arguments_of(Options)}

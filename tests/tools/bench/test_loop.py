@@ -29,10 +29,9 @@ from onrig.tools.bench.loop.report import (
 from onrig.tools.bench.loop.rig import MeasuredRig, RunEnded, address_in
 from onrig.tools.bench.loop.sentinel import Seen
 from onrig.tools.bench.loop.tally import Missed, Tally
-from onrig.tools.bench.loop.verb import main
 from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio
-from onrig.tools.bench.verb import WHAT
+from onrig.tools.cli import main, members
 from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
 from onrig.tools.evaluate import judge
 from onrig.tools.load import load_for_rig
@@ -328,7 +327,7 @@ def test_the_page_s_address_is_found_in_what_a_run_prints() -> None:
 
 
 def test_bench_knows_it() -> None:
-    assert "loop" in WHAT
+    assert "loop" in members("bench")
 
 
 @pytest.mark.parametrize(
@@ -348,7 +347,7 @@ def test_bench_knows_it() -> None:
 def test_bad_arguments_are_told_in_a_line_before_anything_starts(
     arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == 2
+    assert main(["bench", "loop", *arguments]) == 2
     said = capsys.readouterr()
     assert what in said.err
     assert said.out == ""

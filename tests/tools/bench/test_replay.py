@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.tools.bench import verb as bench
 from onrig.tools.bench.processes import Unavailable, Worker
-from onrig.tools.bench.replay import verb as replay
+from onrig.tools.bench.replay import benchmark as replay
+from onrig.tools.bench.replay.benchmark import Plan, times_table
 from onrig.tools.bench.replay.buffers import POOL, Buffer, Columns, errors, transitions
 from onrig.tools.bench.replay.cases import CASES, Case, Operation, Shape, title
 from onrig.tools.bench.replay.figures import (
@@ -27,8 +27,8 @@ from onrig.tools.bench.replay.figures import (
 )
 from onrig.tools.bench.replay.onrig import build
 from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, deviation, gate
-from onrig.tools.bench.replay.verb import Plan, times_table
 from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_beside_stalls, quantiles_us
+from onrig.tools.cli import main, members
 
 CAPACITY = 100
 SUBJECT = "onrig.tools.bench.replay.subject"
@@ -172,7 +172,7 @@ def test_the_report_has_the_shape_of_the_interface(
     monkeypatch.setattr(replay, "installed_version", lambda package: None)
     monkeypatch.setattr(replay, "QUICK", TINY)
     file = tmp_path / "replay.json"
-    assert bench.main(["replay", "--quick", "--json", str(file)]) == 0
+    assert main(["bench", "replay", "--quick", "--json", str(file)]) == 0
     said = capsys.readouterr().out
     for peer in ("cpprb", "torchrl", "stable-baselines3", "tianshou"):
         assert f"{peer}: not installed, left out" in said
@@ -200,16 +200,16 @@ def test_the_report_has_the_shape_of_the_interface(
 def test_arguments_that_cannot_be_meant_are_refused(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench.main(["replay", *arguments]) == 2
+    assert main(["bench", "replay", *arguments]) == 2
     assert capsys.readouterr().err == f"onrig bench replay: {complaint}\n"
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
-        bench.main(["loops"])
+        main(["bench", "loops"])
     said = capsys.readouterr().err
     assert "'loops'" in said
-    assert all(what in said for what in bench.WHAT)
+    assert all(what in said for what in members("bench"))
 
 
 def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:

@@ -14,17 +14,18 @@ from types import SimpleNamespace
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.cli import main
+from onrig.tools.doctor import examination as doctor
 from onrig.tools.doctor import punctuality
-from onrig.tools.doctor import verb as doctor
 from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, as_data, exit_code, failed, passed, warned
 from onrig.tools.doctor.ports import examine_keys
 from onrig.tools.doctor.punctuality import Answer, LoopFacts
 from onrig.tools.doctor.run_needs import learner_bytes, needs_of, whole_run_bytes
 from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
+from onrig.tools.key_folder import make_keys
 from onrig.tools.load import load, load_for_rig
 from onrig.tools.machine import Machine
 from onrig.tools.run import _warn_of_room
-from onrig.tools.verbs.keys import main as make_keys
 from tests.tools.doctor.boards import RIG, by_name
 
 ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
@@ -45,7 +46,7 @@ def no_long_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    code = doctor.main(["--quick"])
+    code = main(["doctor", "--quick"])
     out = capsys.readouterr().out
     lines = out.splitlines()
     assert code in (ExitCode.OK, ExitCode.PREFLIGHT)
@@ -62,7 +63,7 @@ def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pyt
 
 
 def test_json_takes_the_place_of_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    code = doctor.main(["pendulum", "--set", "device.pace=realtime", "--json"])
+    code = main(["doctor", "pendulum", "--set", "device.pace=realtime", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {"machine", "checks"}
     assert {"board", "architecture", "cpus", "kernel", "python"} <= set(report["machine"])
@@ -75,13 +76,13 @@ def test_json_takes_the_place_of_the_lines(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_json_goes_to_a_file_beside_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    doctor.main(["--quick", "--json", str(tmp_path / "report.json")])
+    main(["doctor", "--quick", "--json", str(tmp_path / "report.json")])
     assert json.loads((tmp_path / "report.json").read_text())["checks"]
     assert "kernel" in capsys.readouterr().out
 
 
 def test_a_report_that_cannot_be_written_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert doctor.main(["--json", str(tmp_path / "no" / "where.json")]) == ExitCode.CONFIGURATION
+    assert main(["doctor", "--json", str(tmp_path / "no" / "where.json")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -90,7 +91,7 @@ def test_a_configuration_behind_json_is_not_overwritten_but_refused(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert doctor.main(["--json", word]) == ExitCode.CONFIGURATION
+    assert main(["doctor", "--json", word]) == ExitCode.CONFIGURATION
     assert f"onrig doctor {word} --json" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -99,12 +100,12 @@ def test_a_broken_configuration_is_a_usage_error_with_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "rig.yaml").write_text("rig: pendulum\ntask: 7\n")
-    assert doctor.main([str(tmp_path / "rig.yaml")]) == ExitCode.CONFIGURATION
+    assert main(["doctor", str(tmp_path / "rig.yaml")]) == ExitCode.CONFIGURATION
     assert "rig.yaml:" in capsys.readouterr().err
 
 
 def test_a_configured_port_that_is_missing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = doctor.main(["pendulum", "--set", "device.pace=realtime", "--device", str(tmp_path / "ttyUSB0")])
+    code = main(["doctor", "pendulum", "--set", "device.pace=realtime", "--device", str(tmp_path / "ttyUSB0")])
     assert code == ExitCode.PREFLIGHT
     assert "there is no such port" in capsys.readouterr().out
 
@@ -119,7 +120,7 @@ def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pyt
 
 
 def test_nothing_that_a_broken_wheel_could_kill_is_imported_before_the_wheels_are_tried() -> None:
-    code = "import sys, onrig.tools.doctor.verb; print(*sorted({n.split('.')[0] for n in sys.modules}))"
+    code = "import sys, onrig.tools.doctor.examination; print(*sorted({n.split('.')[0] for n in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     heavy = {"numpy", "onnxruntime", "zmq", "yaml", "msgspec", "serial", "torch", "matplotlib", "rich"}
     assert set(done.stdout.split()) & heavy == set()
@@ -183,7 +184,7 @@ def test_a_lockstep_run_asks_for_no_real_time() -> None:
 
 
 def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> None:
-    make_keys([str(tmp_path / "K")])
+    make_keys(tmp_path / "K")
     needs = RIG._replace(listens=True, keys=tmp_path / "K" / "rig")
     (good,) = examine_keys(Machine(), needs)
     assert good.verdict is Verdict.PASS

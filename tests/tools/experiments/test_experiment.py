@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
@@ -20,7 +19,7 @@ import pytest
 from onrig.hw.native import executor, executor_of, read_executor
 from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
-from onrig.tools.experiments import verb
+from onrig.tools.experiments.experiment import Manner, _workers
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
@@ -265,7 +264,7 @@ def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
     spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
     assert experiment(spec, "--dry-run") == 0
     assert " on the 0.5 CPUs that this process may use (" in capsys.readouterr().out.splitlines()[-1]
-    assert verb._workers(argparse.Namespace(cluster=None, workers=None)).slots == 1
+    assert _workers(Manner()).slots == 1
 
 
 def test_a_dry_run_that_goes_on_counts_what_is_left(

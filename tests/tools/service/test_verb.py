@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.cli import main as cli
-from onrig.tools.service import verb as install_service
+from onrig.tools.cli import main
+from onrig.tools.service import installation as install_service
+from onrig.tools.service.installation import InTheWay, artifacts, standing, write
 from onrig.tools.service.texts import MARK, Artifact
-from onrig.tools.service.verb import InTheWay, artifacts, main, standing, write
 from tests.tools.service.test_texts import SERVICE
 
 RIG = """
@@ -59,7 +59,7 @@ def test_without_write_everything_is_shown_and_nothing_written(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "root"
-    assert main([str(config), "--root", str(root)]) == ExitCode.OK
+    assert main(["service", str(config), "--root", str(root)]) == ExitCode.OK
     out = capsys.readouterr().out
     assert f"--- {root}/etc/systemd/system/onrig-lab.service (new)" in out
     assert f"ExecStart={sys.executable} -m onrig.tools.cli run {config}" in out
@@ -73,7 +73,7 @@ def test_with_write_the_three_files_are_there_and_the_next_commands_told(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "root"
-    assert main([str(config), "--write", "--root", str(root)]) == ExitCode.OK
+    assert main(["service", str(config), "--write", "--root", str(root)]) == ExitCode.OK
     assert files(root) == [
         "etc/security/limits.d/90-onrig-lab.conf",
         "etc/systemd/system/onrig-lab.service",
@@ -88,7 +88,7 @@ def test_a_service_of_the_user_is_its_unit_alone(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "root"
-    assert main([str(config), "--user", "--write", "--root", str(root)]) == ExitCode.OK
+    assert main(["service", str(config), "--user", "--write", "--root", str(root)]) == ExitCode.OK
     (written,) = files(root)
     assert written.endswith(".config/systemd/user/onrig-lab.service")
     assert "systemctl --user enable --now" in capsys.readouterr().out
@@ -98,7 +98,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "pi")
-    assert main([str(config), "--user"]) == ExitCode.CONFIGURATION
+    assert main(["service", str(config), "--user"]) == ExitCode.CONFIGURATION
     assert "run it without sudo" in capsys.readouterr().err
 
 
@@ -129,7 +129,7 @@ def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(
     filled = [
         a.replace("{port}", port).replace("{config}", str(config)).replace("{place}", str(tmp_path)) for a in arguments
     ]
-    assert main([*filled, "--write", "--root", str(tmp_path / "root")]) == code
+    assert main(["service", *filled, "--write", "--root", str(tmp_path / "root")]) == code
     err = capsys.readouterr().err
     assert says in err
     assert err.count("\n") == 1
@@ -140,7 +140,7 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "root").write_text("a file")
-    assert main([str(config), "--write", "--root", str(tmp_path / "root")]) == ExitCode.CONFIGURATION
+    assert main(["service", str(config), "--write", "--root", str(tmp_path / "root")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -159,11 +159,11 @@ def test_keys_are_read_as_the_user_of_the_service_whose_home_they_may_be_in(
     keys = tmp_path / "home/K"
     keys.parent.mkdir()
     keyed = ["--set", "link={listen: 'tcp://*:5555', keys: ~/K}", "--root", str(tmp_path / "image")]
-    assert main([str(config), *keyed]) == ExitCode.PREFLIGHT
+    assert main(["service", str(config), *keyed]) == ExitCode.PREFLIGHT
     with monkeypatch.context() as as_user:
         as_user.setattr(os, "geteuid", lambda: me)
-        assert cli(["keys", str(keys)]) == ExitCode.OK
-    assert main([str(config), *keyed]) == ExitCode.OK
+        assert main(["keys", str(keys)]) == ExitCode.OK
+    assert main(["service", str(config), *keyed]) == ExitCode.OK
     assert taken[-2:] == [me, me + 1], "and the process is again who it was"
 
 

@@ -7,21 +7,22 @@ import pytest
 from onrig.hw.transport import DEFAULT_BAUD_RATE
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port
+from onrig.tools.cli import main
 from onrig.tools.load import load
-from onrig.tools.verbs.disarm import main, parser
+from onrig.tools.verbs.disarm import Options
 from tests.tools.devices import PtyDevice
 
 
 def test_a_device_on_a_port_is_disarmed(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(load("pendulum")) as device:
-        assert main([device.port]) == ExitCode.OK
+        assert main(["disarm", device.port]) == ExitCode.OK
     assert "device 'pendulum' is disarmed" in capsys.readouterr().out
 
 
 def test_no_device_is_said_in_one_line_with_what_makes_it_safe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(tmp_path / "ttyUSB0")]) == ExitCode.HARDWARE
+    assert main(["disarm", str(tmp_path / "ttyUSB0")]) == ExitCode.HARDWARE
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "there is no such port" in err
@@ -29,4 +30,4 @@ def test_no_device_is_said_in_one_line_with_what_makes_it_safe(
 
 
 def test_host_twin_and_disarm_speak_at_the_same_rate_unless_told_otherwise() -> None:
-    assert Port("").baud == DEFAULT_BAUD_RATE == parser().get_default("baud")
+    assert Port("").baud == DEFAULT_BAUD_RATE == Options(port="").baud

@@ -12,8 +12,8 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import VERBS, main
+from onrig.tools.first_rig import SOURCES, rig_name
 from onrig.tools.load import load
-from onrig.tools.verbs.init import SOURCES, rig_name
 from tests.docs.commands import commands_of
 
 PLANTS = sorted(SOURCES)

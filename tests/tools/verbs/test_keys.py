@@ -10,8 +10,8 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
-from onrig.tools.verbs import keys
-from onrig.tools.verbs.keys import main
+from onrig.tools import key_folder
+from onrig.tools.cli import main
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -21,8 +21,8 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        assert main([str(tmp_path / "keys")]) == ExitCode.OK
-        assert main([str(tmp_path / "keys"), "--learner", "second"]) == ExitCode.OK
+        assert main(["keys", str(tmp_path / "keys")]) == ExitCode.OK
+        assert main(["keys", str(tmp_path / "keys"), "--learner", "second"]) == ExitCode.OK
     finally:
         os.umask(before)
     for path in [tmp_path / "keys", *(tmp_path / "keys").rglob("*")]:
@@ -31,9 +31,9 @@ def test_files_are_0600_and_folders_0700_whatever_the_umask(tmp_path: Path) -> N
 
 def test_a_second_learner_is_added_and_nothing_else_changes(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
-    main([str(folder)])
+    main(["keys", str(folder)])
     before = content(folder)
-    assert main([str(folder), "--learner", "lab"]) == ExitCode.OK
+    assert main(["keys", str(folder), "--learner", "lab"]) == ExitCode.OK
     after = content(folder)
     assert {name: after[name] for name in before} == before
     assert set(after) - set(before) == {"lab/secret.key", "lab/rig.key", "rig/learners/lab.key"}
@@ -46,11 +46,11 @@ def test_keys_that_are_there_are_never_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     folder = tmp_path / "keys"
-    main([str(folder), "--learner", name])
+    main(["keys", str(folder), "--learner", name])
     if name == "gone":  # the learner's folder has been moved to its machine
         (folder / name).rename(tmp_path / "elsewhere")
     before = content(folder)
-    assert main([str(folder), "--learner", name]) == ExitCode.CONFIGURATION
+    assert main(["keys", str(folder), "--learner", name]) == ExitCode.CONFIGURATION
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "never overwritten" in err
@@ -60,14 +60,14 @@ def test_keys_that_are_there_are_never_overwritten(
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "letters").mkdir(mode=0o700)
     (tmp_path / "letters" / "a").write_text("dear")
-    assert main([str(tmp_path / "letters")]) == ExitCode.PREFLIGHT
+    assert main(["keys", str(tmp_path / "letters")]) == ExitCode.PREFLIGHT
     assert capsys.readouterr().err.count("\n") == 1
     assert content(tmp_path / "letters") == {"a": b"dear"}
 
 
 @pytest.mark.parametrize("name", ["rig", "../x", ""])
 def test_a_name_that_makes_no_folder_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "keys"), "--learner", name]) == ExitCode.CONFIGURATION
+    assert main(["keys", str(tmp_path / "keys"), "--learner", name]) == ExitCode.CONFIGURATION
     assert "is not a valid name" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -76,11 +76,11 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     def fail(*arguments: object, **more: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(keys, "_write_learner", fail)
-    assert main([str(tmp_path / "keys")]) == ExitCode.CONFIGURATION
+    monkeypatch.setattr(key_folder, "_write_learner", fail)
+    assert main(["keys", str(tmp_path / "keys")]) == ExitCode.CONFIGURATION
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_place_for_the_folder_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "no" / "where")]) == ExitCode.CONFIGURATION
+    assert main(["keys", str(tmp_path / "no" / "where")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.count("\n") == 1

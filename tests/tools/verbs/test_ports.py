@@ -7,8 +7,8 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
+from onrig.tools.port_list import as_data, hindrance, rows, show
 from onrig.tools.ports import PortFacts, UsbIdentity
-from onrig.tools.verbs.ports import as_data, hindrance, main, rows
 from tests.tools.doctor.boards import BY_ID, a_rig, board
 
 PICO = PortFacts(
@@ -17,16 +17,16 @@ PICO = PortFacts(
 
 
 def test_a_machine_without_ports_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([], Machine(tmp_path)) == ExitCode.OK
+    assert show(None, Machine(tmp_path)) == ExitCode.OK
     assert capsys.readouterr().out == "no serial ports\n"
-    assert main(["--json"], Machine(tmp_path)) == ExitCode.OK
+    assert show("-", Machine(tmp_path)) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == []
 
 
 def test_a_port_is_listed_with_its_holder_and_its_lasting_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([], a_rig(tmp_path)) == ExitCode.OK
+    assert show(None, a_rig(tmp_path)) == ExitCode.OK
     _, line = capsys.readouterr().out.splitlines()
     assert line.split()[0] == "/dev/ttyUSB0"
     assert line.endswith(f"minicom (pid 42)  {BY_ID}")
@@ -34,7 +34,7 @@ def test_a_port_is_listed_with_its_holder_and_its_lasting_name(
 
 
 def test_json_has_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--json"], a_rig(tmp_path)) == ExitCode.OK
+    assert show("-", a_rig(tmp_path)) == ExitCode.OK
     (port,) = json.loads(capsys.readouterr().out)
     assert port == {
         "device": "/dev/ttyUSB0",
@@ -59,5 +59,5 @@ def test_permissions_keep_a_user_from_opening_a_port() -> None:
 
 def test_a_program_that_takes_ports_away_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
-    assert main([], machine) == 0
+    assert show(None, machine) == 0
     assert "brltty takes common USB adapters" in capsys.readouterr().out

@@ -16,8 +16,8 @@ from onrig.runtime.run_loading import load_run, save_resolved
 from onrig.runtime.run_state.running import Running
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.segment import Segment
+from onrig.tools import active_runs
 from onrig.tools.cli import main
-from onrig.tools.verbs import stop
 
 WAITS = "import signal, sys; print(flush=True); sys.exit(signal.sigwait({{signal.{}}}) and 0)"
 
@@ -42,8 +42,8 @@ def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(stop, "running_rigs", lambda: [Running(older.pid, tmp_path, tmp_path)])
-    assert stop.main(options) == ExitCode.HARDWARE
+    monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(older.pid, tmp_path, tmp_path)])
+    assert main(["stop", *options]) == ExitCode.HARDWARE
     assert older.wait() == 0
     said = capsys.readouterr()
     assert "laid out for another schema; asked by a signal instead" in said.out
@@ -54,8 +54,8 @@ def test_it_is_not_resumed_and_not_taken_for_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Segment.create(tmp_path / "board", 64, "an older board").close()
-    monkeypatch.setattr(stop, "running_rigs", lambda: [Running(1, tmp_path, tmp_path)])
-    assert stop.resume([str(tmp_path)]) == ExitCode.PREFLIGHT
+    monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(1, tmp_path, tmp_path)])
+    assert main(["resume", str(tmp_path)]) == ExitCode.PREFLIGHT
     assert "laid out for another schema" in capsys.readouterr().err
 
 
@@ -92,9 +92,9 @@ def paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_resolved(load_run("pendulum"), folder / "config.yaml")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    monkeypatch.setattr(stop, "running_rigs", lambda: [Running(1, tmp_path, folder)])
-    monkeypatch.setattr(stop, "Remote", Paused)
-    monkeypatch.setattr(stop, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(active_runs, "running_rigs", lambda: [Running(1, tmp_path, folder)])
+    monkeypatch.setattr(active_runs, "Remote", Paused)
+    monkeypatch.setattr(active_runs, "_SETTLED_S", 0.0)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     monkeypatch.setattr(Paused, "resumed", [])
     return folder
@@ -111,7 +111,7 @@ def test_a_run_elsewhere_is_not_taken_for_being_alone(
 
 
 def test_a_stop_finds_the_only_run_from_anywhere(paused: Path) -> None:
-    found = stop.choose("stop", None, anywhere=True)
+    found = active_runs.choose("stop", None, anywhere=True)
     assert isinstance(found, Running)
     assert found.folder == paused
 
@@ -120,19 +120,19 @@ def test_a_run_below_is_resumed_without_its_name_only_once_confirmed(
     paused: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(paused.parent)
-    assert stop.resume([]) == ExitCode.CONFIGURATION
+    assert main(["resume"]) == ExitCode.CONFIGURATION
     assert "rig 'pendulum' would move again; confirm with --yes, or name the run" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdin", Terminal("no\n"))
-    assert stop.resume([]) == ExitCode.CONFIGURATION
+    assert main(["resume"]) == ExitCode.CONFIGURATION
     assert "rig 'pendulum' will move again.  Continue? (yes)" in capsys.readouterr().out
     assert not Paused.resumed
     monkeypatch.setattr(sys, "stdin", Terminal("yes\n"))
-    assert stop.resume([]) == ExitCode.OK
+    assert main(["resume"]) == ExitCode.OK
     assert "rig 'pendulum' resumed" in capsys.readouterr().out
-    assert stop.resume(["--yes"]) == ExitCode.OK
+    assert main(["resume", "--yes"]) == ExitCode.OK
     assert len(Paused.resumed) == 2
 
 
 def test_a_run_that_is_named_needs_no_confirmation(paused: Path) -> None:
-    assert stop.resume([str(paused)]) == ExitCode.OK
+    assert main(["resume", str(paused)]) == ExitCode.OK
     assert Paused.resumed == [1]

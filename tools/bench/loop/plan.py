@@ -1,8 +1,7 @@
-"""Plan of ``onrig bench loop``: options, order of the slices, settings of each subject."""
+"""Plan of the benchmark of the loop: what is asked for, order of the slices, settings of each subject."""
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -10,16 +9,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.bench.report import parser_of
-from onrig.tools.terminal import VerbParser, picture_problem, unwritable
+from onrig.tools.terminal import picture_problem, unwritable
 
 CONFIG: Final = "pendulum-hardware"
 RATES_HZ: Final = (200.0, 500.0, 1000.0)
-_SECONDS: Final = 60.0
-_SLICE_S: Final = 30.0
 _PARTS: Final = ("burner", "cyclictest", "learner", "log", "sentinel", "web")
-_COMPARED: Final = ("learner", "log", "web")
-"""What a rig can be run with and without."""
 CYCLICTEST: Final = "cyclictest"
 ONRIG: Final = "onrig"
 _LEASE_S: Final = 0.04
@@ -53,67 +47,30 @@ class Slice(NamedTuple):
     seconds: float
 
 
-def parser(description: str | None) -> VerbParser:
-    """Build the benchmark's argument parser."""
-    p = parser_of("loop", description)
-    p.add_argument(
-        "config",
-        nargs="?",
-        metavar="CONFIG",
-        help=f"configuration (default: {CONFIG} with every option that a tick can run)",
-    )
-    p.add_argument(
-        "--rate",
-        dest="rates",
-        action="append",
-        type=float,
-        metavar="HZ",
-        help=f"repeat for several (default: {', '.join(f'{r:g}' for r in RATES_HZ)})",
-    )
-    p.add_argument(
-        "--seconds",
-        type=float,
-        default=_SECONDS,
-        metavar="S",
-        help=f"seconds per subject and rate (default: {_SECONDS:g})",
-    )
-    p.add_argument(
-        "--slice", type=float, default=_SLICE_S, metavar="S", help=f"seconds per slice (default: {_SLICE_S:g})"
-    )
-    p.add_overrides()
-    p.add_argument("--without", default="", metavar="PART,...", help=f"leave out parts everywhere: {', '.join(_PARTS)}")
-    p.add_argument(
-        "--compare",
-        action="append",
-        default=[],
-        choices=_COMPARED,
-        help="compare slices with and without it; repeatable",
-    )
-    p.add_argument(
-        "--against",
-        action="append",
-        default=[],
-        metavar="a.b=c",
-        help="compare with slices at another value; repeatable",
-    )
-    p.add_argument(
-        "--swaps",
-        type=float,
-        nargs="?",
-        const=1.0,
-        metavar="S",
-        help="instead of a learner, a fresh policy every S seconds (default: 1)",
-    )
-    p.add_argument("--device", metavar="PORT", help="a device on a serial port instead of the twin")
-    p.add_argument("--plot", type=Path, metavar="FILE", help="draw the histograms (PNG, PDF or SVG)")
-    p.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders in DIR")
-    return p
+class Request(NamedTuple):
+    """What is to be measured: the options of ``onrig bench loop``, by their names."""
+
+    config: str | None = None
+    json: Path | None = None
+    rate: Sequence[float] = ()
+    """Hz; none: ``RATES_HZ``."""
+    seconds: float = 60.0
+    slice: float = 30.0
+    """Seconds."""
+    set: Sequence[str] = ()
+    without: str = ""
+    compare: Sequence[str] = ()
+    against: Sequence[str] = ()
+    swaps: float | None = None
+    """Seconds."""
+    device: str | None = None
+    plot: Path | None = None
+    keep: Path | None = None
 
 
-def problem_of(args: argparse.Namespace) -> str | None:
-    """Problem with the arguments, or None."""
-    for option in ("json", "plot"):
-        path: Path | None = getattr(args, option)
+def problem_of(args: Request) -> str | None:
+    """Problem with the options, or None."""
+    for option, path in (("json", args.json), ("plot", args.plot)):
         if missing := unwritable(option, path):
             return missing
     if problem := picture_problem("plot", args.plot):
@@ -127,12 +84,12 @@ def problem_of(args: argparse.Namespace) -> str | None:
         return "--seconds, --slice: expected at least 1 s"
     if args.swaps is not None and not 0.05 <= args.swaps < math.inf:
         return f"--swaps: expected at least 0.05 s, got {args.swaps:g}"
-    if any(not 1 <= rate <= 10_000 for rate in args.rates or ()):
+    if any(not 1 <= rate <= 10_000 for rate in args.rate):
         return "--rate: expected 1 to 10000 Hz"
     return None
 
 
-def subjects_of(args: argparse.Namespace, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
+def subjects_of(args: Request, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
     """The requested rig, then each of its variants."""
     flags = ["--device", args.device] if args.device is not None else []
     base = _variant(ONRIG, settings, tuple(flags), without)

@@ -1,11 +1,10 @@
-"""``onrig doctor``: checks that this machine is fit for a rig, with remedies.
+"""Examination of this machine: is it fit for a rig, with remedies.
 
 Wheels are checked first, each in a process of its own; only then is anything imported that needs them.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -14,12 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.files import replace_file
 from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
 from onrig.tools.doctor.wheels import WheelFacts, examine_native, examine_python, judge_all, read_all, wanted, works
 from onrig.tools.machine import Machine
-from onrig.tools.terminal import VerbParser, complain, drawing_stream, unwritable
+from onrig.tools.terminal import complain, drawing_stream, unwritable, write_json
 
 Subject = Callable[[Machine, Needs], Iterable[Check]]
 
@@ -44,63 +42,35 @@ _COLOURS: Final = {Verdict.PASS: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
 _NAME_WIDTH: Final = 17
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(
-        prog="onrig doctor",
-        description=__doc__,
-        epilog="exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed",
-    )
-    p.add_argument("config", nargs="?", help="path or shipped name of the configuration to run here")
-    p.add_argument("--device", metavar="PORT", help="serial port, in place of the configured device")
-    p.add_overrides()
-    p.add_argument(
-        "--run-dir", type=Path, default=Path("runs"), metavar="DIR", help="folder in which the run will write"
-    )
-    p.add_argument("--quick", action="store_true", help="measure the loop for 1 s instead of 10 s")
-    p.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE", help="write JSON: to FILE, or in place of the lines (no FILE)"
-    )
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Look at the machine; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if args.config is None and args.json not in (None, "-") and _is_configuration(args.json):
-        return complain(
-            "doctor", f"--json: '{args.json}' is a configuration; put it first: onrig doctor {args.json} --json"
-        )
-    if args.config is None and args.overrides:
-        return complain("doctor", "--set needs a configuration to change")
+def examine_machine(
+    name: str | None, overrides: Sequence[str], device: str | None, run_dir: Path, json_file: str | None, *, quick: bool
+) -> int:
+    """Examine and print, or write JSON to a file (``-``: standard output); returns the exit code."""
     wheels = read_all(wanted(None))
     ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
-    needs = Needs(folder=args.run_dir, port=args.device)
-    if args.config is not None and ready:
+    needs = Needs(folder=run_dir, port=device)
+    if name is not None and ready:
         from onrig.runtime.config.problem import ConfigError
         from onrig.tools.doctor.run_needs import needs_of
         from onrig.tools.load import explain, load_for_rig
 
         try:
-            config = load_for_rig(args.config, args.overrides, port=args.device)
+            config = load_for_rig(name, overrides, port=device)
         except ConfigError as error:
             return explain(error)
-        needs = needs_of(config, args.config, args.run_dir, args.device)
-    if args.json not in (None, "-") and (problem := unwritable("json", Path(args.json))):
+        needs = needs_of(config, name, run_dir, device)
+    if json_file not in (None, "-") and (problem := unwritable("json", Path(json_file))):
         return complain("doctor", problem)
-    lines = _Lines(quiet=args.json == "-")
+    lines = _Lines(quiet=json_file == "-")
     checks = []
-    for check in examine(Machine(), needs, wheels, quick=args.quick, on_progress=lines.measuring):
+    for check in examine(Machine(), needs, wheels, quick=quick, on_progress=lines.measuring):
         checks.append(check)
         lines.show(check)
     lines.close(checks)
-    if args.json is not None:
-        text = json.dumps(as_data(Machine().describe(), checks), indent=1) + "\n"
-        try:
-            sys.stdout.write(text) if args.json == "-" else replace_file(Path(args.json), text.encode())
-        except OSError as error:
-            return complain("doctor", f"--json: '{args.json}' cannot be written: {error.strerror or error}")
-    return exit_code(checks)
+    code = exit_code(checks)
+    if json_file is None:
+        return code
+    return write_json("doctor", json.dumps(as_data(Machine().describe(), checks), indent=1), json_file) or code
 
 
 def examine(
@@ -183,7 +153,7 @@ class _Lines:
         print(f"{counts[Verdict.PASS]} pass, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} fail", flush=True)
 
 
-def _is_configuration(word: str) -> bool:
+def is_configuration(word: str) -> bool:
     """Whether a word in the place of a file is rather meant as the configuration; told without reading one."""
     if word.endswith((".yaml", ".yml")):
         return True

@@ -1,8 +1,4 @@
-"""``onrig bench link``: latency of policies and throughput of experiences over ipc and tcp, with and without keys.
-
-Rig's end and learner are two processes of this machine.  The checks are bounds on Onrig; exit 0 whether or not they
-hold.
-"""
+"""Benchmark of the link: latency of policies and throughput of experiences, between two processes."""
 
 from __future__ import annotations
 
@@ -37,12 +33,11 @@ from onrig.tools.bench.report import (
     checks_table,
     conclude,
     describe_machine,
-    parser_of,
     rows_table,
 )
 from onrig.tools.bench.timing import quantiles_us
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, complain, unwritable
+from onrig.tools.terminal import complain, unwritable
 
 _VERB: Final = "bench link"
 STEP_TO_RIG_MS: Final = 20.0
@@ -73,25 +68,19 @@ class OfDoor(NamedTuple):
     wire_bytes: float
 
 
-def parser() -> VerbParser:
-    """Build the benchmark's argument parser."""
-    return parser_of("link", __doc__, quick="fewer policies, and a memory of 1e5 experiences, not 1e6")
-
-
-def main(arguments: list[str]) -> int:
+def benchmark(json: Path | None, *, quick: bool) -> int:
     """Measure, print table and checks; returns the exit code."""
-    args = parser().parse_args(arguments)
-    if problem := unwritable("json", args.json):
+    if problem := unwritable("json", json):
         return complain(_VERB, problem)
-    report = build_report(*measure(QUICK if args.quick else FULL))
-    conclude(report, [rows_table(report.rows), checks_table(report.checks)], args.json)
+    report = build_report(*measure(QUICK if quick else FULL))
+    conclude(report, [rows_table(report.rows), checks_table(report.checks)], json)
     return 0
 
 
 def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
     """Results of every endpoint, times of admission alone, and bytes of a row."""
     from onrig.runtime.link.keys import load_learner_keys
-    from onrig.tools.verbs.keys import main as make_keys
+    from onrig.tools.key_folder import make_keys
 
     found: dict[str, OfDoor] = {}
     progress = progress_for(4.0)
@@ -99,7 +88,7 @@ def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
         stack.callback(progress.close)
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onrig-link-")))
         with contextlib.redirect_stdout(io.StringIO()):
-            make_keys([str(base / "keys")])
+            make_keys(base / "keys")
         progress.doing("admission")
         (base / "admission").mkdir()
         judged = admission(plan.policies, base / "admission")

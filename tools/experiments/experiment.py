@@ -1,20 +1,15 @@
-"""``onrig experiment SPEC``: many trials of many strategies, on all cores or on a cluster.
-
-Finished trials are stored, one file each.  --resume continues a stopped experiment; trials in progress start over.
-Neither that nor --workers, --chunk or --cluster changes the result of a trial.
-"""
+"""Run of an experiment: its missing trials, what they cost, and what they say of the command to go on."""
 
 from __future__ import annotations
 
-import argparse
 import errno
 import math
 import shlex
 import signal
-import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from onrig.hw.native import Executor, executor
 from onrig.runtime.config.document import find
@@ -45,89 +40,89 @@ from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, chosen, fi
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
-from onrig.tools.terminal import StreamLost, VerbParser, complain, tell_missing_library
+from onrig.tools.terminal import StreamLost, complain, tell_missing_library
 
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
-_HOW = ("workers", "cluster", "trials", "chunk")
-"""Options that say how trials run, and how many."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig experiment", description=__doc__)
-    p.add_argument("spec", help="path or shipped name of an experiment (figure-12-quick)")
-    p.add_argument("--out", type=Path, metavar="DIR", help="folder of the results (default: runs/NAME-N)")
-    p.add_argument("--resume", action="store_true", help="continue in DIR (default: the latest runs/NAME-N)")
-    p.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: one per core)")
-    p.add_argument("--cluster", metavar="ADDRESS", help="run on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto")
-    p.add_argument("--trials", type=int, metavar="N", help="trials per cell instead of the spec's")
-    p.add_argument(
-        "--only", action="append", default=[], metavar="AXIS=VALUE", help="only the cells with this value (repeatable)"
-    )
-    p.add_argument("--chunk", type=int, metavar="N", help=f"trials trained together (default: {AT_ONCE})")
-    p.add_argument(
-        "--costs",
-        action="store_true",
-        help="measure an update of each cell in DIR, one trial alone on a quiet machine, for its report; run nothing",
-    )
-    p.add_argument("--dry-run", action="store_true", help="check everything, list the cells and what they cost")
-    return p
+class Manner(NamedTuple):
+    """How trials run, and which: options of the command; None where not given."""
+
+    workers: int | None = None
+    cluster: str | None = None
+    trials: int | None = None
+    chunk: int | None = None
+    only: Sequence[str] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """The options as typed, without ``only``."""
+        given = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
+        return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+    def problem(self, *, costs: bool) -> str | None:
+        """What is wrong with them; None if nothing is."""
+        if costs and self.words:
+            return f"--costs measures one trial of each cell, here: leave out {shlex.join(self.words)}"
+        for name in ("workers", "trials", "chunk"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= MAX_TRIALS:
+                return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
+        if self.cluster is not None and self.workers is not None:
+            return "--workers is for this machine; a cluster has its own CPUs: leave out one of --workers and --cluster"
+        return None
 
 
-def main(arguments: list[str]) -> int:
-    """Run; returns the exit code."""
-    args = parser().parse_args(arguments)
-    fault = _argument_problem(args)
+def experiment(spec: str, out: Path | None, manner: Manner, *, resume: bool, costs: bool, dry_run: bool) -> int:
+    """Run, or list (``dry_run``) or measure (``costs``) its cells; returns the exit code."""
+    fault = manner.problem(costs=costs)
     if fault is not None:
         return complain("experiment", fault)
-    if args.cluster:
+    if manner.cluster:
         if find_spec("ray") is None:
             return complain("experiment", _NO_RAY, ExitCode.PREFLIGHT)
         from onrig.tools.experiments.cluster import address_problem
 
-        fault = address_problem(args.cluster)
+        fault = address_problem(manner.cluster)
         if fault is not None:
             return complain("experiment", f"--cluster: {fault}")
     from onrig.learner.trials.supported import trials_problems
 
     try:
-        file = _load(args.spec)
+        file = _load(spec)
         cells = cells_of(file, trials_problems)
-        wanted = chosen(cells, args.only)
+        wanted = chosen(cells, manner.only)
     except ConfigError as error:
         return explain(error)
     except NoSuchCells as error:
         return complain("experiment", f"--only: {error}")
-    folder = args.out or (last_folder(file.spec) if args.resume or args.costs else None)
-    if folder is None and args.resume:
+    folder = out or (last_folder(file.spec) if resume or costs else None)
+    if folder is None and resume:
         return complain("experiment", f"--resume: there is no runs/{file.spec.name}-N; leave out --resume to start one")
     folder = folder or next_folder(file.spec)
-    seeds = range(file.spec.first_seed, file.spec.first_seed + (args.trials or file.spec.trials))
+    seeds = range(file.spec.first_seed, file.spec.first_seed + (manner.trials or file.spec.trials))
     try:
-        check_folder(folder, cells, resume=args.resume or (args.costs and folder.exists()))
-        recorded = None if args.costs else check_executor(folder)
-        if args.dry_run:
-            return _list(
-                file, wanted, seeds, folder, args.chunk or AT_ONCE, None if args.cluster else _cpus(args.workers)
-            )
+        check_folder(folder, cells, resume=resume or (costs and folder.exists()))
+        recorded = None if costs else check_executor(folder)
+        if dry_run:
+            cpus = None if manner.cluster else _cpus(manner.workers)
+            return _list(file, wanted, seeds, folder, manner.chunk or AT_ONCE, cpus)
         with opened(folder, file.path, cells):
-            return _measure(folder, wanted) if args.costs else _run(args, folder, wanted, seeds, recorded)
+            return _measure(folder, wanted) if costs else _run(spec, manner, folder, wanted, seeds, recorded)
     except Unsuitable as error:
         return complain("experiment", str(error))
     except OSError as error:
-        full = args.resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = resume or error.errno in (errno.ENOSPC, errno.EDQUOT)
         code = ExitCode.PREFLIGHT if full else ExitCode.CONFIGURATION
         return complain("experiment", f"'{folder}' cannot be written: {error.strerror or error}", code)
 
 
 def _run(
-    args: argparse.Namespace, folder: Path, cells: Sequence[AnyCell], seeds: range, recorded: Executor | None
+    spec: str, manner: Manner, folder: Path, cells: Sequence[AnyCell], seeds: range, recorded: Executor | None
 ) -> int:
     """Run the missing trials in an open folder; ``recorded``: what computed those that are there, if known."""
-    part = [word for name in _HOW for word in _given(args, name)]
-    for choice in args.only:
-        part += ["--only", choice]
-    command = shlex.join(["onrig", "experiment", args.spec, "--out", str(folder), *part, "--resume"])
+    part = [*manner.words, *(word for choice in manner.only for word in ("--only", choice))]
+    command = shlex.join(["onrig", "experiment", spec, "--out", str(folder), *part, "--resume"])
     again = f"`{command}` goes on from here"
     todo = missing(folder, cells, seeds)
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
@@ -145,12 +140,12 @@ def _run(
     display = None
     workers: Workers | None = None
     try:
-        workers = _workers(args)
+        workers = _workers(manner)
         display = display_here()
-        chunk = args.chunk or (AT_ONCE if args.cluster else at_once_of(cells, workers.slots))
+        chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
         outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
     except NoWorkers as error:
-        return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if args.cluster else ExitCode.INTERNAL)
+        return complain("experiment", f"{error}; {again}", ExitCode.HARDWARE if manner.cluster else ExitCode.INTERNAL)
     except OtherExecutor as error:
         return complain("experiment", f"{error}; {again}")
     except OSError as error:
@@ -206,12 +201,12 @@ def _score(folder: Path, cells: Sequence[AnyCell]) -> int:
     return code if diverged == trials else ExitCode.OK
 
 
-def _workers(args: argparse.Namespace) -> Workers:
-    if args.cluster:
+def _workers(manner: Manner) -> Workers:
+    if manner.cluster:
         from onrig.tools.experiments.cluster import ClusterWorkers
 
-        return ClusterWorkers(args.cluster)
-    return LocalWorkers(args.workers or math.ceil(Machine().cpus_to_use()))
+        return ClusterWorkers(manner.cluster)
+    return LocalWorkers(manner.workers or math.ceil(Machine().cpus_to_use()))
 
 
 def _load(name: str) -> SpecFile:
@@ -246,27 +241,5 @@ def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, 
     return ExitCode.OK
 
 
-def _given(args: argparse.Namespace, name: str) -> list[str]:
-    """An option as its words; empty if it was not given."""
-    value = getattr(args, name)
-    return [] if value is None else [f"--{name}", str(value)]
-
-
-def _argument_problem(args: argparse.Namespace) -> str | None:
-    if args.costs and (words := [word for name in _HOW for word in _given(args, name)]):
-        return f"--costs measures one trial of each cell, here: leave out {shlex.join(words)}"
-    for name in ("workers", "trials", "chunk"):
-        value = getattr(args, name)
-        if value is not None and not 1 <= value <= MAX_TRIALS:
-            return f"--{name}: expected 1 to {MAX_TRIALS}, got {value}"
-    if args.cluster is not None and args.workers is not None:
-        return "--workers is for this machine; a cluster has its own CPUs: leave out one of --workers and --cluster"
-    return None
-
-
 def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

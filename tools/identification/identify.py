@@ -1,12 +1,7 @@
-"""``onrig identify CONFIG|RUN``: estimate a plant's parameters from its device's signals (docs/identification.md).
-
-CONFIG excites the twin, or the device on ``--device``, within the configuration's limits and under its shield; RUN uses
-the log of a run.  Both write ``identified.yaml``, which a run uses as ``identified: FILE``, and an HTML page.
-"""
+"""Identification of a plant from its twin, its device or a run; its result, its page, or the refusal."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +16,7 @@ from onrig.tools.damage import LOGS, name_damage, with_damage
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
 from onrig.tools.progress import progress_of
-from onrig.tools.terminal import VerbParser, complain, unwritable_folder
+from onrig.tools.terminal import complain, unwritable_folder
 
 if TYPE_CHECKING:
     from onrig.hw.session import DeviceSession
@@ -36,79 +31,38 @@ _MOST_STEPS: Final = 20_000
 """Of a run, from its beginning, where exploration is strongest."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog="onrig identify", description=__doc__)
-    p.add_argument("source", metavar="CONFIG|RUN", help="path or shipped name of a configuration, or a run's folder")
-    p.add_argument("--device", metavar="PORT", help="excite the device behind this port instead of a twin")
-    p.add_argument("--effort", type=float, metavar="SHARE", help="of each actuator's range (default: 1)")
-    p.add_argument("--yes", action="store_true", help="do not ask before driving a device")
-    p.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder of the result (default: identified-NAME, or the run's)"
-    )
-    p.add_argument("--study", type=int, metavar="N", help="identify N random twins and report coverage")
-    p.add_argument("--policies", action="store_true", help="also compare policies trained on the study's twins")
-    p.add_argument("--seed", type=int, help="of the twin's noise, or of the study (default: 0)")
-    p.add_overrides()
-    return p
-
-
-def main(arguments: list[str]) -> int:
-    """Identify; returns the exit code."""
-    args = parser().parse_args(arguments)
+def missing_library(out: Path | None) -> int | None:
+    """The exit code if nothing can be identified here, or written to ``out``, which is printed; else None."""
     if find_spec("scipy") is None:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
-    if problem := unwritable_folder("out", args.out):
-        return complain("identify", problem)
-    effort, seed = 1.0 if args.effort is None else args.effort, args.seed or 0
-    if not 0 < effort <= 1:
-        return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")
-    if args.study is not None and args.study < 1:
-        return complain("identify", f"--study: expected 1 or more twins, got {args.study}")
-    if not 0 <= seed < 1 << 63:
-        return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
-    folder = Path(args.source)
-    of_run = (folder / "config.yaml").is_file()
-    if unused := _unused(args, of_run=of_run):
-        return complain("identify", unused)
-    if of_run:
-        return _of_run(folder, args.out or folder / "identification")
+    problem = unwritable_folder("out", out)
+    return None if problem is None else complain("identify", problem)
+
+
+def identify_plant(
+    name: str,
+    overrides: Sequence[str],
+    device: str | None,
+    effort: float,
+    seed: int,
+    out: Path | None,
+    *,
+    unasked: bool,
+) -> int:
+    """Excite a configuration's twin or device (``unasked`` without a confirmation); returns the exit code."""
     try:
-        config = (
-            load_for_rig(args.source, args.overrides, port=args.device)
-            if args.device
-            else load(args.source, args.overrides)
-        )
+        config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     except ConfigError as error:
         return explain(error)
-    if args.study is not None:
-        return _study(config, args.study, seed, policies=args.policies)
     try:
         # On a port, its twin's plant is still the best guess.
-        plant = nominal_plant(load(args.source, args.overrides) if args.device else config)
+        plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
-        return complain("identify", f"{args.source}: {error}")
-    out = args.out or Path(f"identified-{config.rig.name}")
+        return complain("identify", f"{name}: {error}")
+    out = out or Path(f"identified-{config.rig.name}")
     if config.device.port is not None:
-        return _of_device(config, plant, effort, out, yes=args.yes)
+        return _of_device(config, plant, effort, out, yes=unasked)
     return _of_twin(config, plant, effort, seed, out)
-
-
-def _unused(args: argparse.Namespace, *, of_run: bool) -> str | None:
-    """What is wrong with options that do not apply to the kind of source; None if all do."""
-    useless: tuple[str, ...]
-    if of_run:
-        what = f"'{args.source}' holds a run"
-        useless = ("device", "effort", "yes", "study", "policies", "seed", "overrides")
-    elif args.study is not None:
-        what, useless = "a study drives no device and writes no file", ("device", "effort", "yes", "out")
-    elif args.device is not None:
-        what, useless = "a device has its own noise, and only a study compares policies", ("seed", "policies")
-    else:
-        what, useless = "only a study compares policies", ("policies",)
-    default = parser().get_default
-    given = ["set" if name == "overrides" else name for name in useless if getattr(args, name) != default(name)]
-    return f"{what}: leave out {', '.join(f'--{name}' for name in given)}" if given else None
 
 
 def nominal_plant(config: RunConfig) -> Plant:
@@ -123,7 +77,8 @@ def nominal_plant(config: RunConfig) -> Plant:
     return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
-def _of_run(folder: Path, out: Path) -> int:
+def identify_run(folder: Path, out: Path) -> int:
+    """Identify from the log of a run; returns the exit code."""
     if find_spec("mcap") is None:
         return complain("identify", _NO_MCAP, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamaged
@@ -310,7 +265,12 @@ def _driven(config: RunConfig, session: DeviceSession, parts: Sequence[Excitatio
         return drive(config, session, parts, seed, told)
 
 
-def _study(config: RunConfig, twins: int, seed: int, *, policies: bool) -> int:
+def study(name: str, overrides: Sequence[str], twins: int, seed: int, *, policies: bool) -> int:
+    """Identify random twins and print the coverage; returns the exit code."""
+    try:
+        config = load(name, overrides)
+    except ConfigError as error:
+        return explain(error)
     from onrig.tools.identification.study import Outcome, run_study, summary
 
     if config.device.twin is None:

@@ -1,8 +1,7 @@
-"""``onrig service CONFIG``: shows, or writes, the files of a rig's service: systemd unit, udev rule, limits."""
+"""Files of a rig's service, shown or written: systemd unit, udev rule, limits."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import getpass
 import os
@@ -30,7 +29,7 @@ from onrig.tools.service.texts import (
     service_name,
     unit_text,
 )
-from onrig.tools.terminal import VerbParser, complain
+from onrig.tools.terminal import complain
 
 
 class InTheWay(Exception):
@@ -109,32 +108,28 @@ class Refused(Exception):
         self.code = code
 
 
-def parser(prog: str = "onrig service") -> argparse.ArgumentParser:
-    """Build the verb's argument parser."""
-    p = VerbParser(prog=prog, description=__doc__)
-    p.add_argument("config", help="path or shipped name of the rig's configuration")
-    p.add_argument("--write", action="store_true", help="write the files (default: only show them)")
-    p.add_argument("--user", action="store_true", help="user service without root: only the unit")
-    p.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="write below DIR (for images)")
-    p.add_argument("--device", metavar="PORT", help="serial port, in place of the configured device")
-    p.add_overrides()
-    return p
-
-
-def main(arguments: list[str], prog: str = "onrig service", machine: Machine | None = None) -> int:
-    """Show, and write if asked to; returns the exit code."""
-    args = parser(prog).parse_args(arguments)
+def install(
+    name: str,
+    overrides: Sequence[str],
+    device: str | None,
+    root: Path,
+    *,
+    for_user: bool,
+    writes: bool,
+    machine: Machine | None = None,
+) -> int:
+    """Show the files below ``root``, and write them if asked to; returns the exit code."""
     try:
-        config = load_for_rig(args.config, args.overrides, port=args.device)
+        config = load_for_rig(name, overrides, port=device)
     except ConfigError as error:
         return explain(error)
-    if args.user and "SUDO_USER" in os.environ:
+    if for_user and "SUDO_USER" in os.environ:
         return complain("service", "--user: run it without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     try:
-        service = describe(config, args.config, args.overrides, args.device, user, args.user, machine or Machine())
+        service = describe(config, name, overrides, device, user, for_user, machine or Machine())
         home = Path(pwd.getpwnam(user).pw_dir)
-        files = artifacts(service, home, args.root)
+        files = artifacts(service, home, root)
         stand = [standing(file) for file in files]
     except Refused as refusal:
         return complain("service", str(refusal), refusal.code)
@@ -144,14 +139,14 @@ def main(arguments: list[str], prog: str = "onrig service", machine: Machine | N
         return complain("service", str(error))
     for file, how in zip(files, stand, strict=True):
         print(f"--- {file.path} ({how})\n{file.text}")
-    if not args.write:
-        print("nothing was written; --write does it" + ("" if args.user else " (with sudo)"))
+    if not writes:
+        print("nothing was written; --write does it" + ("" if for_user else " (with sudo)"))
         return ExitCode.OK
     try:
         write(files)
     except (InTheWay, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        return complain("service", f"nothing was written: {reason}" + ("" if args.user else "; does it need sudo?"))
+        return complain("service", f"nothing was written: {reason}" + ("" if for_user else "; does it need sudo?"))
     print("written; then:")
     for line in next_steps(service, user):
         print(f"  {line}")
@@ -161,7 +156,7 @@ def main(arguments: list[str], prog: str = "onrig service", machine: Machine | N
 def describe(
     config: RunConfig,
     name: str,
-    overrides: list[str],
+    overrides: Sequence[str],
     device: str | None,
     user: str,
     for_user: bool,
@@ -234,7 +229,3 @@ def next_steps(service: Service, user: str) -> list[str]:
         f"sudo systemctl enable --now {service.unit}",
         f"systemctl status {service.unit}",
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], "python -m onrig.tools.service.verb"))

@@ -1,14 +1,10 @@
-"""``onrig bench replay``: the replay memory next to the buffers of other libraries.
-
-Every library runs in a process of its own.  A gate first tests the distribution of its draws; then all are timed in
-turns, round by round, so that disturbances affect all alike.  The checks are bounds on Onrig; exit 0 whether or not
-they hold.
-"""
+"""Benchmark of the replay memory next to the buffers of other libraries, each in a process of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -37,11 +33,10 @@ from onrig.tools.bench.report import (
     installed_version,
     left_out,
     number,
-    parser_of,
 )
 from onrig.tools.bench.timing import Timings, quantiles_us
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import VerbParser, complain, unwritable
+from onrig.tools.terminal import complain, unwritable
 
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"
 _SEED: Final = 0
@@ -182,22 +177,14 @@ FULL: Final = Plan(SHAPES, (10_000, 100_000, 1_000_000), 6, 20_000, 80, 200_000,
 QUICK: Final = Plan(SHAPES, (10_000,), 4, 20_000, 40, 100_000, 100_000)
 
 
-def parser() -> VerbParser:
-    """Build the benchmark's argument parser."""
-    p = parser_of("replay", __doc__, quick="a minute instead of six: 10000 transitions, fewer rounds")
-    p.add_argument("--capacity", type=int, action="append", metavar="N", help="only this capacity (repeatable)")
-    return p
-
-
-def main(arguments: list[str]) -> int:
+def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> int:
     """Measure, print tables and checks; returns the exit code."""
-    args = parser().parse_args(arguments)
-    plan = QUICK if args.quick else FULL
-    if args.capacity:
-        if min(args.capacity) < _LEAST:
-            return complain(_VERB, f"--capacity: at least {_LEAST}, got {min(args.capacity)}")
-        plan = msgspec.structs.replace(plan, capacities=tuple(args.capacity))
-    if problem := unwritable("json", args.json):
+    plan = QUICK if quick else FULL
+    if capacities:
+        if min(capacities) < _LEAST:
+            return complain(_VERB, f"--capacity: at least {_LEAST}, got {min(capacities)}")
+        plan = msgspec.structs.replace(plan, capacities=tuple(capacities))
+    if problem := unwritable("json", json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in ("onrig", *PEERS)}
     present = {package: version or "" for package, version in versions.items() if version or package == "onrig"}
@@ -210,7 +197,7 @@ def main(arguments: list[str]) -> int:
     finally:
         progress.close()
     report = build_report(session, present)
-    conclude(report, describe(session, plan, tuple(present), report), args.json)
+    conclude(report, describe(session, plan, tuple(present), report), json)
     return 0
 
 

@@ -1,13 +1,7 @@
-"""``onrig bench loop``: timing of the real control loop on this board, next to ``cyclictest``.
-
-Starts the whole rig (`onrig run`: supervisor, twin, control, replay, learner) at each rate, next to a process that
-keeps the other CPUs busy, and reads every step record.  Slices of the rig and of cyclictest, on the same CPU at the
-same priority and interval, take turns; sentinels with higher priority than both record stalls of the machine.
-"""
+"""Benchmark of the control loop: timing of a real rig on this board, next to ``cyclictest``."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shutil
 import sys
@@ -34,10 +28,10 @@ from onrig.tools.bench.loop.plan import (
     EVERYTHING,
     ONRIG,
     RATES_HZ,
+    Request,
     Slice,
     Subject,
     at_rate,
-    parser,
     problem_of,
     schedule,
     subjects_of,
@@ -206,15 +200,14 @@ _VERB: Final = "bench loop"
 _NO_POLICY: Final = "a rig without a learner needs a policy: pip install 'onrig[learner]', or --set policy=FILE"
 
 
-def main(arguments: list[str]) -> int:
+def benchmark(args: Request) -> int:
     """Measure, print tables and checks; returns the exit code, 0 whether or not the checks hold."""
-    args = parser(__doc__).parse_args(arguments)
     problem = problem_of(args)
     if problem is not None:
         return complain(_VERB, problem)
     settle_loop_cpu()  # for the rig, and for all that is to run on its CPU or off it
     name = args.config or CONFIG
-    given = [*(EVERYTHING if args.config is None else ()), *args.overrides]
+    given = [*(EVERYTHING if args.config is None else ()), *args.set]
     without = {part for part in args.without.split(",") if part}
     if args.swaps is not None:
         without.add("learner")
@@ -226,7 +219,7 @@ def main(arguments: list[str]) -> int:
         base = load_for_rig(name, [*given, "device.pace=realtime"])
         if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
             return complain(_VERB, _NO_POLICY, ExitCode.PREFLIGHT)
-        for rate_hz in args.rates or RATES_HZ:
+        for rate_hz in args.rate or RATES_HZ:
             pace = at_rate(base, rate_hz, args.slice)
             subjects = subjects_of(args, without, (*given, *pace))
             configs = [load_for_rig(name, s.settings) for s in subjects]
@@ -271,7 +264,7 @@ def _machine(measured: Sequence[AtRate], config: RunConfig) -> dict[str, Fact]:
     return machine
 
 
-def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Namespace) -> None:
+def _conclude(report: LoopReport, measured: Sequence[AtRate], args: Request) -> None:
     if not report.machine["sched_fifo"]:
         print("without SCHED_FIFO: the loop was not permitted to use it (`onrig doctor` shows how to grant it)\n")
     parts = [rows_table(report.rows), misses_table(measured)]
@@ -284,7 +277,7 @@ def _conclude(report: LoopReport, measured: Sequence[AtRate], args: argparse.Nam
     ]
     parts.append(checks_table(report.checks))
     conclude(report, parts, args.json)
-    if args.plot is not None:
+    if (picture := args.plot) is not None:
         from onrig.tools.bench.loop.report import plot
 
-        drawn(str(args.plot), lambda: plot(measured, args.plot), lambda line: complain("bench loop", line))
+        drawn(str(picture), lambda: plot(measured, picture), lambda line: complain("bench loop", line))

@@ -1,0 +1,127 @@
+"""Completion scripts for bash and zsh: verbs, options and what their values may be.
+
+The script is generated from the verbs' options and holds all that is fixed, so that a completion starts no Python; what
+changes (files, run folders, ports) the shell finds itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from string import Template
+from typing import Final
+
+from onrig.runtime.config.document import shipped
+from onrig.tools.options import Argument, arguments_of, module_of
+
+_SCRIPT: Final = Template(r"""# Completion of onrig's verbs, options and values.
+
+_onrig_kind() {  # what the value of option $$2 of verb $$1 is; fails for an option without a value
+    case "$$1 $$2" in
+$valued
+        *) return 1 ;;
+    esac
+}
+
+_onrig_values() {  # add what completes $$2, of kind $$1
+    local IFS=$$'\n' found
+    case $$1 in
+        config)
+            COMPREPLY+=($$(compgen -W $configs -- "$$2"))
+            COMPREPLY+=($$(compgen -f -X '!*.yaml' -- "$$2") $$(compgen -d -- "$$2")) ;;
+        experiment)
+            COMPREPLY+=($$(compgen -W $experiments -- "$$2"))
+            COMPREPLY+=($$(compgen -f -X '!*.yaml' -- "$$2") $$(compgen -d -- "$$2")) ;;
+        run)
+            for found in "$$2"*/meta.json "$$2"/*/meta.json runs/"$$2"*/meta.json; do
+                [ -f "$$found" ] && COMPREPLY+=("$${found%/meta.json}")
+            done
+            [ $${#COMPREPLY[@]} -gt 0 ] || COMPREPLY+=($$(compgen -d -- "$$2")) ;;
+        port)
+            for found in /dev/serial/by-id/* /dev/ttyACM* /dev/ttyUSB*; do
+                [ -e "$$found" ] && COMPREPLY+=($$(compgen -W "$$found" -- "$$2"))
+            done ;;
+        file) COMPREPLY+=($$(compgen -f -- "$$2")) ;;
+        folder) COMPREPLY+=($$(compgen -d -- "$$2")) ;;
+        words:*) found=$${1#words:}; COMPREPLY+=($$(compgen -W "$${found//,/$$'\n'}" -- "$$2")) ;;
+    esac
+}
+
+_onrig() {
+    local word="$${COMP_WORDS[COMP_CWORD]}" verb="$${COMP_WORDS[1]}" start=2 at=0 i options kinds kind
+    COMPREPLY=()
+    if [ "$$COMP_CWORD" -eq 1 ]; then _onrig_values words:$verbs "$$word"; return; fi
+    case $$verb in
+$groups
+    esac
+    case $$verb in
+$table
+        *) return ;;
+    esac
+    for ((i = start; i < COMP_CWORD; i++)); do  # count the arguments before the word
+        case $${COMP_WORDS[i]} in
+            =) ;;
+            -*)
+                if kind=$$(_onrig_kind "$$verb" "$${COMP_WORDS[i]}"); then
+                    [ "$${COMP_WORDS[i + 1]}" = = ] && ((i++))
+                    if [ $$((i + 1)) -ge "$$COMP_CWORD" ] && [ "$$word" != "-$${word#-}" ]; then
+                        [ "$$word" = = ] && word=
+                        _onrig_values "$$kind" "$$word"
+                        return
+                    fi
+                    ((i++))
+                fi ;;
+            *) ((at++)) ;;
+        esac
+    done
+    case $$word in
+        -*) _onrig_values "words:$$options" "$$word"; return ;;
+    esac
+    for kind in $$kinds; do
+        if [ "$$at" -eq 0 ] || [ "$${kind%+}" != "$$kind" ]; then _onrig_values "$${kind%+}" "$$word"; return; fi
+        ((at--))
+    done
+    _onrig_values "words:$$options" "$$word"
+}
+
+complete -o filenames -F _onrig onrig
+""")
+_ZSH: Final = "autoload -Uz bashcompinit && bashcompinit\n"
+
+
+_GROUP: Final = """\
+        {group})
+            if [ "$COMP_CWORD" -eq 2 ]; then _onrig_values words:{names} "$word"; return; fi
+            verb="{group} ${{COMP_WORDS[2]}}" start=3 ;;"""
+
+
+def script(shell: str, groups: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
+    """The script for a shell; ``groups``: names after each first word, ``verbs``: all with options, in full."""
+    described = {verb: arguments_of(module_of(verb).Options) for verb in verbs}
+    text = _SCRIPT.substitute(
+        verbs=",".join([*groups, "--help", "--version"]),
+        configs="$'" + "\\n".join(shipped()) + "'",
+        experiments="$'" + "\\n".join(shipped("experiments")) + "'",
+        groups="\n".join(_GROUP.format(group=group, names=",".join(names)) for group, names in groups.items() if names),
+        valued="\n".join(_valued(verb, a) for verb, found in described.items() for a in found if _has_value(a)),
+        table="\n".join(_row(verb, found) for verb, found in described.items()),
+    )
+    return _ZSH + text if shell == "zsh" else text
+
+
+def _has_value(a: Argument) -> bool:
+    return not a.positional and a.type is not bool
+
+
+def _valued(verb: str, a: Argument) -> str:
+    return f'        "{verb} {a.flag}") echo {_kind(a)} ;;'
+
+
+def _kind(a: Argument) -> str:
+    kind = f"words:{','.join(a.choices)}" if a.choices else a.value.complete or "none"
+    return kind + "+" * (a.positional and a.many)
+
+
+def _row(verb: str, arguments: Sequence[Argument]) -> str:
+    options = ",".join([*(a.flag for a in arguments if not a.positional), "--help"])
+    kinds = " ".join(_kind(a) for a in arguments if a.positional)
+    return f'        "{verb}") options={options} kinds="{kinds}" ;;'

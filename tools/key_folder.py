@@ -1,0 +1,87 @@
+"""Folder of CURVE key pairs for a rig and its learners."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.keys import (
+    ALLOWED,
+    LEARNER,
+    RIG,
+    RIG_PUBLIC,
+    SECRET,
+    KeyFault,
+    Pair,
+    check_folder,
+    fingerprint_of,
+    is_name,
+    load_rig_keys,
+    new_pair,
+    write_key,
+)
+from onrig.tools.terminal import complain
+
+
+def make_keys(folder: Path, name: str = LEARNER) -> int:
+    """Generate a learner's keys, in a new folder also its rig's, without overwriting any; returns the exit code."""
+    if not is_name(name):
+        return complain(
+            "keys", f"--learner: '{name}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"
+        )
+    try:
+        rig, learner = _add(folder, name) if folder.exists() else _begin(folder, name)
+    except KeyFault as error:
+        return complain("keys", str(error), ExitCode.PREFLIGHT)
+    except FileExistsError as error:
+        taken = error.filename2 or error.filename
+        return complain("keys", f"{taken}: keys exist already and are never overwritten; choose another NAME")
+    except OSError as error:
+        return complain("keys", f"{folder}: {error.strerror or error}")
+    print(f"rig {fingerprint_of(rig)}: {folder / RIG} goes to the rig (link.keys)")
+    print(f"{name} {fingerprint_of(learner)}: {folder / name} goes to the learner (--keys)")
+    return ExitCode.OK
+
+
+def _begin(folder: Path, name: str) -> tuple[Pair, Pair]:
+    """Generate the keys of a rig and its first learner, all or none."""
+    rig, learner = new_pair(), new_pair()
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.absolute().parent))
+    try:
+        for part in (fresh / RIG, fresh / RIG / ALLOWED, fresh / name):
+            part.mkdir(mode=0o700)
+        write_key(fresh / RIG / SECRET, rig, with_secret=True, whose="the rig")
+        write_key(fresh / RIG / ALLOWED / f"{name}.key", learner, with_secret=False, whose=name)
+        _write_learner(fresh / name, learner, rig, name)
+        fresh.rename(folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return rig, learner
+
+
+def _add(folder: Path, name: str) -> tuple[Pair, Pair]:
+    """Generate keys for another learner of an existing rig."""
+    check_folder(folder)
+    rig = load_rig_keys(folder / RIG).own
+    learner = new_pair()
+    public = folder / RIG / ALLOWED / f"{name}.key"
+    if public.exists():
+        raise FileExistsError(17, "exists", str(public))
+    (folder / name).mkdir(mode=0o700)
+    try:
+        _write_learner(folder / name, learner, rig, name)
+        write_key(public, learner, with_secret=False, whose=name)
+    except BaseException:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        raise
+    return rig, learner
+
+
+def _write_learner(folder: Path, learner: Pair, rig: Pair, name: str) -> None:
+    os.chmod(folder, 0o700)
+    write_key(folder / SECRET, learner, with_secret=True, whose=name)
+    write_key(folder / RIG_PUBLIC, rig, with_secret=False, whose="the rig")

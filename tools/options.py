@@ -1,0 +1,238 @@
+"""Command-line options from the typed fields of a dataclass.
+
+A verb is a module of ``onrig.tools.verbs``: its docstring is the description, the fields of its ``Options`` are the
+arguments, their docstrings the help, and ``main(options)`` returns the exit code.  Fields before ``_: KW_ONLY`` are
+positional arguments, those after it options: ``dry_run: bool = False`` is ``--dry-run``, a tuple may be repeated, and
+what has no default is required.  Imports of a verb's work belong into ``main``, so that its help appears at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import shutil
+import textwrap
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from onrig.tools.terminal import VerbParser
+
+
+class Value(NamedTuple):
+    """Value of an argument: its placeholder, its help where the field has none, and what a shell completes."""
+
+    metavar: str
+    help: str = ""
+    complete: str = ""
+    """``config``, ``experiment``, ``run``, ``file``, ``folder`` or ``port``."""
+    alone: str | float | None = None
+    """Value of an option that is given without one; None if it needs one."""
+
+
+Config = Annotated[str, Value("CONFIG", "Path or shipped name of a configuration.", "config")]
+RunFolder = Annotated[Path, Value("RUN", "Run folder.", "run")]
+File = Annotated[Path, Value("FILE", complete="file")]
+Folder = Annotated[Path, Value("DIR", complete="folder")]
+Port = Annotated[str, Value("PORT", "Serial port of a real device, or of a twin that runs elsewhere.", "port")]
+Count = Annotated[int, Value("N")]
+Web = Annotated[str, Value("PORT", alone="")]
+Experiment = Annotated[str, Value("SPEC", complete="experiment")]
+Seconds = Annotated[float, Value("S")]
+Seed = Annotated[int, Value("N", "Random seed.")]
+Overrides = Annotated[
+    tuple[str, ...], Value("a.b=c", "Override a value of the configuration; may be repeated (see onrig settings).")
+]
+Json = Annotated[
+    str, Value("FILE", "Write JSON: to FILE, or without FILE to standard output in place of the text.", "file", "-")
+]
+
+
+class Misuse(Exception):
+    """Missing arguments; one line for the user."""
+
+
+class Argument(NamedTuple):
+    """One argument of a verb."""
+
+    name: str
+    type: type
+    value: Value
+    choices: tuple[str, ...]
+    positional: bool
+    required: bool
+    many: bool
+    default: object
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """As it is typed: ``--dry-run``."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def usage(self) -> str:
+        """In a usage line: ``[--web [PORT]]``, ``RUN``, ``[--set a.b=c]...``."""
+        value = "" if self.type is bool else self.value.metavar
+        text = value if self.value.alone is None else f"[{value}]"
+        if not self.positional:
+            text = f"{self.flag} {text}".strip()
+        if not self.required:
+            text = f"[{text}]"
+        return text + "..." * self.many
+
+
+def arguments_of(options: type) -> list[Argument]:
+    """The arguments that the fields of a dataclass describe."""
+    hints, docs = get_type_hints(options, include_extras=True), field_docs(options)
+    return [_argument(f.name, hints[f.name], f.default, bool(f.kw_only), docs.get(f.name, "")) for f in fields(options)]
+
+
+def _argument(name: str, hint: Any, default: object, kw_only: bool, doc: str) -> Argument:
+    value, many, choices = Value(name.upper()), False, ()
+    while get_origin(hint) is not None:
+        origin, inner = get_origin(hint), get_args(hint)
+        if origin is Annotated:
+            hint, value = inner[0], inner[1]
+        elif origin is tuple:
+            hint, many = inner[0], True
+        elif origin in (Union, types.UnionType):
+            (hint,) = (one for one in inner if one is not type(None))
+        elif origin is Literal:
+            hint, choices, value = str, inner, Value("|".join(inner))
+        else:
+            raise TypeError(f"{name}: no command-line argument has the type {hint}")
+    return Argument(
+        name, hint, value, choices, not kw_only, default is MISSING, many, default, _help(doc or value.help, default)
+    )
+
+
+def _help(doc: str, default: object) -> str:
+    text = plain(doc).removesuffix(".")
+    told = default in (MISSING, None, False, (), "") or "default" in text
+    return text if told else f"{text} (default: {f'{default:g}' if isinstance(default, float) else default})"
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """Docstrings of a class's attributes, inherited ones included, each as one line."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if "__annotations__" not in base.__dict__:
+            continue
+        (defined,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(defined, ast.ClassDef)
+        for before, after in zip(defined.body, defined.body[1:], strict=False):
+            match before, after:
+                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc)))):
+                    found[name] = one_line(doc)
+    return found
+
+
+def one_line(doc: str) -> str:
+    """A docstring as one line, with Markdown's code marks."""
+    return " ".join(doc.replace("``", "`").split())
+
+
+def plain(doc: str) -> str:
+    """A docstring for a terminal: without code marks."""
+    return doc.replace("`", "")
+
+
+def module_of(verb: str) -> types.ModuleType:
+    """Import the module of a verb: ``run``, or ``policy check`` of a group."""
+    return import_module(f"onrig.tools.verbs.{verb.replace(' ', '.')}")
+
+
+def parser_of(verb: str, module: types.ModuleType) -> VerbParser:
+    """Argument parser of a verb's module."""
+    arguments = arguments_of(module.Options)
+    parser = VerbParser(
+        prog=f"onrig {verb}",
+        usage=_wrapped(usage(verb, arguments)),
+        description=description(module.__doc__ or ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+    )
+    for argument in arguments:
+        _add(parser, argument)
+    parser.add_argument("-h", "--help", action="help", help="Show this help")
+    return parser
+
+
+def usage(verb: str, arguments: Sequence[Argument]) -> str:
+    """One line: ``onrig watch [RUN] [--once] [--plain]``."""
+    return " ".join([f"onrig {verb}", *(a.usage for a in sorted(arguments, key=lambda a: not a.positional))])
+
+
+def _wrapped(line: str) -> str:
+    columns = min(shutil.get_terminal_size().columns, 120)
+    words = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # an option and its value stay together
+    rows, width = [words[0]], len("usage: ")
+    for word in words[1:]:
+        if len(rows[-1]) + len(word) + 1 + width > columns:
+            rows.append(" " * width + "    " + word)
+        else:
+            rows[-1] += f" {word}"
+    return "\n".join(rows)
+
+
+def _add(parser: argparse.ArgumentParser, a: Argument) -> None:
+    names = [a.name] if a.positional else [a.flag]
+    help_ = a.help.replace("%", "%%")
+    if a.type is bool:
+        parser.add_argument(*names, action="store_true", help=help_)
+        return
+    how: dict[str, Any] = {"metavar": a.value.metavar, "type": _reader(a), "help": help_}
+    if a.positional and (a.many or not a.required):
+        how["nargs"] = ("+" if a.required else "*") if a.many else "?"
+    elif a.many:
+        how["action"] = "append"
+    if a.value.alone is not None:
+        how |= {"nargs": "?", "const": a.value.alone}
+    if not a.positional:
+        how["required"] = a.required
+    parser.add_argument(*names, default=None if a.default is MISSING or a.many else a.default, **how)
+
+
+def _reader(a: Argument) -> Callable[[str], object]:
+    """Function that turns a word into the argument's value; its errors are for the user."""
+
+    def read(word: str) -> object:
+        if a.choices and word not in a.choices:
+            from onrig.runtime.config.problem import hint
+
+            raise argparse.ArgumentTypeError(f"expected {' or '.join(a.choices)}, got '{word}'{hint(word, a.choices)}")
+        try:
+            value: object = a.type(word)
+        except ValueError:
+            what = "a whole number" if a.type is int else "a number"
+            raise argparse.ArgumentTypeError(f"expected {what}, got '{word}'") from None
+        return value
+
+    return read
+
+
+def description(doc: str) -> str:
+    """A docstring's paragraphs, wrapped for the terminal."""
+    columns = min(shutil.get_terminal_size().columns, 120)
+    return "\n\n".join(textwrap.fill(plain(one_line(part)), columns) for part in doc.strip().split("\n\n"))
+
+
+def run_verb(verb: str, arguments: list[str]) -> int:
+    """Parse the arguments and run the verb; returns the exit code."""
+    module = module_of(verb)
+    parser = parser_of(verb, module)
+    given = vars(parser.parse_args(arguments))
+    many = {argument.name for argument in arguments_of(module.Options) if argument.many}
+    options = module.Options(**{name: tuple(v or ()) if name in many else v for name, v in given.items()})
+    try:
+        code: int = module.main(options)
+    except Misuse as wrong:
+        parser.error(str(wrong))
+    return code

@@ -1,0 +1,67 @@
+"""List of the serial ports of this machine; no port is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.machine import Machine
+from onrig.tools.ports import PortFacts, Rival, read_ports, rivals
+from onrig.tools.terminal import Table, write_json
+
+
+def show(json_file: str | None, machine: Machine | None = None) -> int:
+    """Print the table, or JSON (``-``) in its place, or both with a file for the JSON; returns the exit code."""
+    machine = machine or Machine()
+    ports = read_ports(machine)
+    if json_file != "-":
+        _print(ports, rivals(machine))
+    if json_file is None:
+        return ExitCode.OK
+    return write_json("ports", json.dumps([as_data(port) for port in ports], indent=1), json_file)
+
+
+def _print(ports: list[PortFacts], rivals: Iterable[Rival]) -> None:
+    if not ports:
+        print("no serial ports")
+    else:
+        print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
+    for rival in rivals:
+        print(f"{rival.does}: {rival.remedy}")
+
+
+def as_data(port: PortFacts) -> dict[str, object]:
+    """The facts about a port as JSON data."""
+    usb = port.usb
+    return {
+        "device": port.device,
+        "by_id": port.lasting or None,
+        "usb": None if usb is None else usb._asdict(),
+        "may_open": hindrance(port) is None,
+        "why_not": hindrance(port),
+        "held_by": list(port.holders),
+        "latency_ms": port.latency_ms,
+    }
+
+
+def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
+    """One row of text for each port."""
+    return tuple(
+        (
+            port.device,
+            "-" if port.usb is None else port.usb.name or f"{port.usb.vendor}:{port.usb.product}",
+            "-" if port.usb is None else port.usb.serial or "-",
+            "yes" if (why := hindrance(port)) is None else f"no: {why}",
+            ", ".join(port.holders) or "nobody",
+            port.lasting or "-",
+        )
+        for port in ports
+    )
+
+
+def hindrance(port: PortFacts) -> str | None:
+    """Why this user cannot open a free port; None if nothing prevents it."""
+    if not port.accessible:
+        return f"no permission (group {port.group})"
+    return "the kernel's console is on this line" if port.console else None

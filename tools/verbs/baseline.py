@@ -1,0 +1,34 @@
+"""Score a random and a model-based controller on a task.
+
+Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean reward. Its
+"polished" row is the reference: a score that was achieved, hence a lower bound on the optimum. Its "estimate" is not a
+bound. Rewards are means per step over an episode from the task's start, on the exact plant: no quantization, delay or
+shield. Where the twin has noise, one row is the best of 1000 noisy episodes of the controller that was found without
+noise, the mean of 50 repetitions: the reference that de Bruin et al. 2018 (App. C) take under noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal
+
+from onrig.tools.options import Config, Overrides
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    config: Config
+    """Path or shipped name of a configuration with a twin."""
+    _: KW_ONLY
+    grid: Literal["coarse", "fine"] = "coarse"
+    """Two fast grids (coarse) or three fine ones (fine)."""
+    set: Overrides = ()
+
+
+def main(options: Options) -> int:
+    """Compute or look up, and print; returns the exit code."""
+    from onrig.tools.baseline import baseline
+
+    return baseline(options.config, options.set, options.grid)

@@ -1,0 +1,1 @@
+"""Benchmark a part of Onrig, next to peer libraries where they are installed."""

@@ -1,0 +1,31 @@
+"""Time from the last gradient step to the rig; experiences per second, with and without keys.
+
+Rig's end and learner are two processes of this machine, over ipc and tcp. The checks are bounds on Onrig; exit 0
+whether or not they hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import File
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the benchmark."""
+
+    _: KW_ONLY
+    json: File | None = None
+    """Also write the figures to FILE."""
+    quick: bool = False
+    """Fewer policies, and a memory of 1e5 experiences, not 1e6."""
+
+
+def main(options: Options) -> int:
+    """Measure, print table and checks; returns the exit code."""
+    from onrig.tools.bench.link.benchmark import benchmark
+    from onrig.tools.terminal import tell_missing_library
+
+    tell_missing_library("bench")
+    return benchmark(options.json, quick=options.quick)

@@ -1,0 +1,55 @@
+"""Timing of the control loop on this board at 50 to 2000 Hz, next to cyclictest.
+
+Starts the whole rig (onrig run: supervisor, twin, control, replay, learner) at each rate, next to a process that keeps
+the other CPUs busy, and reads every step record. Slices of the rig and of cyclictest, on the same CPU at the same
+priority and interval, take turns; sentinels with higher priority than both record stalls of the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Literal
+
+from onrig.tools.options import Config, File, Folder, Overrides, Port, Seconds, Value
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the benchmark."""
+
+    config: Config | None = None
+    """Path or shipped name of a configuration (default: pendulum-hardware with every option that a tick can run)."""
+    _: KW_ONLY
+    json: File | None = None
+    """Also write the figures to FILE."""
+    rate: Annotated[tuple[float, ...], Value("HZ")] = ()
+    """Sampling rate; may be repeated (default: 200, 500, 1000)."""
+    seconds: Seconds = 60.0
+    """Seconds per subject and rate."""
+    slice: Seconds = 30.0
+    """Seconds per slice."""
+    set: Overrides = ()
+    without: Annotated[str, Value("PART,...")] = ""
+    """Leave out parts everywhere: burner, cyclictest, learner, log, sentinel, web."""
+    compare: tuple[Literal["learner", "log", "web"], ...] = ()
+    """Compare slices with and without it; may be repeated."""
+    against: Annotated[tuple[str, ...], Value("a.b=c")] = ()
+    """Compare with slices at another value; may be repeated."""
+    swaps: Annotated[float, Value("S", alone=1.0)] | None = None
+    """Instead of a learner, a fresh policy every S seconds (default: 1)."""
+    device: Port | None = None
+    """A device on a serial port instead of the twin."""
+    plot: File | None = None
+    """Draw the histograms (PNG, PDF or SVG)."""
+    keep: Folder | None = None
+    """Keep the run folders in DIR."""
+
+
+def main(options: Options) -> int:
+    """Measure, print tables and checks; returns the exit code, 0 whether or not the checks hold."""
+    from onrig.tools.bench.loop.benchmark import benchmark
+    from onrig.tools.bench.loop.plan import Request
+    from onrig.tools.terminal import tell_missing_library
+
+    tell_missing_library("bench")
+    return benchmark(Request(**vars(options)))

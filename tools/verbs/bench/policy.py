@@ -1,0 +1,41 @@
+"""What policies of several sizes cost in a tick and to build, next to numpy and torch.
+
+Made-up networks of the rig's width and several sizes (needs onnx), beside numpy and torch where it is installed, or
+policies from files. Runs are timed one behind the other and once more with caches that something else has filled, as
+they are in a tick that comes every few milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from onrig.tools.options import Config, File, Overrides, Value
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the benchmark."""
+
+    config: Config = "pendulum"
+    """Path or shipped name of a run."""
+    _: KW_ONLY
+    json: File | None = None
+    """Also write the figures to FILE."""
+    quick: bool = False
+    """A fifth of the rounds, each shorter."""
+    file: Annotated[tuple[Path, ...], Value("FILE", complete="file")] = ()
+    """A policy (ONNX); may be repeated."""
+    hidden: Annotated[tuple[str, ...], Value("N,N")] = ()
+    """Units of hidden layers; may be repeated (default: 50,20 64,64 128,128 400,300)."""
+    set: Overrides = ()
+
+
+def main(options: Options) -> int:
+    """Measure, print table and checks; returns the exit code."""
+    from onrig.tools.bench.policy import benchmark
+    from onrig.tools.terminal import tell_missing_library
+
+    tell_missing_library("bench")
+    return benchmark(options.config, options.set, options.file, options.hidden, options.json, quick=options.quick)

@@ -1,0 +1,32 @@
+"""Validate a configuration and show what it means.
+
+Everything that a run would refuse is reported, all problems at once. CONFIG may also be an experiment, which is checked
+with all of its cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import Config, File, Overrides
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    config: Config
+    """Path or shipped name of a configuration, or folder that holds its run.yaml."""
+    _: KW_ONLY
+    explain: bool = False
+    """Also print limits and schedules as tables (--plot draws them)."""
+    set: Overrides = ()
+    plot: File | None = None
+    """Like --explain, and plot to FILE."""
+
+
+def main(options: Options) -> int:
+    """Check; returns the exit code."""
+    from onrig.tools.check import check
+
+    return check(options.config, options.set, in_detail=options.explain, plot=options.plot)

@@ -1,0 +1,27 @@
+"""Print a script that completes onrig's verbs, options and values in a shell.
+
+For bash: onrig completion bash > ~/.local/share/bash-completion/completions/onrig. For zsh: onrig completion zsh >
+_onrig, in a folder of $fpath. Or for one session: source <(onrig completion bash).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    shell: Literal["bash", "zsh"]
+    """Shell for which to print it."""
+
+
+def main(options: Options) -> int:
+    """Print the script; returns the exit code."""
+    from onrig.tools.cli import VERBS, described, members
+    from onrig.tools.completion import script
+
+    print(script(options.shell, {verb: members(verb) for verb in VERBS}, described()), end="")
+    return 0

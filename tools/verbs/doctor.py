@@ -1,0 +1,45 @@
+"""Check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels.
+
+Wheels are checked first, each in a process of its own; only then is anything imported that needs them.
+
+Exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+from onrig.tools.options import Config, Folder, Json, Overrides, Port
+from onrig.tools.terminal import complain
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    config: Config | None = None
+    """Path or shipped name of the configuration to run here."""
+    _: KW_ONLY
+    device: Port | None = None
+    """Serial port, in place of the configured device."""
+    set: Overrides = ()
+    run_dir: Folder = Path("runs")
+    """Folder in which the run will write."""
+    quick: bool = False
+    """Measure the loop for 1 s instead of 10 s."""
+    json: Json | None = None
+
+
+def main(options: Options) -> int:
+    """Examine the machine; returns the exit code."""
+    from onrig.tools.doctor.examination import examine_machine, is_configuration
+
+    if options.config is None and options.json not in (None, "-") and is_configuration(options.json):
+        name = options.json
+        return complain("doctor", f"--json: '{name}' is a configuration; put it first: onrig doctor {name} --json")
+    if options.config is None and options.set:
+        return complain("doctor", "--set needs a configuration to change")
+    return examine_machine(
+        options.config, options.set, options.device, options.run_dir, options.json, quick=options.quick
+    )

@@ -1,0 +1,49 @@
+"""Run many trials of many strategies, on all cores or on a cluster.
+
+Finished trials are stored, one file each. --resume continues a stopped experiment; trials in progress start over.
+Neither that nor --workers, --chunk or --cluster changes the result of a trial.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+from onrig.tools.options import Count, Experiment, Folder, Value
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    spec: Experiment
+    """Path or shipped name of an experiment, such as figure-12-quick."""
+    _: KW_ONLY
+    out: Folder | None = None
+    """Folder of the results (default: runs/NAME-N)."""
+    resume: bool = False
+    """Continue in DIR (default: the latest runs/NAME-N)."""
+    workers: Count | None = None
+    """Processes on this machine (default: one per core)."""
+    cluster: Annotated[str, Value("ADDRESS")] | None = None
+    """Run on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."""
+    trials: Count | None = None
+    """Trials per cell instead of the spec's."""
+    only: Annotated[tuple[str, ...], Value("AXIS=VALUE")] = ()
+    """Only the cells with this value; may be repeated."""
+    chunk: Count | None = None
+    """Trials trained together (default: as many as keep all cores busy)."""
+    costs: bool = False
+    """Measure an update of each cell in DIR, one trial alone on a quiet machine, for its report; run nothing."""
+    dry_run: bool = False
+    """Check everything, list the cells and what they cost."""
+
+
+def main(options: Options) -> int:
+    """Run; returns the exit code."""
+    from onrig.tools.experiments.experiment import Manner, experiment
+
+    manner = Manner(options.workers, options.cluster, options.trials, options.chunk, options.only)
+    return experiment(
+        options.spec, options.out, manner, resume=options.resume, costs=options.costs, dry_run=options.dry_run
+    )

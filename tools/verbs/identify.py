@@ -1,0 +1,80 @@
+"""Estimate a plant's parameters from its device's signals, with joint uncertainty.
+
+CONFIG excites the twin, or the device on --device, within the configuration's limits and under its shield; RUN uses the
+log of a run. Both write identified.yaml, which a run uses as `identified: FILE`, and an HTML page
+(docs/identification.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Annotated
+
+from onrig.tools.options import Count, Folder, Overrides, Port, Seed, Value
+from onrig.tools.terminal import complain
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    source: Annotated[str, Value("CONFIG|RUN", complete="config")]
+    """Path or shipped name of a configuration, or a run's folder."""
+    _: KW_ONLY
+    device: Port | None = None
+    """Excite the device behind this port instead of a twin."""
+    effort: Annotated[float, Value("SHARE")] | None = None
+    """Share of each actuator's range (default: 1)."""
+    yes: bool = False
+    """Do not ask before driving a device."""
+    out: Folder | None = None
+    """Folder of the result (default: identified-NAME, or the run's)."""
+    study: Count | None = None
+    """Identify N random twins and report coverage."""
+    policies: bool = False
+    """Also compare policies trained on the study's twins."""
+    seed: Seed | None = None
+    """Seed of the twin's noise, or of the study (default: 0)."""
+    set: Overrides = ()
+
+
+def main(options: Options) -> int:
+    """Identify; returns the exit code."""
+    from pathlib import Path
+
+    from onrig.tools.identification.identify import identify_plant, identify_run, missing_library, study
+
+    if (code := missing_library(options.out)) is not None:
+        return code
+    effort, seed = 1.0 if options.effort is None else options.effort, options.seed or 0
+    if not 0 < effort <= 1:
+        return complain("identify", f"--effort: expected more than 0 and at most 1, got {effort:g}")
+    if options.study is not None and options.study < 1:
+        return complain("identify", f"--study: expected 1 or more twins, got {options.study}")
+    if not 0 <= seed < 1 << 63:
+        return complain("identify", f"--seed: expected 0 or more, below 2^63, got {seed}")
+    folder = Path(options.source)
+    of_run = (folder / "config.yaml").is_file()
+    if useless := _useless(options, of_run=of_run):
+        return complain("identify", useless)
+    if of_run:
+        return identify_run(folder, options.out or folder / "identification")
+    if options.study is not None:
+        return study(options.source, options.set, options.study, seed, policies=options.policies)
+    return identify_plant(options.source, options.set, options.device, effort, seed, options.out, unasked=options.yes)
+
+
+def _useless(options: Options, *, of_run: bool) -> str | None:
+    """What is wrong with options that do not apply to the kind of source; None if all do."""
+    useless: tuple[str, ...]
+    if of_run:
+        what = f"'{options.source}' holds a run"
+        useless = ("device", "effort", "yes", "study", "policies", "seed", "set")
+    elif options.study is not None:
+        what, useless = "a study drives no device and writes no file", ("device", "effort", "yes", "out")
+    elif options.device is not None:
+        what, useless = "a device has its own noise, and only a study compares policies", ("seed", "policies")
+    else:
+        what, useless = "only a study compares policies", ("policies",)
+    given = [f.name for f in fields(options) if f.name in useless and getattr(options, f.name) != f.default]
+    return f"{what}: leave out {', '.join(f'--{name}' for name in given)}" if given else None

@@ -1,0 +1,1 @@
+"""Check a policy against admission (policy check) or score it on the twin (policy eval)."""

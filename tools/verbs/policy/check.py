@@ -1,0 +1,29 @@
+"""Tell whether the rig would admit a policy.
+
+Exit code 2 if it would be refused, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import Config, File, Overrides
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    file: File
+    """A policy (ONNX)."""
+    config: Config
+    """Path or shipped name of the rig's configuration."""
+    _: KW_ONLY
+    set: Overrides = ()
+
+
+def main(options: Options) -> int:
+    """Check a policy; returns the exit code."""
+    from onrig.tools.policy import check
+
+    return check(options.file, options.config, options.set)

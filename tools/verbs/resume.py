@@ -1,0 +1,28 @@
+"""Resume a paused or faulted run from another terminal.
+
+A faulted run is one that latched a fault which needs an operator to re-arm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import RunFolder
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    run: RunFolder | None = None
+    """Run folder (default: the only active run below this folder)."""
+    _: KW_ONLY
+    yes: bool = False
+    """Without RUN: do not ask before the rig moves again."""
+
+
+def main(options: Options) -> int:
+    """Resume a run; returns the exit code."""
+    from onrig.tools.active_runs import resume
+
+    return resume(options.run, unasked=options.yes)

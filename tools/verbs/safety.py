@@ -1,0 +1,44 @@
+"""Drive adversarial policies against the shield and report the worst margin.
+
+Adversarial and random policies drive plants from the whole box of limits.predicted: first through the tick's pure core,
+with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. In each
+episode the host dies for good (runtime/SAFETY.md). Exit code 5 if a limit was exceeded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import Config, Count, File, Overrides, Seed
+from onrig.tools.terminal import complain
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    config: tuple[Config, ...]
+    """Path or shipped name of a configuration; several share one picture."""
+    _: KW_ONLY
+    episodes: Count = 100_000
+    """Episodes through the tick's core."""
+    lockstep: Count = 1000
+    """Episodes through twin, protocol and session."""
+    seed: Seed = 0
+    """Seed of plants, errors, delays and policies."""
+    plot: File | None = None
+    """Only draw the safe sets, to FILE."""
+    set: Overrides = ()
+
+
+def main(options: Options) -> int:
+    """Run both campaigns and print them; returns the exit code."""
+    if options.episodes < 0 or options.lockstep < 0 or options.seed < 0:
+        return complain("safety", "expected 0 or more for --episodes, --lockstep and --seed")
+    if not options.episodes and not options.lockstep and options.plot is None:
+        return complain("safety", "--episodes 0 with --lockstep 0 tests nothing")
+    from onrig.tools.safety import draw, drive
+
+    if options.plot is not None:
+        return draw(options.config, options.set, options.plot)
+    return drive(options.config, options.set, options.episodes, options.lockstep, options.seed)

@@ -1,0 +1,38 @@
+"""Set up a rig as a service: systemd unit, udev rule, limits.
+
+The files are shown; --write writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+from onrig.tools.options import Config, Folder, Overrides, Port
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    config: Config
+    """Path or shipped name of the rig's configuration."""
+    _: KW_ONLY
+    write: bool = False
+    """Write the files (default: only show them)."""
+    user: bool = False
+    """User service without root: only the unit."""
+    root: Folder = Path("/")
+    """Write below DIR (for images)."""
+    device: Port | None = None
+    """Serial port, in place of the configured device."""
+    set: Overrides = ()
+
+
+def main(options: Options) -> int:
+    """Show, and write if asked to; returns the exit code."""
+    from onrig.tools.service.installation import install
+
+    return install(
+        options.config, options.set, options.device, options.root, for_user=options.user, writes=options.write
+    )

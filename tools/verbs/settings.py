@@ -1,0 +1,29 @@
+"""Explain what a configuration may say: values, defaults, meaning.
+
+Without PATH the sections are listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
+
+from onrig.tools.options import Value
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    paths: Annotated[tuple[str, ...], Value("PATH")] = ()
+    """A section or setting, such as limits or learner.sac.lr."""
+    _: KW_ONLY
+    markdown: bool = False
+    """Print the page docs/settings.md."""
+
+
+def main(options: Options) -> int:
+    """Print settings; returns the exit code."""
+    from onrig.tools.settings import show
+
+    return show(options.paths, markdown=options.markdown)

@@ -1,0 +1,27 @@
+"""Watch a running rig from another terminal, also over ssh."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import RunFolder
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    run: RunFolder | None = None
+    """Run folder (default: the only run of this user)."""
+    _: KW_ONLY
+    once: bool = False
+    """Print one line and exit."""
+    plain: bool = False
+    """A line every two seconds instead of a screen."""
+
+
+def main(options: Options) -> int:
+    """Watch until the run ends or somebody presses q; returns the exit code."""
+    from onrig.tools.watch import watch
+
+    return watch(options.run, once=options.once, plain=options.plain)

@@ -1,0 +1,48 @@
+"""Serve the live page of a running or finished run."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+from onrig.tools.options import RunFolder, Web
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of the verb."""
+
+    run: RunFolder | None = None
+    """Run folder (default: the only active run below this folder)."""
+    _: KW_ONLY
+    web: Web = ""
+    """Port on this machine (default: the first free one from 8089 on), or HOST:PORT, which needs the token in the
+    printed address."""
+
+
+def main(options: Options) -> int:
+    """Serve until Ctrl-C; returns the exit code."""
+    from onrig.runtime.exit_codes import ExitCode
+    from onrig.runtime.run_state.report import speak_to_a_person
+    from onrig.tools.active_runs import choose
+    from onrig.tools.damage import FIGURES, name_damage
+    from onrig.tools.terminal import complain
+    from onrig.tools.web.guard import parse_address
+    from onrig.tools.web.process import serve
+
+    folder = options.run
+    if folder is None:
+        found = choose("web", None, anywhere=False)
+        if isinstance(found, int):
+            return found
+        folder = found.folder
+    if not (folder / "config.yaml").exists():
+        return complain("web", f"'{folder}' is not a run folder")
+    try:
+        parse_address(options.web)
+    except ValueError as error:
+        return complain("web", f"--web: {error}")
+    name_damage("web", folder, *FIGURES)
+    speak_to_a_person()
+    print(f"run folder: {folder}")
+    code = serve(folder, options.web, lambda url: print(f"live view: {url} (Ctrl-C ends it, not the run)", flush=True))
+    return ExitCode(code)
