@@ -88,7 +88,15 @@ def drawing_stream(stream: TextIO) -> TextIO:
 
 
 _CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(choose from (?P<known>.*)\))")
+_UNKNOWN: Final = "unrecognized arguments: "
 _NAME: Final = r"[\w.+-]+"
+_REWORDED: Final = (
+    (re.compile(r"the following arguments are required: (.*)"), r"required: \1"),
+    (re.compile(r"argument (\S+): expected one argument"), r"\1 needs a value"),
+    (re.compile(r"argument (\S+): ignored explicit argument (.*)"), r"\1 takes no value, got \2"),
+    (re.compile(r"argument (\S+): (.*)"), r"\1: \2"),
+)
+"""Messages of argparse in the form of all other messages."""
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -100,7 +108,21 @@ class VerbParser(argparse.ArgumentParser):
             from onrig.runtime.config.problem import hint
 
             message = f"{choice[1]}{hint(choice['given'], re.findall(_NAME, choice['known']))}{choice['rest']}"
+        if message.startswith(_UNKNOWN):
+            message = self._unknown(message.removeprefix(_UNKNOWN))
+        for pattern, words in _REWORDED:
+            message = pattern.sub(words, message)
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def _unknown(self, words: str) -> str:
+        """Message for arguments that are no option, or one too many."""
+        from onrig.runtime.config.problem import hint
+
+        first = next((word for word in words.split() if word.startswith("-")), words)
+        option = first.split("=")[0]
+        if option.startswith("-"):
+            return f"unknown option {option}{hint(option, self._option_string_actions)}"
+        return f"too many arguments: {words}"
 
     def add_overrides(self) -> None:
         """Add ``--set``."""
