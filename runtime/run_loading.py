@@ -19,11 +19,12 @@ from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, 
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
 from onrig.runtime.config.yaml_nodes import Data, dump, value_at
+from onrig.runtime.config_kinds import RIG, TASK, advice, kind_of, shipped_kind
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Device, RunConfig
 from onrig.runtime.task import Task
 
-_NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {"rig": ("rigs", Rig), "task": ("tasks", Task)}
+_NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
 Sections = Mapping[NodePath, type]
 Checks = Callable[[RunConfig], Iterable[Finding]]
@@ -53,8 +54,11 @@ def load_run(
     try:
         path = find(name)
     except FileNotFoundError as error:
-        raise ConfigError([Problem(name, START, str(error))]) from None
+        kind = shipped_kind(name)
+        raise ConfigError([Problem(name, START, advice(kind, name) if kind else str(error))]) from None
     document = load_document(path)
+    if kind := kind_of(document.data):
+        raise ConfigError([Problem(str(path), START, advice(kind, name, path))])
     # Overrides inside a named rig or task need its mapping, so names are resolved in between.
     early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED, KEY, RECIPE)]
     for assignment in early:
@@ -115,9 +119,13 @@ def _named_part(document: Document, key: str, folder: str, beside: Path) -> Docu
         return None
     name = str(document.data[key])
     try:
-        return load_document(find(name, folder, beside))
+        part = load_document(find(name, folder, beside))
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
+    kind = kind_of(part.data)
+    if kind not in (None, key):
+        raise ConfigError([problem_at(document, (key,), f"'{name}' is a {kind}, not a {key}, at {key}")])
+    return part
 
 
 def _rig_name(document: Document, parts: Mapping[str, Document]) -> object:

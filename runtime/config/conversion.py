@@ -108,7 +108,7 @@ def read_sections(
 ) -> Reading[dict[str, object]]:
     """Convert each top-level key to its type, as `read` does; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
-        return Reading(None, [problem_at(document, (), f"expected a mapping with {', '.join(sections)}")])
+        return Reading(None, [problem_at(document, (), f"expected settings, one a line: {', '.join(sections)}")])
     problems: list[Problem] = []
     mended: list[NodePath] = []
     values: dict[str, object] = {}

@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeVar
 
+from onrig.runtime.config.expectation import shown
 from onrig.runtime.config.problem import START, ConfigError, Mark, NodePath, Problem, format_path, hint
 from onrig.runtime.config.yaml_nodes import MAX_DEPTH, Data, mark_after, read_tree, replaced, value_at
 from onrig.runtime.files import read_file
@@ -91,7 +92,8 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
     origin = origin or origin_of(assignment)
     match = _ASSIGNMENT.fullmatch(assignment)
     if not match or not _PATH.fullmatch(match["path"].strip()):
-        raise _error(origin, START, "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5")
+        path_alone = assignment.strip() if _PATH.fullmatch(assignment.strip()) and "=" not in assignment else "seed"
+        raise _error(origin, START, f"expected PATH=VALUE, as in {path_alone}=1")
     steps = _STEP.finditer(match["path"].strip())
     path: NodePath = tuple(int(step["index"]) if step["index"] else step["key"] for step in steps)
     if len(path) > MAX_DEPTH:
@@ -150,13 +152,13 @@ def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
         at = format_path(path[:i]) or "the document"
         if isinstance(step, int):
             if not isinstance(data, list) or step >= len(data):
-                length = f"has {len(data)} items" if isinstance(data, list) else "is not a list"
-                raise _error(origin, START, f"no item {step} to set: {at} {length}")
+                found = f"has {len(data)} items" if isinstance(data, list) else f"is {shown(data)}"
+                raise _error(origin, START, f"no item {step} to set: {at} {found}")
             data = data[step]
         elif data is None:
             return _creatable(path, i, origin)
         elif not isinstance(data, dict):
-            raise _error(origin, START, f"no key {step!r} to set: {at} is not a mapping")
+            raise _error(origin, START, f"no setting {step!r} to set: {at} is {shown(data)}")
         elif step not in data:
             return _creatable(path, i + 1, origin)
         else:
@@ -166,7 +168,7 @@ def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
 
 def _creatable(path: NodePath, existing: int, origin: str) -> NodePath:
     if any(isinstance(step, int) for step in path[existing:]):
-        raise _error(origin, START, f"{format_path(path)} lies in a list that does not exist")
+        raise _error(origin, START, f"{format_path(path)}: there are no items to change; give all of them")
     return path[:existing]
 
 
@@ -195,23 +197,37 @@ def shipped(folder: str = "") -> list[str]:
 def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
     """Locate a configuration by path (relative to ``beside``) or by name without suffix: ``FOLDER/NAME.yaml``.
 
-    A name is looked up beside the file that uses it, then among the shipped ones.
+    A name is looked up beside the file that uses it, then among the shipped ones.  Of a run, a folder that holds a
+    ``run.yaml`` does as well.
     Raises FileNotFoundError, which lists the choices.
     """
     path = Path(name)
     if path.suffix or len(path.parts) != 1:
         if is_file(beside / path):
             return beside / path
-        raise FileNotFoundError(f"there is no file '{beside / path}'")
+        return _run_in(beside / path, folder, f"there is no file '{beside / path}'")
     local = beside / folder / f"{name}.yaml"
     if folder and is_file(local):
         return local
     known = shipped(folder)
     if name not in known:
         beside_it = (p.stem for p in (beside / folder).glob("*.yaml")) if folder else ()
-        meant = hint(name, {*known, *beside_it})
-        raise FileNotFoundError(f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
+        meant = (
+            f" (did you mean '{path}.yaml'?)" if is_file(beside / f"{path}.yaml") else hint(name, {*known, *beside_it})
+        )
+        return _run_in(beside / path, folder, f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
     return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
+
+
+def _run_in(path: Path, folder: str, missing: str) -> Path:
+    """The run of a rig's own folder (`onrig init`); raises FileNotFoundError, ``missing`` if there is no such folder."""
+    if folder or not path.is_dir():
+        raise FileNotFoundError(missing)
+    if is_file(path / "run.yaml"):
+        return path / "run.yaml"
+    if is_file(path / "config.yaml"):
+        raise FileNotFoundError(f"'{path}' is the folder of a run; its configuration is {path / 'config.yaml'}")
+    raise FileNotFoundError(f"'{path}' is a folder without a run.yaml")
 
 
 def is_file(path: Path) -> bool:

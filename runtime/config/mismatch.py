@@ -14,6 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from onrig.runtime.config.bounds import Bounds, in_words
+from onrig.runtime.config.expectation import expectation, shown
 from onrig.runtime.config.problem import NodePath, listed, suggestion
 from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
@@ -22,8 +23,6 @@ _STEP = re.compile(r"(?P<any>\[\.\.\.\])|\[(?P<index>\d+)\]|\.(?P<field>[^.\[]+)
 _FIELD = re.compile(r"Object (?P<kind>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
 _VALUE = re.compile(r"Invalid (?:enum )?value (?P<value>.*)", re.DOTALL)
 _BOUND = re.compile(r"Expected `[^`]*` (?:>=|<=|>|<) .*")
-_QUOTED = re.compile(r"`([^`]*)`")
-_TERMS = {"object": "mapping", "array": "list"}
 
 
 class Mismatch(NamedTuple):
@@ -60,8 +59,20 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
         return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(given, allowed))
     if _BOUND.fullmatch(text) and not at_key and (found := _out_of_bounds(type_, data, path)):
         return found
-    text = _QUOTED.sub(lambda quoted: " | ".join(_TERMS.get(t, t) for t in quoted[1].split(" | ")), text)
+    if text.startswith("Expected `"):
+        return _unexpected(type_, data, path, at_key)
     return Mismatch(path, at_key, text[:1].lower() + text[1:], path, "")
+
+
+def _unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
+    """A value (or a key) of a kind that its type does not have."""
+    if at_key:
+        owners, given = _types_at(type_, data, path[:-1]), path[-1]
+        types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type)]
+    else:
+        types, given = _types_at(type_, data, path), value_at(data, path)
+    words, remedy = expectation(types, given) if types else (listed(_allowed(type_, data, path, at_key)), "")
+    return Mismatch(path, at_key, f"expected {words}, got {shown(given)}", path, remedy)
 
 
 def may_be_left_out(type_: object, data: Data, path: NodePath) -> bool:

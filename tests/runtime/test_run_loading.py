@@ -103,7 +103,7 @@ def test_a_wrong_type_in_a_named_rig_is_told_in_the_rig_s_file(local: Path) -> N
     (problem,) = refusal(str(local))
     line = rig.read_text().splitlines().index("lease_periods: five") + 1
     assert problem.startswith(f"{rig}:{line}:16: ")
-    assert "expected int, got str" in problem
+    assert "expected a whole number, such as 10, got 'five'" in problem
 
 
 def test_a_task_that_does_not_fit_the_rig_is_told_in_the_task_s_file(local: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_section_can_be_replaced_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("rate_hz=fast", "expected float, got str at rate_hz"),
+        ("rate_hz=fast", "expected a number, such as 0.5, got 'fast' at rate_hz"),
         ("rate_hz=0", "expected 0.1 to 10000, got 0 at rate_hz"),
         ("rig.lease_periods=0", "must be 1 to 255 at rig.lease_periods"),
         ("task.reward.folded=[angel]", "'angel' has no weight"),

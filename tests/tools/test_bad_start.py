@@ -102,7 +102,7 @@ def test_a_mark_finds_the_process_that_bears_it() -> None:
     ("text", "message"),
     [
         ("episodes: 5\nepisods: 5\n", "{}:9:1: unknown key 'episods'"),
-        ("episodes: '5'\n", "{}:8:11: expected int, got str at episodes"),
+        ("episodes: '5'\n", "{}:8:11: expected a whole number, such as 5, got '5' at episodes (remove the quotes)"),
         ("episodes: 5\nepisodes: 6\n", "{}:9:1: key 'episodes' stands here and already in line 8"),
         (
             "episodes: 5\nlimits: {range: {voltage: [-3, 3.5]}}\n",

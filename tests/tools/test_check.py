@@ -75,8 +75,8 @@ def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: 
     ("before", "after", "where", "message"),
     [
         ("episodes: 500", "episodes: 500\nepisods: 3", "8:1", "unknown key 'episods'"),
-        ("rate_hz: 50", "rate_hz: fast", "6:10", "expected float, got str at rate_hz"),
-        ("episodes: 500", "episodes: true", "7:11", "expected int, got bool"),
+        ("rate_hz: 50", "rate_hz: fast", "6:10", "expected a number, such as 0.5, got 'fast' at rate_hz"),
+        ("episodes: 500", "episodes: true", "7:11", "expected a whole number, such as 10, got true"),
         ("episodes: 500", "episodes: 500\nepisodes: 600", "8:1", "key 'episodes' stands here and already in line 7"),
         ("task: swingup", "task: swingup\nlimits: {range: {voltage: [-4, 3]}}", "3:27", "wider than the rig's [-3, 3]"),
         ("task: swingup", "task: swingdown", "2:7", "there is no 'swingdown'"),
@@ -118,7 +118,7 @@ def test_a_missing_file_is_named(name: str, capsys: pytest.CaptureFixture[str]) 
 
 def test_an_override_is_checked_like_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum", "--set", "episodes=many"]) == 2
-    assert problems(capsys) == ["--set episodes=many:1:1: expected int, got str at episodes"]
+    assert problems(capsys) == ["--set episodes=many:1:1: expected a whole number, such as 10, got 'many' at episodes"]
 
 
 def test_the_explanation_gives_limits_schedules_sizes_and_times(

@@ -170,7 +170,7 @@ def test_a_run_whose_configuration_was_spoilt_is_told_where(tmp_path: Path, caps
     a_run(tmp_path, RAMP)
     (tmp_path / "config.yaml").write_text("rate_hz: fast\n")
     assert main(["report", str(tmp_path)]) == 2
-    assert f"{tmp_path / 'config.yaml'}:1:10: expected float" in capsys.readouterr().err
+    assert f"{tmp_path / 'config.yaml'}:1:10: expected a number" in capsys.readouterr().err
 
 
 def test_steps_are_those_of_the_training_before_each_evaluation(tmp_path: Path) -> None:

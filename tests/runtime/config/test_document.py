@@ -17,6 +17,11 @@ from onrig.runtime.config.conversion import convert, convert_by_section, convert
 from onrig.runtime.config.document import MAX_BYTES, Document, load_document, override, parse_document, problem_at
 from onrig.runtime.config.problem import ConfigError, Mark, Problem
 
+WHOLE = "expected a whole number, such as 10, got 'x'"
+NUMBER = "expected a number, such as 0.5, got 'x'"
+PAIR = "expected 2 values in brackets, such as [0, 0.5]"
+PACE = "expected one of lockstep, realtime, or settings in braces, such as {episode: 10, amplitude: 0.5}"
+
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episode: int
@@ -138,11 +143,11 @@ def test_config_error_can_be_copied() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{rate_hz: fast}", "1:16: expected float, got str at rig.rate_hz"),
-        ("{rate_hz: true}", "1:16: expected float, got bool at rig.rate_hz"),
-        ("{rate_hz: '5'}", "1:16: expected float, got str at rig.rate_hz"),
-        ("{rate_hz: }", "1:15: expected float, got null at rig.rate_hz"),
-        ("[]", "1:6: expected mapping, got list at rig"),
+        ("{rate_hz: fast}", "1:16: expected a number, such as 0.5, got 'fast' at rig.rate_hz"),
+        ("{rate_hz: true}", "1:16: expected a number, such as 0.5, got true at rig.rate_hz"),
+        ("{rate_hz: '5'}", "1:16: expected a number, such as 5, got '5' at rig.rate_hz (remove the quotes)"),
+        ("{rate_hz: }", "1:15: expected a number, such as 0.5, got nothing at rig.rate_hz"),
+        ("[]", "1:6: expected settings in braces, such as {rate_hz: 0.5}, got [] at rig"),
         ("{}", "1:6: missing required field 'rate_hz' at rig"),
         ("{rate_hz: 1, Pace: x}", "1:19: unknown field 'Pace' at rig (did you mean 'pace'?)"),
         (
@@ -150,15 +155,24 @@ def test_config_error_can_be_copied() -> None:
             "1:19: unknown field 'zzz' at rig (one of rate_hz, pace, limits, boxes, names, colour, channel-map)",
         ),
         ("{rate_hz: 1, pace: lockstp}", "1:25: invalid value 'lockstp' at rig.pace (did you mean 'lockstep'?)"),
-        ("{rate_hz: 1, pace: 3}", "1:25: expected str | mapping, got int at rig.pace"),
+        ("{rate_hz: 1, pace: 3}", f"1:25: {PACE}, got 3 at rig.pace"),
         ("{rate_hz: 1, pace: {episode: 1}}", "1:25: missing required field 'amplitude' at rig.pace"),
         ("{rate_hz: 1, colour: green}", "1:27: invalid value 'green' at rig.colour (one of red, blue)"),
-        ("{rate_hz: 1, channel-map: [[1], [2, x]]}", "1:42: expected int, got str at rig.channel-map[1][1]"),
-        ("{rate_hz: 1, limits: {a: [0, 1], b: [0, x]}}", "1:46: expected float, got str at rig.limits.b[1]"),
-        ("{rate_hz: 1, limits: {a: [0]}}", "1:31: expected list of length 2, got 1 at rig.limits.a"),
+        (
+            "{rate_hz: 1, channel-map: [[1], [2, x]]}",
+            "1:42: expected a whole number, such as 10, got 'x' at rig.channel-map[1][1]",
+        ),
+        (
+            "{rate_hz: 1, limits: {a: [0, 1], b: [0, x]}}",
+            "1:46: expected a number, such as 0.5, got 'x' at rig.limits.b[1]",
+        ),
+        (
+            "{rate_hz: 1, limits: {a: [0]}}",
+            "1:31: expected 2 values in brackets, such as [0, 0.5], got [0] at rig.limits.a",
+        ),
         (
             "{rate_hz: 1, boxes: {k: {episode: 1, amplitude: 1}, 'a.b [0]': {episode: 1, amplitude: x}}}",
-            "1:93: expected float, got str at rig.boxes['a.b [0]'].amplitude",
+            "1:93: expected a number, such as 0.5, got 'x' at rig.boxes['a.b [0]'].amplitude",
         ),
         (
             "{rate_hz: 1, boxes: {k: {episode: 1, amplitude: 1}, m: {episode: 1, amplitud: x}}}",
@@ -180,14 +194,14 @@ def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) 
     [
         ("{process: noen}", "1:20: invalid value 'noen' at explore.process (did you mean 'none'?)"),
         ("{process: zz}", "1:20: invalid value 'zz' at explore.process (one of ou, none)"),
-        ("{process: 1}", "1:20: expected str, got int at explore.process"),
+        ("{process: 1}", "1:20: expected one of ou, none, got 1 at explore.process"),
         ("{gain: 1}", "1:10: missing required field 'process' at explore (one of ou, none)"),
         ("{process: none, gain: 1}", "1:26: unknown field 'gain' at explore (only process)"),
         ("{process: ou, gian: 1}", "1:24: unknown field 'gian' at explore (did you mean 'gain'?)"),
         ("{process: ou, gain: 0}", "1:30: expected a positive number, got 0 at explore.gain"),
         (
             "{process: ou, schedule: [{episode: 1, amplitude: 1}, {episode: 2, amplitude: x}]}",
-            "1:87: expected float, got str at explore.schedule[1].amplitude",
+            "1:87: expected a number, such as 0.5, got 'x' at explore.schedule[1].amplitude",
         ),
     ],
 )
@@ -198,8 +212,11 @@ def test_tagged_unions_are_told_by_their_tags_and_the_fields_of_the_chosen_one(t
 
 def test_the_root_and_a_missing_path_can_be_converted_or_named() -> None:
     assert convert(document("[1, 2]"), (), tuple[float, float]) == (1.0, 2.0)
-    assert complaint(convert, document("[1, x]"), (), list[int]) == "run.yaml:1:5: expected int, got str at [1]"
-    assert complaint(convert, document("x"), (), int) == "run.yaml:1:1: expected int, got str"
+    assert (
+        complaint(convert, document("[1, x]"), (), list[int])
+        == "run.yaml:1:5: expected a whole number, such as 10, got 'x' at [1]"
+    )
+    assert complaint(convert, document("x"), (), int) == f"run.yaml:1:1: {WHOLE}"
     assert complaint(convert, document("a:\n  b: 1"), ("a", "c", 0), int) == "run.yaml:2:3: missing a.c[0]"
 
 
@@ -218,8 +235,8 @@ def test_every_section_tells_its_first_problem_in_order_of_line() -> None:
         "run.yaml:1:1: missing required key 'seed'\n"
         "run.yaml:1:1: missing required key 'x'\n"
         "run.yaml:1:1: unknown key 'sede' (did you mean 'seed'?)\n"
-        "run.yaml:2:30: expected float, got str at explore.gain\n"
-        "run.yaml:4:12: expected float, got str at rig.rate_hz"
+        "run.yaml:2:30: expected a number, such as 0.5, got 'x' at explore.gain\n"
+        "run.yaml:4:12: expected a number, such as 0.5, got 'x' at rig.rate_hz"
     )
 
 
@@ -254,7 +271,7 @@ def test_all_that_is_wrong_in_a_section_is_told_at_once() -> None:
         "expected 0 to 1, got 2 at a.share",
         "unknown field 'color' at a",
         "expected 0 or more, got -1 at a.points[0][0]",
-        "expected int | null, got str at a.count",
+        "expected a whole number, such as 10, or null, got 'none' at a.count",
         "expected a positive number, got -1 at a.every",
     ]
 
@@ -266,7 +283,7 @@ def test_optional_sections_that_are_missing_are_left_out() -> None:
 
 def test_sections_need_a_mapping() -> None:
     message = complaint(convert_sections, document("- 1"), {"a": int, "b": int})
-    assert message == "run.yaml:1:1: expected a mapping with a, b"
+    assert message == "run.yaml:1:1: expected settings, one a line: a, b"
 
 
 def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> None:
@@ -315,17 +332,17 @@ def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("seed", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
-        ("=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
-        ("a..b=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
-        ("a[-1]=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
-        ("[0]=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
-        ("a b=1", "expected PATH=VALUE, as in learner.seed=3 or schedule[0].amplitude=0.5"),
-        ("rig.rate_hz.x=1", "no key 'x' to set: rig.rate_hz is not a mapping"),
-        ("explore.schedule.x=1", "no key 'x' to set: explore.schedule is not a mapping"),
+        ("seed", "expected PATH=VALUE, as in seed=1"),
+        ("=1", "expected PATH=VALUE, as in seed=1"),
+        ("a..b=1", "expected PATH=VALUE, as in seed=1"),
+        ("a[-1]=1", "expected PATH=VALUE, as in seed=1"),
+        ("[0]=1", "expected PATH=VALUE, as in seed=1"),
+        ("a b=1", "expected PATH=VALUE, as in seed=1"),
+        ("rig.rate_hz.x=1", "no setting 'x' to set: rig.rate_hz is 50"),
+        ("explore.schedule.x=1", "no setting 'x' to set: explore.schedule is [{episode: 1, amplitude: 1}, {episode..."),
         ("explore.schedule[2]=1", "no item 2 to set: explore.schedule has 2 items"),
-        ("rig[0]=1", "no item 0 to set: rig is not a list"),
-        ("rig.new[0]=1", "rig.new[0] lies in a list that does not exist"),
+        ("rig[0]=1", "no item 0 to set: rig is {rate_hz: 50}"),
+        ("rig.new[0]=1", "rig.new[0]: there are no items to change; give all of them"),
         ("seed=012", "012 could be meant as octal: drop the leading zero, or quote it if it is text"),
         ("seed={a: 1, a: 2}", "key 'a' stands here and already in line 1, column 2"),
         ("seed=[1", "while parsing a flow sequence (line 1): expected ',' or ']', but got '<stream end>'"),
@@ -343,14 +360,14 @@ def test_problems_with_overridden_values_point_to_the_override() -> None:
         "unknown field 'amplitud' at explore.schedule[1] (did you mean 'amplitude'?)"
     )
     beside = complaint(convert_by_section, override(new, "explore.schedule[0].episode=x"), Run)
-    assert beside == "--set explore.schedule[0].episode=x:1:1: expected int, got str at explore.schedule[0].episode"
+    assert beside == f"--set explore.schedule[0].episode=x:1:1: {WHOLE} at explore.schedule[0].episode"
 
 
 def test_the_last_override_of_a_value_owns_it() -> None:
     doc = override(override(document(), "rig.rate_hz=x"), "rig={rate_hz: y}")
-    assert complaint(convert_by_section, doc, Run).startswith("--set rig={rate_hz: y}:1:1: expected float")
+    assert complaint(convert_by_section, doc, Run).startswith("--set rig={rate_hz: y}:1:1: expected a number")
     doc = override(override(document(), "rig={rate_hz: 1}"), "rig.rate_hz=z")
-    assert complaint(convert_by_section, doc, Run).startswith("--set rig.rate_hz=z:1:1: expected float")
+    assert complaint(convert_by_section, doc, Run).startswith("--set rig.rate_hz=z:1:1: expected a number")
     assert problem_at(doc, ("rig",), "").file == "--set rig={rate_hz: 1}"
 
 

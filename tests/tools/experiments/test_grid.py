@@ -162,7 +162,7 @@ def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: P
         ),
         ("{config: pendulum, grid: {strategy: ['Expl({alpha})[PER]']}}", "'Expl", "'Expl({alpha})[PER]' has a place"),
         ("{config: pendulum, grid: {rate_hz: [0.01]}}", "0.01", "expected 0.1 to 10000"),
-        ("{config: pendulum, grid: {learner.ddpg.tau: [much]}}", "much", "expected float, got str"),
+        ("{config: pendulum, grid: {learner.ddpg.tau: [much]}}", "much", "expected a number, such as 0.5, got 'much'"),
         ("{config: pendulum, grid: {learner.ddpg.gama: [0.9]}}", "0.9", "unknown field 'gama'"),
         ("{config: pendulum, grid: {alpha: [1, 2]}}", "{alpha", "the cell pendulum, alpha 2 is the same as pendulum,"),
         ("{config: pendulum, set: {seed: 3}}", "seed", "'seed' is set by the spec's own 'first_seed'"),

@@ -1,0 +1,159 @@
+"""What the type of a setting expects, in words and by an example, for a user who wrote something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from msgspec import inspect
+
+from onrig.runtime.config.bounds import Bounds, in_words
+from onrig.runtime.config.yaml_nodes import FLOAT, INT, Data
+
+_EXAMPLES: Final = (0.5, 10, 1, 100)
+_LONGEST: Final = 40
+"""Characters shown of a wrong value."""
+_DEEPEST: Final = 4
+_TRUTHS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+_WITH_UNIT: Final = re.compile(rf"({FLOAT.pattern})\s*[^\W\d_][\w/%°²]*")
+_WITH_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
+
+
+class Expectation(NamedTuple):
+    """``a number, such as 0.5``, and a remedy for what was written instead, or nothing."""
+
+    words: str
+    remedy: str
+
+
+def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
+    """What these types, the alternatives of one setting, expect where ``given`` was written."""
+    alternatives = list(types)
+    phrases = list(dict.fromkeys(_phrase(one, given) for one in alternatives if not isinstance(one, inspect.NoneType)))
+    if len(phrases) < len(alternatives) and any(isinstance(one, inspect.NoneType) for one in alternatives):
+        phrases.append("null")
+    return Expectation(", or ".join(phrases), _remedy(alternatives, given))
+
+
+def shown(value: Data) -> str:
+    """A value as the user may have written it, in one short line."""
+    if value is None:
+        return "nothing"
+    text = repr(value) if isinstance(value, str) else _inline(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _phrase(type_: inspect.Type, given: Data) -> str:
+    match type_:
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.IntType() | inspect.FloatType():
+            what = "a whole number" if isinstance(type_, inspect.IntType) else "a number"
+            return f"{what}, such as {_inline(_example(type_, given))}"
+        case inspect.StrType():
+            if type_.min_length is None and type_.max_length is None:
+                return "text"
+            low, high = type_.min_length or 0, type_.max_length
+            return f"text of {low} or more characters" if high is None else f"text of {low} to {high} characters"
+        case inspect.LiteralType():
+            return f"one of {', '.join(map(str, type_.values))}" if len(type_.values) > 1 else str(type_.values[0])
+        case inspect.StructType() | inspect.DictType():
+            return f"settings in braces, such as {_inline(_example(type_, given))}"
+        case inspect.TupleType():
+            return f"{len(type_.item_types)} values in brackets, such as {_inline(_example(type_, given))}"
+        case inspect.CollectionType():
+            return f"values in brackets, such as {_inline(_example(type_, given))}"
+    return "another value"
+
+
+def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
+    """A valid value, made of ``given`` where that fits."""
+    match type_:
+        case inspect.Metadata():
+            return _example(type_.type, given, depth)
+        case inspect.UnionType():
+            return _example(type_.types[0], given, depth)
+        case inspect.IntType() | inspect.FloatType():
+            return _number(type_, given)
+        case inspect.BoolType():
+            return True
+        case inspect.LiteralType():
+            return type_.values[0] if isinstance(type_.values[0], str | int) else None
+        case inspect.StructType():
+            return dict(_settings(type_, given, depth + 1))
+        case inspect.DictType():
+            return {"NAME": _example(type_.value_type, given, depth + 1)}
+        case inspect.TupleType():
+            alike = len(set(map(str, type_.item_types))) == 1
+            before = [_example(item, 0 if alike else 1, depth + 1) for item in type_.item_types[:-1]]
+            return [*before, _example(type_.item_types[-1], given, depth + 1)]
+        case inspect.CollectionType():
+            return [_example(type_.item_type, given, depth + 1)]
+    return "NAME"
+
+
+def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tuple[str, Data]]:
+    """The tag and what is required, else the first setting."""
+    if type_.tag_field:
+        yield type_.tag_field, str(type_.tag)
+    wanted = [field for field in type_.fields if field.required]
+    if not wanted and not type_.tag_field:
+        wanted = list(type_.fields[:1])
+    for field in wanted if depth < _DEEPEST else ():
+        yield field.encode_name, _example(field.type, given if len(wanted) == 1 else None, depth)
+
+
+def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
+    """The number nearest to ``given`` that is valid; of what is no number, a usual one."""
+    bounds, whole = Bounds.of(type_), isinstance(type_, inspect.IntType)
+    meant = _meant(given)
+    if meant is not None:
+        number = round(meant) if whole else meant
+        return bounds.nearest(number) if bounds.too_low(number) or bounds.too_high(number) else number
+    usual = _EXAMPLES[1:] if whole else _EXAMPLES
+    within = (number for number in usual if not bounds.too_low(number) and not bounds.too_high(number))
+    return next(within, bounds.nearest(usual[0]))
+
+
+def _meant(given: Data) -> float | None:
+    """The number that a value is, or that its text begins with."""
+    if isinstance(given, bool) or given is None:
+        return None
+    if isinstance(given, int | float):
+        return given
+    text = given if isinstance(given, str) else ""
+    if _WITH_COMMA.fullmatch(text):
+        text = text.replace(",", ".")
+    if INT.fullmatch(text):
+        return int(text, 0)
+    return float(text) if FLOAT.fullmatch(text) else None
+
+
+def _remedy(types: Iterable[inspect.Type], given: Data) -> str:
+    if not isinstance(given, str):
+        return ""
+    kinds = [type(one) for one in types]
+    if inspect.BoolType in kinds and given.lower() in _TRUTHS:
+        return f"write {_TRUTHS[given.lower()]}"
+    if inspect.IntType not in kinds and inspect.FloatType not in kinds:
+        return ""
+    if _WITH_COMMA.fullmatch(given):
+        return f"write {given.replace(',', '.')}"
+    if INT.fullmatch(given) or FLOAT.fullmatch(given):
+        return "remove the quotes"
+    return "write the number alone, in SI units" if _WITH_UNIT.fullmatch(given) else ""
+
+
+def _inline(value: Data) -> str:
+    """A value as YAML in one line."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return in_words(value)
+        case list():
+            return f"[{', '.join(map(_inline, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{key}: {_inline(one)}" for key, one in value.items()) + "}"
+    return "null" if value is None else str(value)
