@@ -79,6 +79,8 @@ class Judged(NamedTuple):
 
 def _judged(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> Judged | int:
     """Judge the policy as the rig would; the exit code if anything is wrong, which is printed."""
+    if name.endswith(".onnx") and not str(file).endswith(".onnx"):
+        return complain("policy", f"'{name}' is a policy; put it first: {name} {file}")
     try:
         config = load(name, overrides)
     except ConfigError as error:

@@ -99,6 +99,10 @@ _REWORDED: Final = (
 """Messages of argparse in the form of all other messages."""
 
 
+_SETTINGS: Final = ("rig", "task", "rate_hz", "episodes", "seed", "policy", "recipe", "identified", "evaluate_every")
+"""Settings of a run that new users take for options; a test compares them with the configuration."""
+
+
 class VerbParser(argparse.ArgumentParser):
     """Argument parser with one-line errors, without the usage text."""
 
@@ -118,11 +122,19 @@ class VerbParser(argparse.ArgumentParser):
         """Message for arguments that are no option, or one too many."""
         from onrig.runtime.config.problem import hint
 
-        first = next((word for word in words.split() if word.startswith("-")), words)
-        option = first.split("=")[0]
-        if option.startswith("-"):
-            return f"unknown option {option}{hint(option, self._option_string_actions)}"
-        return f"too many arguments: {words}"
+        first, *rest = sorted(words.split(" "), key=lambda word: not word.startswith("-"))
+        option, _, value = first.partition("=")
+        setting = option.strip("-").replace("-", "_")
+        if not option.startswith("-"):
+            as_setting = f"; a setting is given as --set {first}" if value and self._takes_settings else ""
+            return f"too many arguments: {words}{as_setting}"
+        if self._takes_settings and setting in _SETTINGS:
+            return f"unknown option {option}; a setting is given as --set {setting}={value or (rest or ['VALUE'])[0]}"
+        return f"unknown option {option}{hint(option, self._option_string_actions)}"
+
+    @property
+    def _takes_settings(self) -> bool:
+        return "--set" in self._option_string_actions
 
     def add_overrides(self) -> None:
         """Add ``--set``."""

@@ -8,6 +8,7 @@ from typing import Final, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.expectation import shown
 from onrig.runtime.config.mismatch import explain, may_be_left_out
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, format_path, suggestion
 from onrig.runtime.config.yaml_nodes import replaced, value_at, without
@@ -108,7 +109,8 @@ def read_sections(
 ) -> Reading[dict[str, object]]:
     """Convert each top-level key to its type, as `read` does; ``optional`` keys may be missing."""
     if not isinstance(document.data, dict):
-        return Reading(None, [problem_at(document, (), f"expected settings, one a line: {', '.join(sections)}")])
+        expected = f"expected settings, one a line ({_brief(list(sections))}), got {shown(document.data)}"
+        return Reading(None, [problem_at(document, (), expected)])
     problems: list[Problem] = []
     mended: list[NodePath] = []
     values: dict[str, object] = {}
@@ -139,6 +141,10 @@ def read_by_section(document: Document, type_: type[StructT]) -> Reading[StructT
     except ValueError as error:
         return Reading(None, [*whole.problems, problem_at(document, (), str(error))])
     return Reading(value, whole.problems, whole.mended)
+
+
+def _brief(names: list[str]) -> str:
+    return ", ".join(names[:3] + ["..."] * (len(names) > 3))
 
 
 def _worded(text: str, path: NodePath, hint: str) -> str:

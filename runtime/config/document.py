@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -202,10 +203,13 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
     Raises FileNotFoundError, which lists the choices.
     """
     path = Path(name)
+    if not name:
+        raise FileNotFoundError("there is no file without a name")
     if path.suffix or len(path.parts) != 1:
         if is_file(beside / path):
             return beside / path
-        return _run_in(beside / path, folder, f"there is no file '{beside / path}'")
+        meant = f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped(folder) else ""
+        return _run_in(beside / path, folder, f"there is no file '{beside / path}'{meant}")
     local = beside / folder / f"{name}.yaml"
     if folder and is_file(local):
         return local
@@ -220,8 +224,8 @@ def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
 
 
 def _run_in(path: Path, folder: str, missing: str) -> Path:
-    """The run of a rig's own folder (`onrig init`); raises FileNotFoundError, ``missing`` if there is no such folder."""
-    if folder or not path.is_dir():
+    """The run in a rig's folder (`onrig init`); raises FileNotFoundError, with ``missing`` if there is no folder."""
+    if folder or not os.path.isdir(path):  # False, too, for a name that is too long
         raise FileNotFoundError(missing)
     if is_file(path / "run.yaml"):
         return path / "run.yaml"

@@ -29,11 +29,19 @@ class Expectation(NamedTuple):
 
 def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
     """What these types, the alternatives of one setting, expect where ``given`` was written."""
-    alternatives = list(types)
+    alternatives = list(_one_of_each(types, given))
     phrases = list(dict.fromkeys(_phrase(one, given) for one in alternatives if not isinstance(one, inspect.NoneType)))
     if len(phrases) < len(alternatives) and any(isinstance(one, inspect.NoneType) for one in alternatives):
         phrases.append("null")
     return Expectation(", or ".join(phrases), _remedy(alternatives, given))
+
+
+def _one_of_each(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect.Type]:
+    """The types, of those told apart by a tag one: the one that was named, else the first."""
+    types = list(types)
+    tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
+    named = next((one for one in tagged if one.tag == given), tagged[0] if tagged else None)
+    return (one for one in types if one is named or one not in tagged)
 
 
 def shown(value: Data) -> str:
@@ -79,7 +87,7 @@ def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
         case inspect.BoolType():
             return True
         case inspect.LiteralType():
-            return type_.values[0] if isinstance(type_.values[0], str | int) else None
+            return given if given in type_.values else type_.values[0]
         case inspect.StructType():
             return dict(_settings(type_, given, depth + 1))
         case inspect.DictType():
@@ -90,7 +98,7 @@ def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
             return [*before, _example(type_.item_types[-1], given, depth + 1)]
         case inspect.CollectionType():
             return [_example(type_.item_type, given, depth + 1)]
-    return "NAME"
+    return given if isinstance(given, str) else "NAME"
 
 
 def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tuple[str, Data]]:
@@ -100,8 +108,8 @@ def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tu
     wanted = [field for field in type_.fields if field.required]
     if not wanted and not type_.tag_field:
         wanted = list(type_.fields[:1])
-    for field in wanted if depth < _DEEPEST else ():
-        yield field.encode_name, _example(field.type, given if len(wanted) == 1 else None, depth)
+    for at, field in enumerate(wanted if depth < _DEEPEST else ()):
+        yield field.encode_name, _example(field.type, given if len(wanted) == 1 else at, depth)
 
 
 def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:

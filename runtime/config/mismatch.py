@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from onrig.runtime.config.bounds import Bounds, in_words
 from onrig.runtime.config.expectation import expectation, shown
-from onrig.runtime.config.problem import NodePath, listed, suggestion
+from onrig.runtime.config.problem import NodePath, likeliest, listed, suggestion
 from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
@@ -56,6 +56,10 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
     if value := _VALUE.fullmatch(text):
         allowed = _allowed(type_, data, path, at_key)
         given = value["value"].removeprefix("'").removesuffix("'")
+        choices = (inspect.LiteralType, inspect.EnumType, inspect.NoneType)
+        others = not at_key and any(not isinstance(one, choices) for one in _types_at(type_, data, path))
+        if others and not likeliest(given, allowed):
+            return _unexpected(type_, data, path, at_key)
         return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(given, allowed))
     if _BOUND.fullmatch(text) and not at_key and (found := _out_of_bounds(type_, data, path)):
         return found
@@ -66,11 +70,12 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
 
 def _unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
     """A value (or a key) of a kind that its type does not have."""
+    given: Data = str(path[-1]) if at_key else value_at(data, path)
     if at_key:
-        owners, given = _types_at(type_, data, path[:-1]), path[-1]
+        owners = _types_at(type_, data, path[:-1])
         types = [t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type)]
     else:
-        types, given = _types_at(type_, data, path), value_at(data, path)
+        types = _types_at(type_, data, path)
     words, remedy = expectation(types, given) if types else (listed(_allowed(type_, data, path, at_key)), "")
     return Mismatch(path, at_key, f"expected {words}, got {shown(given)}", path, remedy)
 

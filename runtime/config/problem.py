@@ -77,16 +77,17 @@ def path_steps(path: str) -> NodePath:
 
 def suggestion(given: str, allowed: Sequence[str]) -> str:
     """The closest allowed name, else all of them, else nothing."""
-    return _likeliest(given, allowed) or listed(allowed)
+    return likeliest(given, allowed) or listed(allowed)
 
 
 def hint(given: str, allowed: Iterable[str]) -> str:
     """`` (did you mean 'pendulum'?)``, or nothing if no allowed name is similar."""
-    question = _likeliest(given, allowed)
+    question = likeliest(given, allowed)
     return f" ({question})" if question else ""
 
 
-def _likeliest(given: str, allowed: Iterable[str]) -> str:
+def likeliest(given: str, allowed: Iterable[str]) -> str:
+    """``did you mean 'pendulum'?``, or nothing if no allowed name is similar."""
     known = {name.casefold(): name for name in allowed}
     close = difflib.get_close_matches(given.casefold(), known, n=1)
     return f"did you mean {known[close[0]]!r}?" if close else ""

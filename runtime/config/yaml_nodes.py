@@ -293,7 +293,20 @@ def _mark(mark: yaml.Mark) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
 
+_IN_WORDS: Final = {
+    "mapping values are not allowed here": "a second ':' in a line, or a line indented too far",
+    "found character '\\t' that cannot start any token": "a tab; indent and separate with spaces",
+    "found character '`' that cannot start any token": "text that begins with '`' needs quotes",
+    "found character '@' that cannot start any token": "text that begins with '@' needs quotes",
+    "found character '%' that cannot start any token": "text that begins with '%' needs quotes",
+    "could not find expected ':'": "expected NAME: VALUE",
+}
+"""Frequent errors of the parser for its users."""
+
+
 def _syntax_message(error: yaml.MarkedYAMLError) -> str:
+    if error.problem in _IN_WORDS:
+        return _IN_WORDS[error.problem]
     if error.problem is None or error.context is None:
         return error.problem or error.context or "not valid YAML"
     line = f" (line {error.context_mark.line + 1})" if error.context_mark else ""

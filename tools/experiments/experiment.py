@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onrig.hw.native import Executor, executor
-from onrig.runtime.config.document import find
+from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import START, ConfigError, Problem
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.experiments.folder import (
@@ -213,7 +213,9 @@ def _load(name: str) -> SpecFile:
     try:
         return load_spec(find(name, "experiments"))
     except FileNotFoundError as error:
-        raise ConfigError([Problem(name, START, str(error))]) from None
+        a_run = name in shipped() or (Path(name) / "run.yaml").is_file()
+        message = f"this is a run; run it with onrig run {name}" if a_run else str(error)
+        raise ConfigError([Problem(name, START, message)]) from None
 
 
 def _cpus(workers: int | None) -> float:

@@ -20,7 +20,7 @@ from onrig.runtime.config.problem import ConfigError, Mark, Problem
 WHOLE = "expected a whole number, such as 10, got 'x'"
 NUMBER = "expected a number, such as 0.5, got 'x'"
 PAIR = "expected 2 values in brackets, such as [0, 0.5]"
-PACE = "expected one of lockstep, realtime, or settings in braces, such as {episode: 10, amplitude: 0.5}"
+PACE = "expected one of lockstep, realtime, or settings in braces, such as {episode: 0, amplitude: 1}"
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -283,7 +283,7 @@ def test_optional_sections_that_are_missing_are_left_out() -> None:
 
 def test_sections_need_a_mapping() -> None:
     message = complaint(convert_sections, document("- 1"), {"a": int, "b": int})
-    assert message == "run.yaml:1:1: expected settings, one a line: a, b"
+    assert message == "run.yaml:1:1: expected settings, one a line (a, b), got [1]"
 
 
 def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> None:

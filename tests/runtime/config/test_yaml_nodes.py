@@ -130,9 +130,9 @@ def test_what_can_be_told_together_is_told_in_order_of_line() -> None:
         ),
         (
             "a:\n\t- b",
-            "f.yaml:2:1: while scanning for the next token: found character '\\t' that cannot start any token",
+            "f.yaml:2:1: a tab; indent and separate with spaces",
         ),
-        ("a: b\n c: d", "f.yaml:2:3: mapping values are not allowed here"),
+        ("a: b\n c: d", "f.yaml:2:3: a second ':' in a line, or a line indented too far"),
         ("a: *b", "f.yaml:1:4: found undefined alias 'b'"),
         (
             "a: 1\n---\nb: 2",
