@@ -1,0 +1,175 @@
+"""Options from typed fields: parsing, help, errors, and what every verb's module must be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from dataclasses import KW_ONLY, dataclass, is_dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+
+from onrig.hw.disarm import HELLO_S
+from onrig.runtime.link.keys import LEARNER
+from onrig.runtime.run_config import Port as PortSettings
+from onrig.runtime.run_config import RunConfig
+from onrig.tools import options as module
+from onrig.tools.bench.loop.plan import Request
+from onrig.tools.cli import described, main, summary
+from onrig.tools.first_rig import SOURCES
+from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, module_of, run_verb
+from onrig.tools.terminal import _SETTINGS
+from tests.tools.test_cli import HEAVY
+
+
+@dataclass(frozen=True)
+class Options:
+    config: Config
+    """Where to begin."""
+    others: tuple[Config, ...] = ()
+    _: KW_ONLY
+    kind: Literal["coarse", "fine"] = "coarse"
+    """Kind of grid."""
+    n: Annotated[int, Value("N")] = 10
+    """Count of ``things``."""
+    width_mm: float | None = None
+    """Width in millimetres."""
+    out: Folder | None = None
+    set: Overrides = ()
+    json: Json | None = None
+    dry_run: bool = False
+    """Do nothing."""
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Options that a made-up verb is run with."""
+    given: list[object] = []
+
+    def run(options: object) -> int:
+        given.append(options)
+        return 7
+
+    verb = types.ModuleType("example", "Do an example.\n\nOf ``code`` in a paragraph.")
+    verb.__dict__.update(Options=Options, main=run)
+    monkeypatch.setattr(module, "module_of", lambda name: verb)
+    return given
+
+
+def test_fields_are_arguments_and_their_defaults_what_is_not_given(seen: list[object]) -> None:
+    assert run_verb("example", ["pendulum"]) == 7
+    assert seen == [Options("pendulum")]
+
+
+def test_every_kind_of_value_is_read(seen: list[object]) -> None:
+    words = "pendulum a b --kind fine --n 3 --width-mm 1e2 --out x/y --set a.b=c --set d=e --json --dry-run"
+    run_verb("example", words.split())
+    assert seen == [
+        Options(
+            "pendulum", ("a", "b"), kind="fine", n=3, width_mm=100.0, out=Path("x/y"), set=("a.b=c", "d=e"), json="-",
+            dry_run=True,
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "required: CONFIG"),
+        ("p --n many", "--n: expected a whole number, got 'many'"),
+        ("p --n 1.5", "--n: expected a whole number, got '1.5'"),
+        ("p --width-mm wide", "--width-mm: expected a number, got 'wide'"),
+        ("p --kind corse", "--kind: expected coarse or fine, got 'corse' (did you mean 'coarse'?)"),
+        ("p --n", "--n needs a value"),
+        ("p --dry-run=3", "--dry-run takes no value, got '3'"),
+        ("p --dryrun", "unknown option --dryrun (did you mean '--dry-run'?)"),
+        ("p --seed 3", "unknown option --seed; a setting is given as --set seed=3"),
+        ("p --episodes=5", "unknown option --episodes; a setting is given as --set episodes=5"),
+        ("p -x", "unknown option -x"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_without_jargon(
+    words: str, said: str, seen: list[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        run_verb("example", words.split())
+    assert left.value.code == 2
+    assert capsys.readouterr().err == f"onrig example: {said}; see onrig example --help\n"
+    assert seen == []
+
+
+def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_verb("example", ["--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: onrig example CONFIG [CONFIG]... [--kind coarse|fine] [--n N]")
+    for part in ("Do an example.\n\nOf code in a paragraph.", "Count of things (default: 10)", "--json [FILE]"):
+        assert part in text
+
+
+# -- every verb --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", described())
+def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
+    found = module_of(verb)
+    assert is_dataclass(found.Options)
+    assert callable(found.main)
+    assert summary(verb) == (found.__doc__ or "").strip().split("\n")[0].removesuffix(".")
+    assert all(argument.help for argument in arguments_of(found.Options)), "a field without a docstring"
+
+
+def test_the_same_option_has_the_same_form_everywhere() -> None:
+    forms: dict[str, set[tuple[object, ...]]] = {}
+    for verb in described():
+        for a in arguments_of(module_of(verb).Options):
+            if not a.positional:
+                forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.many, a.value.complete))
+    several = {flag: found for flag, found in forms.items() if len(found) > 1}
+    assert set(several) == {
+        "--json",  # a benchmark writes its figures to a file, with its text
+        "--out",  # the file of a page, the folder of results
+        "--resume",  # of a run its folder, of an experiment whether
+    }
+
+
+@pytest.mark.parametrize("verb", described())
+def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
+    code = (
+        "import sys\nfrom onrig.tools.cli import main\n"
+        f"try:\n    main({[*verb.split(), '--help']!r})\nexcept SystemExit:\n    pass\n"
+        "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert set(done.stderr.split()) & HEAVY == set()
+
+
+def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
+    disarm, keys = module_of("disarm").Options("port"), module_of("keys").Options(Path("K"))
+    assert (disarm.baud, disarm.wait) == (PortSettings("").baud, HELLO_S)
+    assert keys.learner == LEARNER
+    (plant,) = (a for a in arguments_of(module_of("init").Options) if a.name == "plant")
+    assert set(plant.choices) == set(SOURCES)
+    loop = module_of("bench loop").Options
+    assert Request(**vars(loop())) == Request()
+
+
+def test_settings_that_are_taken_for_options_are_settings() -> None:
+    assert set(_SETTINGS) <= {*RunConfig.__struct_fields__, "recipe"}
+
+
+def test_an_option_in_place_of_a_configuration_is_recognised(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--web", "pendulum"])
+    assert "'pendulum' is no port; put the configuration first: onrig run pendulum --web" in capsys.readouterr().err
+
+
+def test_an_annotation_that_is_no_argument_is_refused() -> None:
+    @dataclass
+    class Wrong:
+        names: dict[str, str]
+
+    with pytest.raises((TypeError, ValueError)):
+        arguments_of(Wrong)
