@@ -7,6 +7,7 @@ import re
 from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.runtime.run_state.faults import FAULTS, Rearm
 from tests.docs.commands import ROOT
+from tests.docs.commands_page import page
 
 _WHO = {Rearm.RUN: "the run itself", Rearm.PERSON: "a person", Rearm.NOBODY: "nobody"}
 
@@ -25,3 +26,15 @@ def test_every_column_of_episodes_csv_is_explained() -> None:
     table = text[text.index("| column of `episodes.csv`") :]
     cells = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
     assert tuple(re.findall(r"`(\w+)`", cells)) == COLUMNS
+
+
+def test_the_page_of_commands_is_what_the_verbs_say() -> None:
+    told = "python -m tests.docs.commands_page > docs/commands.md"
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == page(), told
+
+
+def test_the_readme_is_short_and_every_page_is_in_the_index() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8000
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"({name}" not in index} == set()

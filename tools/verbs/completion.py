@@ -1,7 +1,7 @@
 """Print a script that completes onrig's verbs, options and values in a shell.
 
-For bash: onrig completion bash > ~/.local/share/bash-completion/completions/onrig. For zsh: onrig completion zsh >
-_onrig, in a folder of $fpath. Or for one session: source <(onrig completion bash).
+For bash: `onrig completion bash > ~/.local/share/bash-completion/completions/onrig`. For zsh, in ~/.zshrc and after
+compinit: `source <(onrig completion zsh)`. For one session: `source <(onrig completion bash)`.
 """
 
 from __future__ import annotations
