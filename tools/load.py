@@ -12,8 +12,9 @@ import msgspec
 
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
 from onrig.runtime.config.document import is_file
-from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, is_foreign, path_steps
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, path_steps
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.registry import is_foreign
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings

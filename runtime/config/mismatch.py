@@ -15,6 +15,7 @@ from msgspec import inspect
 
 from onrig.runtime.config.bounds import Bounds, in_words
 from onrig.runtime.config.problem import NodePath, listed, suggestion
+from onrig.runtime.config.registered import group_of, structs_of
 from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
@@ -42,7 +43,7 @@ class Mismatch(NamedTuple):
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
     """Locate and explain the error raised by ``msgspec.convert(data, type_)``."""
-    raw = str(error)
+    raw = _in_one_place(str(error))
     place = _PLACE.fullmatch(raw)
     path, at_key = _locate(raw, place, data, type_) if place else ((), False)
     text = place["text"] if place else raw
@@ -101,9 +102,16 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
         try:
             msgspec.convert(replaced(data, path, {key: value}), type_)
         except msgspec.ValidationError as error:
-            if str(error) == raw:
+            if _in_one_place(str(error)) == raw:
                 return key
     return None
+
+
+def _in_one_place(raw: str) -> str:
+    """The error of a section within a section (``onrig.runtime.config.registered``), whose place follows its own."""
+    while (outer := _PLACE.fullmatch(raw)) and not outer["key"] and (inner := _PLACE.fullmatch(outer["text"])):
+        raw = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
+    return raw
 
 
 def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
@@ -128,6 +136,8 @@ def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
 def _flat(type_: inspect.Type) -> list[inspect.Type]:
     if isinstance(type_, inspect.UnionType):
         return [t for member in type_.types for t in _flat(member)]
+    if (group := group_of(type_)) is not None:
+        return list(structs_of(group))
     return _flat(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
 
 

@@ -1,0 +1,115 @@
+"""Sections that are chosen by ``kind`` from a group of the registry, whose names are known only while a run is read.
+
+A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; it may be within a union
+with None or UNSET, a tuple, a list, or the values of a mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from onrig.runtime import registry
+
+_KIND = "kind"
+
+
+def registered(group: str) -> msgspec.Meta:
+    """Annotation of a field whose value is chosen from a group."""
+    return msgspec.Meta(extra={"group": group})
+
+
+def group_of(type_: inspect.Type) -> str | None:
+    """The group that a type is chosen from, by its annotation; None for any other."""
+    group = (type_.extra or {}).get("group") if isinstance(type_, inspect.Metadata) else None
+    return group if isinstance(group, str) else None
+
+
+def structs_of(group: str) -> Iterator[inspect.StructType]:
+    """Types of a group's structs."""
+    for struct in registry.loadable(group).values():
+        described = inspect.type_info(struct)
+        if isinstance(described, inspect.StructType):
+            yield described
+
+
+class WithRegistered(msgspec.Struct, frozen=True):
+    """A section some of whose fields are ``registered``; a ``__post_init__`` of its own calls this one."""
+
+    def __post_init__(self) -> None:
+        """Turn mappings into structs of their kind; ValueError in the form of msgspec's errors."""
+        for name, encoded, type_ in _registered_fields(type(self)):
+            value = getattr(self, name)
+            built = _built(type_, value, f"$.{encoded}")
+            if built is not value:
+                msgspec.structs.force_setattr(self, name, built)
+
+
+@cache
+def _registered_fields(struct: type[msgspec.Struct]) -> list[tuple[str, str, inspect.Type]]:
+    described = inspect.type_info(struct)
+    assert isinstance(described, inspect.StructType)
+    return [(f.name, f.encode_name, f.type) for f in described.fields if _groups(f.type)]
+
+
+def _groups(type_: inspect.Type) -> bool:
+    parts: tuple[inspect.Type, ...] = ()
+    match type_:
+        case inspect.Metadata():
+            return group_of(type_) is not None or _groups(type_.type)
+        case inspect.UnionType():
+            parts = type_.types
+        case inspect.VarTupleType() | inspect.ListType():
+            parts = (type_.item_type,)
+        case inspect.DictType():
+            parts = (type_.value_type,)
+    return any(map(_groups, parts))
+
+
+def _built(type_: inspect.Type, value: Any, at: str) -> Any:
+    if value is None or value is msgspec.UNSET or isinstance(value, msgspec.Struct):
+        return value
+    match type_:
+        case inspect.Metadata():
+            group = group_of(type_)
+            return _built(type_.type, value, at) if group is None else chosen(group, value, at)
+        case inspect.UnionType():
+            return _built(next(filter(_groups, type_.types)), value, at)
+        case inspect.VarTupleType() | inspect.ListType():
+            items = [_built(type_.item_type, item, f"{at}[{i}]") for i, item in enumerate(value)]
+            return tuple(items) if isinstance(type_, inspect.VarTupleType) else items
+        case inspect.DictType():
+            return {key: _built(type_.value_type, item, f"{at}.{key}") for key, item in value.items()}
+    return value
+
+
+def chosen(group: str, value: object, at: str = "$") -> Any:
+    """The struct of a group that a mapping with a ``kind`` describes; ValueError in the form of msgspec's errors."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{at}`")
+    kind = value.get(_KIND)
+    if kind is None:
+        raise ValueError(f"Object missing required field `{_KIND}` - at `{at}`")
+    if kind not in registry.names(group):
+        raise ValueError(f"Invalid value '{kind}' - at `{at}.{_KIND}`")
+    try:
+        struct = registry.load(group, kind)
+    except ValueError as error:
+        raise ValueError(f"{error} - at `{at}.{_KIND}`") from None
+    config = getattr(struct, "__struct_config__", None)
+    if config is None or (config.tag_field, config.tag) != (_KIND, kind):
+        raise ValueError(f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{_KIND}' - at `{at}`")
+    try:
+        return msgspec.convert(value, struct)
+    except msgspec.ValidationError as error:
+        text, inside, place = str(error).rpartition(" - at `$")
+        raise ValueError(f"{text} - at `{at}{place}" if inside else f"{error} - at `{at}`") from None
+
+
+def _type_name(value: object) -> str:
+    return {"list": "array", "NoneType": "null"}.get(type(value).__name__, type(value).__name__)
+
