@@ -32,7 +32,22 @@ BOXES: Final = "onrig.boxes"
 """Families of plants that a prediction covers (``onrig.runtime.safety.plant_box.PlantBox``), by their ``kind``."""
 DRAWINGS: Final = "onrig.drawings"
 """Pictures of a rig in a page or a terminal (``onrig.runtime.view.drawing.Drawing``), by their ``kind``."""
-GROUPS: Final = (ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS)
+REWARDS: Final = "onrig.rewards"
+"""Terms of a reward (``onrig.runtime.rewards.RewardTerm``), by their ``kind``."""
+TERMINATIONS: Final = "onrig.terminations"
+"""Conditions that end an episode (``onrig.runtime.terminations.Termination``), by their ``kind``."""
+INPUT_TRANSFORMS: Final = "onrig.input_transforms"
+"""Forms of what policies see (``onrig.runtime.inputs.InputTransform``), by their ``kind``."""
+RESETS: Final = "onrig.resets"
+"""Controllers that drive a rig to its start (``onrig.runtime.reset.schema.Reset``), by their ``kind``."""
+EXPLORATIONS: Final = "onrig.explorations"
+"""Exploration processes (``onrig.runtime.explore.settings.Watched``), by their ``process``."""
+TRANSPORTS: Final = "onrig.transports"
+"""Lines to a device (``onrig.hw.line.Line``), by their ``kind``."""
+GROUPS: Final = (
+    *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
+    *(REWARDS, TERMINATIONS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS),
+)
 _RENAMED: Final = {"onrig.plant_boxes": BOXES}
 _OURS: Final = "onrig"
 _NOT_BLAMED: Final = ("onrig", "numpy", "importlib")

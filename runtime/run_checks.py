@@ -16,7 +16,8 @@ from onrig.runtime.reset.schema import Draw
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.advice import advice
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
-from onrig.runtime.task import episode_steps, task_problems
+from onrig.runtime.task import episode_steps
+from onrig.runtime.task_checks import task_problems
 
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
@@ -205,5 +206,5 @@ def _is_matter(config: RunConfig) -> bool:
 def _subject(config: RunConfig) -> str:
     port = config.device.port
     what = "this twin" if port is None else f"the rig on {port.path}"
-    ends = "" if config.task.terminate else ", nor does its episode end early"
+    ends = "" if config.task.terminates else ", nor does its episode end early"
     return f"{what} has no envelope: no fallback acts on its state{ends}"

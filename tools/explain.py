@@ -256,7 +256,7 @@ def _learning(config: RunConfig) -> Table:
 
 def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
     """What a termination is worth to the learner, where the task has one."""
-    if config.task.terminate:
+    if config.task.terminates:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
         rest = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
         yield "an early end", f"earns {end.ending:.4g}", f"living on {rest}, discounted by gamma"

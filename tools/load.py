@@ -112,7 +112,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
     learner = msgspec.convert(config.learner, LearnerSettings)
     yield from _twin_warnings(config)
-    if _learns(config) and config.task.terminate:
+    if _learns(config) and config.task.terminates:
         yield from _early_end_warnings(config, learner.selected.gamma)
     needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < needed:

@@ -33,7 +33,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
-    if config.task.terminate:
+    if config.task.terminates:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")

@@ -69,7 +69,7 @@ class ControlLoop:
         self._slack = Slack(self._period_ns)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
-        self._tick = Tick(config, self._explorer)
+        self._tick = Tick(config, self._explorer, None if self._lockstep else time.monotonic_ns)
         self._rehearsal = Rehearsal(config, switch)
         self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
         self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)

@@ -81,7 +81,7 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     if not run.world.startswith(PLANT):
         return None
     config, options = _plant_run(run)
-    if options.end_outside or config.task.terminate or config.task.normalization is None:
+    if options.end_outside or config.task.terminates or config.task.normalization is None:
         return None
     if cell_id(run, config) != result.cell.id:
         raise NoSuchTask(f"'{run.task}' has changed since its trials were run")

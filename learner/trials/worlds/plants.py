@@ -99,7 +99,7 @@ class PlantWorld:
         at = {o.name: i for i, o in enumerate(rig.observations)}
         envelope = config.limits.envelope if end_outside else {}
         self._ends = [(at[name], e.low, e.high) for name, e in envelope.items()]
-        self._terminates: Final = bool(config.task.terminate or self._ends)
+        self._terminates: Final = bool(config.task.terminates or self._ends)
         self._safe = np.array([a.safe for a in rig.actuators])
         self._episodes: Final = np.zeros(A, np.int64)
         self._step: Final = np.zeros(A, np.int64)

@@ -91,7 +91,7 @@ def episodes_chart(m: RunFiles) -> Chart | None:
     title(panels[3], "missed ticks by cause, per episode")
     _share_episodes(panels, m, (2.4, 1, 1, 1))
     normalised = "Normalised reward: 0 is what random actions earn, 1 the reference controller"
-    if m.config.task.terminate:
+    if m.config.task.terminates:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
         normalised = "Return: sum of an episode's rewards in raw units; the task has no references to compare with"
