@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -87,12 +88,12 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
 
-def _sections() -> Iterator[tuple[str, Any, Any]]:
+def _sections(algorithms: Mapping[str, Any], samplers: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:
     """Fields of the sections: those of the algorithms, then of the samplers that have options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
-    for name, section in registry.loadable(registry.ALGORITHMS).items():
+    for name, section in algorithms.items():
         yield (name, section, section()) if name in _ALWAYS else (name, section | UnsetType, UNSET)
-    for sampling in registry.loadable(registry.SAMPLERS).values():
+    for sampling in samplers:
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
 
@@ -107,9 +108,42 @@ if TYPE_CHECKING:
 
 else:
     LearnerSettings = msgspec.defstruct(
-        "LearnerSettings", list(_sections()), bases=(_Common,), frozen=True, forbid_unknown_fields=True
+        "LearnerSettings",
+        list(_sections(registry.loadable(registry.ALGORITHMS), registry.loadable(registry.SAMPLERS).values())),
+        bases=(_Common,),
+        module=__name__,
+        namespace={"__doc__": _Common.__doc__},
+        frozen=True,
+        forbid_unknown_fields=True,
     )
-    LearnerSettings.__doc__, LearnerSettings.__module__ = _Common.__doc__, __name__
+
+
+def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
+    """The ``learner`` section of a checked configuration, typed."""
+    return msgspec.convert(section, settings_type())
+
+
+def settings_type() -> type[LearnerSettings]:
+    """Type of the section, with those of the algorithms and samplers in files; raises ValueError for a broken file."""
+    return _extended(registry.file_names(registry.ALGORITHMS), registry.file_names(registry.SAMPLERS))
+
+
+@cache
+def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[LearnerSettings]:
+    if not algorithms and not samplers:
+        return LearnerSettings
+    configs = {name: registry.load(registry.ALGORITHMS, name) for name in algorithms}
+    fields = list(_sections(configs, [registry.load(registry.SAMPLERS, name) for name in samplers]))
+    extended: type[LearnerSettings] = msgspec.defstruct(
+        "LearnerSettings",
+        fields,
+        bases=(LearnerSettings,),
+        module=__name__,
+        namespace={"__doc__": _Common.__doc__},
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
+    return extended
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:

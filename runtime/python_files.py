@@ -1,7 +1,7 @@
 """Pieces in Python files that a configuration names: their identity, whether they may run, and their import.
 
-A file is written ``FILE.py:NAME`` beside the configuration, and resolved to ``PATH:NAME#sha256:HEX``, which is what a run
-folder holds.  The content is read once, compared with its digest and executed: what ran is what was recorded.
+A file is written ``FILE.py:NAME`` beside the configuration, and resolved to ``PATH:NAME#sha256:HEX``, which is what a
+run folder holds.  The content is read once, compared with its digest and executed: what ran is what was recorded.
 """
 
 from __future__ import annotations

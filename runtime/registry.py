@@ -48,7 +48,7 @@ GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
     *(REWARDS, TERMINATIONS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS),
 )
-_RENAMED: Final = {"onrig.plant_boxes": BOXES}
+_FORMERLY: Final = {"onrig.plant_boxes": BOXES}
 _OURS: Final = "onrig"
 _NOT_BLAMED: Final = ("onrig", "numpy", "importlib")
 """Packages that foreign code calls, and is called by."""
@@ -81,7 +81,7 @@ def _registered() -> list[_Entry]:
     # Not `entry_points`: of two distributions of one name it takes the first, such as leftovers of a build.
     found = []
     for distribution in importlib.metadata.distributions():
-        points = [point for point in distribution.entry_points if point.group in (*GROUPS, *_RENAMED)]
+        points = [point for point in distribution.entry_points if point.group in (*GROUPS, *_FORMERLY)]
         if points:
             package = distribution.name  # parses the distribution's metadata with its README: once, not per entry
             found += [_Entry(package, point) for point in points]
@@ -92,10 +92,7 @@ def _registered() -> list[_Entry]:
 def _entries(group: str) -> dict[str, _Entry]:
     """Entry points by name, Onrig's own first; raises ValueError where two packages register the same name."""
     found: dict[str, _Entry] = {}
-    for package, point in _registered():
-        if _RENAMED.get(point.group) == group:
-            raise ValueError(f"{package} registers '{point.name}' in {point.group}, which is called {group} now")
-    entries = [entry for entry in _registered() if entry.point.group == group]
+    entries = [entry for entry in _registered() if _FORMERLY.get(entry.point.group, entry.point.group) == group]
     for entry in sorted(entries, key=lambda entry: entry.package != _OURS):
         first = found.setdefault(entry.point.name, entry)
         if first.package != entry.package:

@@ -26,6 +26,8 @@ from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
+Pieces = dict[str, dict[str, str]]
+"""Places of pieces in Python files, by the group's name without ``onrig.``, and their names."""
 _RECONNECT_S: Final = 60.0
 # Unset rather than a default: settings that came later are not written to config.yaml, by whose digest runs are named.
 MOST_EPISODES: Final = 10_000_000
@@ -82,6 +84,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sampling rate, 0.1 to 10 000 Hz."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     """Training episodes of the run."""
+    python: Pieces | msgspec.UnsetType = msgspec.UNSET
+    """Pieces in Python files beside the configuration, as ``FILE.py:NAME``, by group and name (docs/extending.md)."""
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.memory.strategy import parse_strategy
@@ -226,7 +224,7 @@ def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
 
 
 def _learning(config: RunConfig) -> Table:
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     strategy = parse_strategy(config.selection.strategy)
     capacity = capacity_of(config)
     steps = episode_steps(config.task, config.rate_hz)

@@ -16,6 +16,7 @@ from msgspec import inspect as types
 
 from onrig.hw.bounds import LARGEST, SMALLEST
 from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.registered import group_of, structs_of
 from onrig.runtime.run_config import RunConfig
 
 REQUIRED: Final = "required"
@@ -135,6 +136,8 @@ def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
     match described:
         case types.StructType():
             yield "", described
+        case types.Metadata() if (group := group_of(described)) is not None:
+            yield from (("", struct) for struct in structs_of(group))
         case types.Metadata():
             yield from _structs(described.type)
         case types.UnionType():
@@ -149,6 +152,8 @@ def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
 def _values(described: types.Type) -> str:
     """Type and bounds in words."""
     match described:
+        case types.Metadata() if group_of(described) is not None:
+            return "section"
         case types.Metadata():
             unit = (described.extra or {}).get("unit")
             return f"{_values(described.type)} ({unit})" if unit else _values(described.type)

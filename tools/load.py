@@ -6,11 +6,17 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
+from onrig.learner.settings import (
+    learner_settings,
+    process_problem,
+    rig_problems,
+    settings_problems,
+    settings_type,
+    strategy_problems,
+)
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, path_steps
 from onrig.runtime.exit_codes import ExitCode
@@ -38,13 +44,15 @@ from onrig.sim.twin.options import (
 )
 from onrig.tools.ports import no_port
 
-SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
-"""Types of the sections that other packages own."""
+
+def sections() -> dict[NodePath, type]:
+    """Types of the sections that other packages own; raises ValueError for a broken file of an algorithm or sampler."""
+    return {("device", "twin"): TwinOptions, ("learner",): settings_type()}
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration and check all that plants and trials need; raises ConfigError with every problem."""
-    return load_run(name, overrides, SECTIONS, Rules(refuse=plant_findings))
+    return load_run(name, overrides, sections, Rules(refuse=plant_findings))
 
 
 def load_for_rig(
@@ -62,19 +70,19 @@ def load_for_rig(
     its folder.  Raises ConfigError.
     """
     if port is not None:
-        load_run(name, overrides, SECTIONS, Rules(refuse=_uncovered))
+        load_run(name, overrides, sections, Rules(refuse=_uncovered))
     rules = Rules(
         rig_findings if begins else going_findings,
         _warnings,
         heed,
         lambda config: config if port is None else on_port(config, port),
     )
-    return load_run(name, overrides, SECTIONS, rules)
+    return load_run(name, overrides, sections, rules)
 
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load the configuration of a remote learner: its section counts whatever ``local_learner`` says."""
-    return load_run(name, overrides, SECTIONS, Rules(refuse=learner_findings))
+    return load_run(name, overrides, sections, Rules(refuse=learner_findings))
 
 
 def on_port(config: RunConfig, path: str) -> RunConfig:
@@ -110,7 +118,7 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     yield from _twin_warnings(config)
     if _learns(config) and config.task.terminates:
         yield from _early_end_warnings(config, learner.selected.gamma)
@@ -157,11 +165,12 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
 
 def _learns(config: RunConfig) -> bool:
     """Whether the learner's section counts: a rig without a local learner needs none."""
-    return config.local_learner or msgspec.convert(config.learner, LearnerSettings) != LearnerSettings()
+    settings = learner_settings(config.learner)
+    return config.local_learner or settings != type(settings)()
 
 
 def _learning(config: RunConfig) -> Iterator[Finding]:
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     for at, message in settings_problems(learner, lockstep=config.lockstep):
         yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
@@ -177,14 +186,14 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
 
 def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     """Settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm's kind."""
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
     if learns:
         for at, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
             yield path_steps(at), f"{message} at {at}"
     problem = process_problem(learner, config.exploration)
-    if problem is not None and (learns or learner.algorithm != LearnerSettings().algorithm):
+    if problem is not None and (learns or learner.algorithm != type(learner)().algorithm):
         at, message = problem
         yield ("exploration", at), f"{message} at exploration.{at}"
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.probation import terms_of
@@ -97,7 +97,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
     yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
-    msgspec.convert(config.learner, LearnerSettings)
+    learner_settings(config.learner)
 
 
 def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:

@@ -18,7 +18,7 @@ from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
-from onrig.tools.load import SECTIONS, load_for_rig, on_port
+from onrig.tools.load import load_for_rig, on_port, sections
 
 _PATIENCE_S: Final = 30.0
 """Grace for the orphaned processes of a killed supervisor, which save their data and exit."""
@@ -50,7 +50,7 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
     point = evidence.point
     if point is not None and point.config:
         run = read_resolved(
-            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", SECTIONS
+            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", sections
         )
     else:
         run = load_for_rig(str(path), begins=False)

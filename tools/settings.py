@@ -14,7 +14,7 @@ from typing import Final
 from onrig.runtime.config.problem import hint
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
-from onrig.tools.load import SECTIONS
+from onrig.tools.load import sections as owned_sections
 from onrig.tools.terminal import VerbParser, complain
 
 _INDENT: Final = "    "
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Print settings; returns the exit code."""
     args = parser().parse_args(arguments)
-    sections = sections_of_run(SECTIONS)
+    sections = sections_of_run(owned_sections())
     if args.markdown:
         print(page(sections), end="")
         return ExitCode.OK

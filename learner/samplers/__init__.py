@@ -7,7 +7,6 @@ experiences or the policy itself gets a ``Look``.  A new one is a class that des
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import Linear
 from onrig.learner.settings import LearnerSettings
+from onrig.runtime import registry
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling, sampling_of
 from onrig.runtime.run_config import RunConfig
@@ -148,8 +148,8 @@ class Registered(Sampler, Protocol):
 
 def sampler_class(name: str) -> type[Registered]:
     """Load the sampler of a registered name."""
-    module, _, attribute = sampling_of(name).home.partition(":")
-    found: type[Registered] = getattr(importlib.import_module(module), attribute)
+    description = sampling_of(name)
+    found: type[Registered] = registry.home(description, description.home)
     return found
 
 

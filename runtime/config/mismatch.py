@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from onrig.runtime.config.bounds import Bounds, in_words
 from onrig.runtime.config.problem import NodePath, listed, suggestion
-from onrig.runtime.config.registered import group_of, structs_of
+from onrig.runtime.config.registered import structs_at
 from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
@@ -136,8 +136,8 @@ def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
 def _flat(type_: inspect.Type) -> list[inspect.Type]:
     if isinstance(type_, inspect.UnionType):
         return [t for member in type_.types for t in _flat(member)]
-    if (group := group_of(type_)) is not None:
-        return list(structs_of(group))
+    if (structs := structs_at(type_)) is not None:
+        return structs
     return _flat(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
 
 

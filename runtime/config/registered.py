@@ -6,7 +6,7 @@ with None or UNSET, a tuple, a list, or the values of a mapping.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,24 @@ def group_of(type_: inspect.Type) -> str | None:
     """The group that a type is chosen from, by its annotation; None for any other."""
     group = (type_.extra or {}).get("group") if isinstance(type_, inspect.Metadata) else None
     return group if isinstance(group, str) else None
+
+
+def later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
+    """Annotation of a field whose struct has sections of registered pieces, and so is known only when it is read."""
+    return msgspec.Meta(extra={"later": type_of})
+
+
+def structs_at(type_: inspect.Type) -> list[inspect.Type] | None:
+    """Types that a value with one of these annotations may have; None for any other."""
+    if (group := group_of(type_)) is not None:
+        return list(structs_of(group))
+    type_of = _later(type_)
+    return None if type_of is None else [inspect.type_info(type_of())]
+
+
+def _later(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
+    extra = (type_.extra or {}) if isinstance(type_, inspect.Metadata) else {}
+    return extra.get("later")
 
 
 def structs_of(group: str) -> Iterator[inspect.StructType]:
@@ -60,7 +78,7 @@ def _groups(type_: inspect.Type) -> bool:
     parts: tuple[inspect.Type, ...] = ()
     match type_:
         case inspect.Metadata():
-            return group_of(type_) is not None or _groups(type_.type)
+            return bool(group_of(type_) or _later(type_)) or _groups(type_.type)
         case inspect.UnionType():
             parts = type_.types
         case inspect.VarTupleType() | inspect.ListType():
@@ -76,6 +94,9 @@ def _built(type_: inspect.Type, value: Any, at: str) -> Any:
     match type_:
         case inspect.Metadata():
             group = group_of(type_)
+            type_of = _later(type_)
+            if type_of is not None:
+                return _converted(value, type_of(), at)
             return _built(type_.type, value, at) if group is None else chosen(group, value, at)
         case inspect.UnionType():
             return _built(next(filter(_groups, type_.types)), value, at)
@@ -103,6 +124,10 @@ def chosen(group: str, value: object, at: str = "$") -> Any:
     config = getattr(struct, "__struct_config__", None)
     if config is None or (config.tag_field, config.tag) != (_KIND, kind):
         raise ValueError(f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{_KIND}' - at `{at}`")
+    return _converted(value, struct, at)
+
+
+def _converted(value: object, struct: type[Any], at: str) -> Any:
     try:
         return msgspec.convert(value, struct)
     except msgspec.ValidationError as error:
@@ -112,4 +137,3 @@ def chosen(group: str, value: object, at: str = "$") -> Any:
 
 def _type_name(value: object) -> str:
     return {"list": "array", "NoneType": "null"}.get(type(value).__name__, type(value).__name__)
-

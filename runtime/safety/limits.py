@@ -40,7 +40,7 @@ _MAX_RATE_HZ: Final = 10_000.0
 """Rates beyond are a finding of their own (``onrig.runtime.config.checks``)."""
 
 
-class Limits(WithRegistered, frozen=True, forbid_unknown_fields=True):
+class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits enforced by the shield; they may only be tighter than the device's own."""
 
     range: dict[str, tuple[Quantity, Quantity]] = {}

@@ -1,8 +1,8 @@
 """Boxes of plants: the interface by which the shield predicts the effect of a command on a family of plants.
 
 A family is one file of this package (``pendulum``, ``magman``): the schema of ``limits.predicted``, its checks, and the
-prediction.  It is registered under its kind (``onrig.runtime.registry``): a msgspec struct (frozen, ``tag_field="kind"``)
-with the members of :class:`PlantBox`.
+prediction.  It is registered under its kind (``onrig.runtime.registry``): a msgspec struct (frozen,
+``tag_field="kind"``) with the members of :class:`PlantBox`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ DRAWN: Final = 1
 """Stands for a boot id that is drawn; a number, because the digest of a resolved configuration names its policies."""
 
 
-class TwinOptions(WithRegistered, frozen=True, forbid_unknown_fields=True):
+class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Physics, imperfections and limits of a simulated device."""
 
     plant: AnyPlant

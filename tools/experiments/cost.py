@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from onrig.learner.on_policy_settings import PpoConfig
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
@@ -192,7 +192,7 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     from onrig.learner.trials.engine import run_trials
 
     selection = msgspec.structs.replace(config.selection, capacity=None)
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     trials = run_trials(
         msgspec.structs.replace(config, episodes=_EPISODES, selection=selection),
         msgspec.structs.replace(learner, updates_per_episode=1),

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
 from onrig.learner.trials.worlds.making import run_behind
@@ -260,7 +260,7 @@ def _around_run(
         config = load(path, [setting.assignment for setting in settings])
     except ConfigError as error:
         return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     steps = episode_steps(config.task, config.rate_hz)
     if not _sets_updates(values):
         updates = max(1, round(REUSE * steps * config.selection.write_probability / learner.batch))

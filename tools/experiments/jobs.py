@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.native import Executor, difference_here, executor
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
@@ -160,7 +160,7 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finish
     if what := difference_here(job.executor):
         return Refused(f"the worker on {platform.node()} does not fit: trials are {what}")
     if isinstance(job, Job):
-        settings = msgspec.convert(job.config.learner, LearnerSettings)
+        settings = learner_settings(job.config.learner)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
     from onrig.learner.trials.engine import world_trials
     from onrig.learner.trials.worlds.making import run_behind

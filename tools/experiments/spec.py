@@ -13,7 +13,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
@@ -222,7 +222,7 @@ def same(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
 def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
     if isinstance(config, StepRun):
         return (msgspec.structs.replace(config, world=PLANT) if config.world.startswith(PLANT) else config,)
-    twin, learner = config.device.twin, msgspec.convert(config.learner, LearnerSettings)
+    twin, learner = config.device.twin, learner_settings(config.learner)
     device = msgspec.structs.replace(config.device, twin=None)
     bare = msgspec.structs.replace(config, seed=0, learner={}, device=device)
     return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)

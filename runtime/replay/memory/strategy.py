@@ -19,6 +19,7 @@ from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
 from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
 
+
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The description of a way to draw minibatches; a subclass adds its options as fields.
 

@@ -98,7 +98,7 @@ def site(tmp_path: Path) -> Path:
     (told / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = tests.sim.plants.spring:Spring\n"
         + "".join(f"{name} = tests.sim.plants.cartpole:{name}\n" for name in CART_POLES)
-        + "[onrig.plant_boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
+        + "[onrig.boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
     )
     (tmp_path / "spring.yaml").write_text(RUN)
     (tmp_path / "cartpole.yaml").write_text(CART_POLE)
@@ -145,14 +145,18 @@ def test_its_mistakes_are_told_like_ours(site: Path) -> None:
         assert message in done.stdout + done.stderr
 
 
-def test_a_package_that_is_broken_stops_nobody_else(site: Path) -> None:
+def test_a_package_that_is_broken_stops_only_those_who_choose_from_it(site: Path) -> None:
     (site / "springs-1.0.dist-info" / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = nothing.of.that.name:Spring\nours = onrig.sim.plants:Pendulum\n"
     )
     done = onrig(site, "check", "pendulum")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the plant 'spring' (nothing.of.that.name:Spring) cannot be loaded" in done.stderr
-    assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind that is already taken" in done.stderr
+    assert done.stderr == ""
+    broken = "springs registers 'spring' in onrig.plants, which does not load: ModuleNotFoundError: No module named"
+    for kind, message in (("spring", broken), ("ours", "'ours' of onrig.plants is no struct with the tag 'ours'")):
+        done = onrig(site, "check", "pendulum", "--set", f"device.twin.plant={{kind: {kind}}}")
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert message in done.stderr
 
 
 BROKEN_BOX = """\
