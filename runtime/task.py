@@ -36,7 +36,9 @@ Mean = TypeVar("Mean", float, NDArray[np.float64])
 class ScalarReward(Protocol):
     """Reward of one transition."""
 
-    def __call__(self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
+    def __call__(
+        self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
+    ) -> float:
         """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode,
         where that is known already."""
 
@@ -57,7 +59,7 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plant puts the ball exactly at the bound."""
 
 
-class Reward(WithRegistered, frozen=True, forbid_unknown_fields=True):
+class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weights of eq. (9) by the rig's names, in SI units; signals not named cost nothing.  Terms are added to it."""
 
     target: dict[str, Quantity] = {}
@@ -95,7 +97,7 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
-class Task(WithRegistered, frozen=True, forbid_unknown_fields=True):
+class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task for one kind of rig, defined in YAML."""
 
     name: str
@@ -259,7 +261,7 @@ def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> Scal
 
     if not conditions:
         return terminated
-    return lambda observation: terminated(observation) or any([ends(observation) for ends in conditions])
+    return lambda observation: terminated(observation) or any(ends(observation) for ends in conditions)
 
 
 def _conditions(task: Task, rig: Rig, watch: Watch | None) -> Iterator[ScalarTest]:

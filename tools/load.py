@@ -89,7 +89,8 @@ def on_port(config: RunConfig, path: str) -> RunConfig:
     """The configuration with a device on a port instead of its twin; the pace stays."""
     port = config.device.port
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
-    return msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, port=port, twin=None))
+    device = msgspec.structs.replace(config.device, port=port, twin=None, transport=msgspec.UNSET)
+    return msgspec.structs.replace(config, device=device)
 
 
 def tell(problem: Problem) -> None:

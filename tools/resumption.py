@@ -54,7 +54,7 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
         )
     else:
         run = load_for_rig(str(path), begins=False)
-    on_device = port if run.device.port is not None else None
+    on_device = port if run.device.line is not None else None
     if on_device is not None:
         run = on_port(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)

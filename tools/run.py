@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from onrig.hw.line import Serial
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -77,10 +78,11 @@ def main(arguments: list[str]) -> int:
         return explain(error)
     except CannotResume as error:
         return complain("run", f"--resume: {error}")
-    if args.device is not None and config.device.port is None:
+    if args.device is not None and config.device.line is None:
         return complain("run", "--device: the run to resume uses a twin; leave out --device")
-    port = config.device.port.path if config.device.port is not None else None
-    if port is not None:
+    line = config.device.line
+    port = None if line is None else line.place
+    if port is not None and isinstance(line, Serial):
         missing = missing_port(port)
         if missing is not None:
             return complain("run", f"{port}: {missing}", ExitCode.HARDWARE)

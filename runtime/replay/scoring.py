@@ -1,4 +1,4 @@
-"""Rewards of a task's terms, which the replay process adds to the records that it reads: the tick needs none of them."""
+"""Rewards of a task's terms, which the replay process adds to the records that it reads; the tick needs none."""
 
 from __future__ import annotations
 
@@ -39,14 +39,12 @@ class Terms:
         )
         if not len(scored):
             return records
-        moves = Moves(
-            second["observation"][scored].astype(np.float64), first["applied"][scored].astype(np.float64)
-        )
+        moves = Moves(second["observation"][scored].astype(np.float64), first["applied"][scored].astype(np.float64))
         rewards = self._add(moves, first["reward"][scored])
         for i in np.flatnonzero(~np.isfinite(rewards))[:1]:
             raise TermFailed(
-                f"the reward terms give {rewards[i]} at the observation {moves.observation[i].tolist()} after the action "
-                f"{moves.action[i].tolist()}"
+                f"the reward terms give {rewards[i]} at the observation {moves.observation[i].tolist()} after the "
+                f"action {moves.action[i].tolist()}"
             )
         records = records.copy()
         records["reward"][scored] = rewards

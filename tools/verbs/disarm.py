@@ -1,4 +1,4 @@
-"""``onrig disarm PORT``: sets the outputs of the device on a port to their safe values, without a run."""
+"""``onrig disarm PORT|CONFIG``: sets the outputs of the device on a port to their safe values, without a run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import argparse
 import math
 import sys
 import time
+from pathlib import Path
 
 from onrig.hw.disarm import HELLO_S, disarm
-from onrig.hw.transport import LinkError, open_port
+from onrig.hw.line import Line, Serial
+from onrig.hw.transport import LinkError
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import Port
 from onrig.tools.ports import missing_port
@@ -22,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="To stop a running rig use `onrig stop --now`; this is for a device whose run is gone.",
     )
-    p.add_argument("port", help="serial port of the device")
+    p.add_argument("port", help="serial port of the device, or the configuration (FILE.yaml) that names its line")
     p.add_argument("--baud", type=int, default=Port("").baud, help="baud rate (default: %(default)s)")
     p.add_argument(
         "--wait", type=float, default=HELLO_S, metavar="S", help="seconds to wait for the device (default: %(default)s)"
@@ -36,20 +39,36 @@ def main(arguments: list[str]) -> int:
     if not 0 < args.wait < math.inf:
         return complain("disarm", f"--wait: expected a number of seconds above 0, got {args.wait:g}")
     try:
-        transport = open_port(args.port, args.baud)
+        line = _line(args.port, args.baud)
+    except ConfigError as error:
+        return complain("disarm", str(error))
+    if line is None or not line.disarms:
+        what = "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
+        return complain("disarm", f"{args.port}: its device is {what}")
+    try:
+        transport = line.open()
         try:
             done = disarm(transport, time, args.wait)
         finally:
             transport.close()
     except LinkError as error:
-        missing = missing_port(args.port)
-        why = error if missing is None else f"{args.port}: {missing}"
+        missing = missing_port(line.path) if isinstance(line, Serial) else None
+        why = error if missing is None else f"{line.place}: {missing}"
         advice = "unconfirmed: the device goes safe by itself when its lease expires; look at the rig"
         sys.stderr.write(f"onrig disarm: {why}; {advice}\n")
         return ExitCode.HARDWARE
     how = "; it had sent none, so it was configured first" if done.configured else ""
-    print(f"{args.port}: device '{done.rig}' is disarmed, confirmed by a state frame{how}")
+    print(f"{line.place}: device '{done.rig}' is disarmed, confirmed by a state frame{how}")
     return ExitCode.OK
+
+
+def _line(where: str, baud: int) -> Line | None:
+    """The line that is named by its port, or by the configuration of a rig; None for a twin's.  Raises ConfigError."""
+    if Path(where).suffix not in (".yaml", ".yml"):
+        return Serial(where, baud)
+    from onrig.tools.load import load
+
+    return load(where).device.line
 
 
 if __name__ == "__main__":
