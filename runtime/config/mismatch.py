@@ -119,6 +119,7 @@ def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[st
         owners = _types_at(type_, data, path[:-1])
         return _choices(t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type))
     choices = _choices(_types_at(type_, data, path))
+    choices = choices or _tags(_types_at(type_, data, path), "kind")
     if choices or not path:
         return choices
     return _tags(_types_at(type_, data, path[:-1]), str(path[-1]))

@@ -55,7 +55,7 @@ class Tick:
         self._steps = episode_steps(config.task, config.rate_hz)
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
-        self._composition = composition_of(config.task.inputs, rig)
+        self._composition = composition_of(config.task.inputs, rig, lambda name, form: guard.wrapped(name, form, nan))
         self._ports = PolicyPorts(rig)
         self._stochastic = config.stochastic
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
