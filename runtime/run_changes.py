@@ -25,6 +25,7 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("device", "port"),
         ("device", "reconnect_s"),
         ("learner", "backlog"),
+        ("view",),
     }
 )
 """Settings that may change to any value: none of them affects what is learned, or how, but for schedules over
