@@ -12,6 +12,7 @@ from onrig.learner.trials.step_run import StepRun
 from onrig.runtime import registry
 from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions
 
 KEY: Final = "pieces"
@@ -44,6 +45,7 @@ def used_by(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
         yield registry.ALGORITHMS, learner_settings(config.learner).algorithm
         if config.device.twin is not None:
             sections.append(msgspec.convert(config.device.twin, TwinOptions))
+        sections.append(msgspec.convert(config.view or {}, ViewOptions))
     else:
         yield registry.ALGORITHMS, config.learner.algorithm
     for section in sections:

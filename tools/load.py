@@ -43,6 +43,7 @@ from onrig.sim.twin.options import (
     uncovered_latency,
     uncovered_zeros,
 )
+from onrig.tools.exercise import foreign_findings
 from onrig.tools.ports import no_port
 
 
@@ -261,6 +262,8 @@ def going_findings(config: RunConfig) -> Iterator[Finding]:
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         at: NodePath = ("limits", "predicted")
         yield from guarded(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
+    if not found and not any(findings(config)):
+        yield from foreign_findings(config)
 
 
 def _uncovered(config: RunConfig) -> Iterator[Finding]:
