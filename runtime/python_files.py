@@ -45,7 +45,11 @@ class PythonFile(NamedTuple):
 
 
 class NotTrusted(ValueError):
-    """Code that nobody allowed to run."""
+    """Files that nobody allowed to run."""
+
+    def __init__(self, *paths: Path) -> None:
+        super().__init__(f"would run {', '.join(map(str, paths))}: read it, then allow it with --trust")
+        self.path = paths[0]
 
 
 def python_file(text: str, beside: Path | None) -> PythonFile:
@@ -72,15 +76,15 @@ def python_file(text: str, beside: Path | None) -> PythonFile:
     file = PythonFile(path, match["name"], found)
     if digest is None and beside is not None and beside.resolve().is_relative_to(Path.cwd()):
         trust(found)
-    if not (_everything or found in _trusted()):
-        raise NotTrusted(f"would run {file}: read it, then allow it with --trust")
+    if not (_everything or found in trusted()):
+        raise NotTrusted(path)
     trust(found)
     return file
 
 
 def trust(digest: str) -> None:
     """Allow a file to run in this process and in those that it starts."""
-    os.environ[_TRUST] = ",".join(sorted({*_trusted(), digest}))
+    os.environ[_TRUST] = ",".join(sorted({*trusted(), digest}))
 
 
 def trust_everything() -> None:
@@ -89,7 +93,8 @@ def trust_everything() -> None:
     _everything = True
 
 
-def _trusted() -> set[str]:
+def trusted() -> set[str]:
+    """Digests of the files that may run."""
     return set(filter(None, os.environ.get(_TRUST, "").split(",")))
 
 

@@ -179,7 +179,9 @@ def blame(error: BaseException) -> str:
     foreign = [at for at in steps if str(at[0].f_globals.get("__name__")).split(".")[0] not in _NOT_BLAMED]
     said = " ".join(str(error).split())
     frame, line = (foreign or steps)[-1]
-    return f"{type(error).__name__}{f': {said}' if said else ''} ({frame.f_code.co_filename}, line {line})"
+    file = frame.f_code.co_filename
+    told = isinstance(error, SyntaxError) or file.startswith("<")  # which tells its own, or has none
+    return f"{type(error).__name__}{f': {said}' if said else ''}" + (f" ({file}, line {line})" if not told else "")
 
 
 def origin_of(group: str, name: str) -> Origin | None:

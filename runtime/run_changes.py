@@ -26,6 +26,7 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("device", "transport"),
         ("device", "reconnect_s"),
         ("learner", "backlog"),
+        ("view",),
     }
 )
 """Settings that may change to any value: none of them affects what is learned, or how, but for schedules over

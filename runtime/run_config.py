@@ -104,6 +104,8 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Training episodes of the run."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
     """Pieces in Python files beside the configuration, as ``FILE.py:NAME``, by group and name (docs/extending.md)."""
+    view: Section | msgspec.UnsetType = msgspec.UNSET
+    """How pages and terminals show the run."""
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()

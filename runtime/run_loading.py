@@ -204,8 +204,8 @@ def _present(document: Document, at: NodePath) -> bool:
 
 def _with_section(found: dict[str, object], at: NodePath, value: Data) -> dict[str, object]:
     """Replace a section owned by another package with its checked form, defaults included."""
-    if at == ("learner",):
-        return {**found, "learner": value}
+    if len(at) == 1:
+        return {**found, str(at[0]): value}
     device = found.get("device")
     if at == ("device", "twin") and isinstance(device, Device):
         return {**found, "device": msgspec.structs.replace(device, twin=value)}

@@ -31,6 +31,7 @@ from onrig.runtime.safety.limits import prediction_trial
 from onrig.runtime.safety.plant_box import PlantBox, box_name
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import episode_steps
+from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
 from onrig.sim.synthetic.model import model_problems
@@ -42,12 +43,13 @@ from onrig.sim.twin.options import (
     uncovered_latency,
     uncovered_zeros,
 )
+from onrig.tools.exercise import foreign_findings
 from onrig.tools.ports import no_port
 
 
 def sections() -> dict[NodePath, type]:
     """Types of the sections that other packages own; raises ValueError for a broken file of an algorithm or sampler."""
-    return {("device", "twin"): TwinOptions, ("learner",): settings_type()}
+    return {("device", "twin"): TwinOptions, ("learner",): settings_type(), ("view",): ViewOptions}
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
@@ -261,6 +263,8 @@ def going_findings(config: RunConfig) -> Iterator[Finding]:
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         at: NodePath = ("limits", "predicted")
         yield from guarded(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
+    if not found and not any(findings(config)):
+        yield from foreign_findings(config)
 
 
 def _uncovered(config: RunConfig) -> Iterator[Finding]:

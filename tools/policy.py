@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     evaluation.add_argument("--episodes", type=int, default=10, help="number of evaluation episodes (default: 10)")
     evaluation.add_argument("--json", action="store_true", help="print every episode in full precision as JSON")
     evaluation.add_argument("--seed", type=int, help="seed of the run (default: the configuration's)")
+    p.add_trust()
     return p
 
 

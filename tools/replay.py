@@ -15,11 +15,13 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_fields
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
+from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.verification import OtherEvaluator, Verification
 from onrig.tools.terminal import Table, VerbParser, complain, reason
@@ -38,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="X",
         help="treat differences up to X as equal (normalised units, 1 is half a range); for runs of another machine",
     )
+    p.add_trust()
     return p
 
 
@@ -55,6 +58,8 @@ def main(arguments: list[str]) -> int:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return complain("replay", str(error.problems[0]))
+    if what := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+        return complain("replay", f"'{folder}': {what}")
     damage = name_damage("replay", folder, *LOGS, *POLICIES)
     return with_damage(_replay(folder, config, args.tolerance), damage)
 

@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--pages", type=Path, metavar="DIR", help="write an experiment to DIR, too: NAME.md with its pictures beside it"
     )
+    p.add_trust()
     return p
 
 

@@ -18,6 +18,7 @@ from onrig.runtime.run_loading import read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
+from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.load import load_for_rig, on_port, sections
 
 _PATIENCE_S: Final = 30.0
@@ -68,6 +69,8 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
     if what := difference_here(recorded):
         raise CannotResume(f"the run in '{folder}' was {what}")
+    if what := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+        raise CannotResume(f"'{folder}': {what}")
     damaged = _damaged(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
     done = _episodes_done(folder)
     if done is not None and done >= config.episodes:

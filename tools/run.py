@@ -32,6 +32,7 @@ from onrig.runtime.supervise.run_folder import (
 )
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
+from onrig.tools.foreign import pieces_of, recorded
 from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.resumption import CannotResume, continued
@@ -143,7 +144,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
                 held.callback(os.close, hold(folder))
                 take_back = _reopen(folder, resumption)
             else:
-                take_back = write_run_folder(folder, config)
+                take_back = write_run_folder(folder, config, recorded(pieces_of(config)))
                 held.callback(os.close, hold(folder))
         except (CannotResume, FolderBusy) as error:
             return complain("run", f"{option}: {error}")

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.printable import printable_lines
+from onrig.runtime.python_files import trust_everything
 
 T = TypeVar("T")
 
@@ -90,6 +91,12 @@ _CHOICE: Final = re.compile(r"(.*invalid choice: '(?P<given>[^']*)')(?P<rest> \(
 _NAME: Final = r"[\w.+-]+"
 
 
+class _Trust(argparse.Action):
+    def __call__(self, parser: object, namespace: argparse.Namespace, *_: object) -> None:
+        trust_everything()
+        namespace.trust = True
+
+
 class VerbParser(argparse.ArgumentParser):
     """Argument parser with one-line errors, without the usage text."""
 
@@ -106,6 +113,11 @@ class VerbParser(argparse.ArgumentParser):
         self.add_argument(
             "--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value"
         )
+        self.add_trust()
+
+    def add_trust(self) -> None:
+        """Add ``--trust``, which counts from where it is parsed."""
+        self.add_argument("--trust", action=_Trust, nargs=0, default=False, help="run the Python files that it names")
 
 
 def picture_problem(option: str, path: Path | None) -> str | None:

@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("run", nargs="?", type=Path, metavar="RUN", help="run folder; default: the only run of this user")
     p.add_argument("--once", action="store_true", help="print one line and exit")
     p.add_argument("--plain", action="store_true", help="a line every two seconds instead of a screen")
+    p.add_trust()
     return p
 
 

@@ -13,7 +13,7 @@ from onrig.runtime import registry
 from onrig.runtime.config.document import Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, hint
 from onrig.runtime.config.yaml_nodes import Data, replaced
-from onrig.runtime.python_files import python_file
+from onrig.runtime.python_files import NotTrusted, python_file
 
 KEY: Final = "python"
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
@@ -29,6 +29,7 @@ def with_pieces(document: Document, beside: Path | None) -> Document:
     if not isinstance(given, dict):
         return document  # another type is a problem of its own
     problems: list[Problem] = []
+    refused: dict[Path, NodePath] = {}
     data = document.data
     for key, pieces in given.items():
         group = next((group for group in registry.GROUPS if registry.key_of(group) == key), None)
@@ -40,8 +41,12 @@ def with_pieces(document: Document, beside: Path | None) -> Document:
             at: NodePath = (KEY, key, name)
             try:
                 data = replaced(data, at, _registered(group, name, place, _folder(document, at, beside)))
+            except NotTrusted as refusal:
+                refused.setdefault(refusal.path, at)
             except ValueError as error:
                 problems.append(problem_at(document, at, f"{error} at {KEY}.{key}.{name}"))
+    if refused:
+        problems.append(problem_at(document, next(iter(refused.values())), str(NotTrusted(*refused))))
     if problems:
         raise ConfigError(problems)
     return dataclasses.replace(document, data=data)

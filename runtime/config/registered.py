@@ -15,12 +15,13 @@ from msgspec import inspect
 
 from onrig.runtime import registry
 
-_KIND = "kind"
+_TAG_FIELD = "kind"
+"""Key of the choice; exploration has another (``process``)."""
 
 
-def registered(group: str) -> msgspec.Meta:
-    """Annotation of a field whose value is chosen from a group."""
-    return msgspec.Meta(extra={"group": group})
+def registered(group: str, tag_field: str = _TAG_FIELD) -> msgspec.Meta:
+    """Annotation of a field whose value is chosen from a group, by the key ``tag_field``."""
+    return msgspec.Meta(extra={"group": group, "tag_field": tag_field})
 
 
 def group_of(type_: inspect.Type) -> str | None:
@@ -97,7 +98,9 @@ def _built(type_: inspect.Type, value: Any, at: str) -> Any:
             type_of = _later(type_)
             if type_of is not None:
                 return _converted(value, type_of(), at)
-            return _built(type_.type, value, at) if group is None else chosen(group, value, at)
+            if group is None:
+                return _built(type_.type, value, at)
+            return chosen(group, value, at, (type_.extra or {}).get("tag_field", _TAG_FIELD))
         case inspect.UnionType():
             return _built(next(filter(_groups, type_.types)), value, at)
         case inspect.VarTupleType() | inspect.ListType():
@@ -108,22 +111,31 @@ def _built(type_: inspect.Type, value: Any, at: str) -> Any:
     return value
 
 
-def chosen(group: str, value: object, at: str = "$") -> Any:
+def convert(data: object, type_: Any) -> Any:
+    """``msgspec.convert`` to a type that may have ``registered`` parts outside of any ``WithRegistered``."""
+    value, described = msgspec.convert(data, type_), inspect.type_info(type_)
+    try:
+        return _built(described, value, "$") if _groups(described) else value
+    except ValueError as error:
+        raise msgspec.ValidationError(str(error)) from None
+
+
+def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD) -> Any:
     """The struct of a group that a mapping with a ``kind`` describes; ValueError in the form of msgspec's errors."""
     if not isinstance(value, Mapping):
         raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{at}`")
-    kind = value.get(_KIND)
+    kind = value.get(tag_field)
     if kind is None:
-        raise ValueError(f"Object missing required field `{_KIND}` - at `{at}`")
+        raise ValueError(f"Object missing required field `{tag_field}` - at `{at}`")
     if kind not in registry.names(group):
-        raise ValueError(f"Invalid value '{kind}' - at `{at}.{_KIND}`")
+        raise ValueError(f"Invalid value '{kind}' - at `{at}.{tag_field}`")
     try:
         struct = registry.load(group, kind)
     except ValueError as error:
-        raise ValueError(f"{error} - at `{at}.{_KIND}`") from None
+        raise ValueError(f"{error} - at `{at}.{tag_field}`") from None
     config = getattr(struct, "__struct_config__", None)
-    if config is None or (config.tag_field, config.tag) != (_KIND, kind):
-        raise ValueError(f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{_KIND}' - at `{at}`")
+    if config is None or (config.tag_field, config.tag) != (tag_field, kind):
+        raise ValueError(f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`")
     return _converted(value, struct, at)
 
 

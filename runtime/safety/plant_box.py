@@ -17,7 +17,7 @@ from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
 Sketch = dict[str, object]
-"""Drawing of a rig: ``kind`` (pendulum, track, bars) and its parameters, by the rig's names."""
+"""Drawing of a rig: its registered ``kind`` (``onrig.runtime.view.drawing``) and its fields."""
 
 FARTHEST: Final = 1e6
 """Largest plausible reading, in any unit; NaN and infinity fail the same comparison."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onrig.hw.native import Executor, difference_here, executor
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import cell_id
@@ -96,6 +97,7 @@ class WorldJob(msgspec.Struct, frozen=True, tag=True):
 
 
 AnyJob = Job | WorldJob
+_JOB: Final = msgspec.json.Decoder(AnyJob)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -147,6 +149,12 @@ def job_of(unit: Unit) -> AnyJob:
     return (
         Job(by, cell.config, unit.seeds) if isinstance(cell, Cell) else WorldJob(by, cell.id, cell.config, unit.seeds)
     )
+
+
+def job_in(line: bytes) -> AnyJob:
+    """Decode a job, the pieces in files of its configuration registered; raises ValueError."""
+    register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
+    return _JOB.decode(line)
 
 
 def engine_named(module: str) -> Engine:
@@ -236,12 +244,11 @@ def main(module: str) -> None:
         replies.flush()
 
     engine = engine_named(module)
-    decoder = msgspec.json.Decoder(AnyJob)
     reply(Ready())
     for line in sys.stdin.buffer:
         answer: Answer
         try:
-            answer = do(decoder.decode(line), engine, lambda episodes: reply(Progress(episodes)))
+            answer = do(job_in(line), engine, lambda episodes: reply(Progress(episodes)))
         except BrokenPipeError:
             return
         except Exception as error:

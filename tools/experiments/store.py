@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
+from onrig.runtime.python_files import NotTrusted
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
@@ -143,11 +145,15 @@ def read_cells(folder: Path) -> list[AnyCell]:
     """
     try:
         found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
+        for cell in found:
+            register_resolved(cell.get("config", b"{}"))
         cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)
             if not cell.label.keys() & {"config", "world"}:
                 raise ValueError(f"cell {cell.id!r} has neither 'config' nor 'world' in its label")
+    except NotTrusted as error:
+        raise ValueError(f"'{folder / CELLS}' {error}") from None
     except ValueError as error:
         raise ValueError(f"'{folder / CELLS}' is damaged or of another version of Onrig: {error}") from None
     return cells

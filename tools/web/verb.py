@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
         help="port on this machine (default: the first free one from 8089 on), or HOST:PORT, which needs the token in "
         "the printed address",
     )
+    p.add_trust()
     return p
 
 

@@ -52,7 +52,14 @@ limits:
 """
 
 
-CART_POLES = ("CartPole", "Misspelt", "ForFloats", "Short", "AtACorner", "Later")
+CART_POLES = {
+    "cartpole": "CartPole",
+    "misspelt": "Misspelt",
+    "for_floats": "ForFloats",
+    "short": "Short",
+    "at_a_corner": "AtACorner",
+    "later": "Later",
+}
 
 CART_POLE = """\
 rig:
@@ -97,7 +104,7 @@ def site(tmp_path: Path) -> Path:
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
     (told / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = tests.sim.plants.spring:Spring\n"
-        + "".join(f"{name} = tests.sim.plants.cartpole:{name}\n" for name in CART_POLES)
+        + "".join(f"{kind} = tests.sim.plants.cartpole:{name}\n" for kind, name in CART_POLES.items())
         + "[onrig.boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
     )
     (tmp_path / "spring.yaml").write_text(RUN)
@@ -126,7 +133,7 @@ def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 breaches") == 2
     assert "predicted" in done.stdout, "the shield was never needed"
-    code = "from onrig.tools.load import load; from onrig.tools.web.about import drawing_of; "
+    code = "from onrig.tools.load import load; from onrig.tools.web.drawings import drawing_of; "
     drawn = told(site, "-c", f"{code}print(drawing_of(load('spring.yaml')))")
     assert "'kind': 'track'" in drawn.stdout, drawn.stderr
     done = onrig(site, "check", "spring.yaml")
