@@ -1,7 +1,7 @@
 """Forms of what policies see of an observation: descriptions, chosen by ``kind``.
 
 The tick composes them at every frame.  One in Python from outside runs there under a guard
-(``onrig.runtime.control.guard``).
+(``onrig.runtime.guard``).
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
         return _RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s
 
 
-class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run: rig, task, rate, length, and learning."""
 
     rig: Rig

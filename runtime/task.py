@@ -25,7 +25,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.inputs import PolicyInput
-from onrig.runtime.reset.schema import Reset
+from onrig.runtime.reset.schema import AnyReset
 from onrig.runtime.rewards import AnyTerm, Moves, observation_index, term_reward
 from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
@@ -111,7 +111,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Mean rewards per step, ``alive`` included, that are 0 and 1; without them scores are returns in raw units."""
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
-    reset: Reset | None = None
+    reset: AnyReset | None = None
     """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
     inputs: tuple[PolicyInput, ...] | msgspec.UnsetType = msgspec.UNSET
     """What policies see; left out: all observations of the rig.  Everything else sees these."""

@@ -1,7 +1,7 @@
 """Conditions that end an episode, beside the bounds of ``task.terminate``: descriptions, chosen by ``kind``.
 
 The tick asks them at every frame, since an ended episode stops the actuators.  One in Python from outside runs there
-under a guard (``onrig.runtime.control.guard``).
+under a guard (``onrig.runtime.guard``).
 """
 
 from __future__ import annotations

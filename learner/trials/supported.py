@@ -14,7 +14,7 @@ from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, NoExploration, OwnNoise
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -65,8 +65,8 @@ def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -
         wrong := process_problem(settings, exploration)
     ):
         yield wrong[1]
-    elif not isinstance(exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise | EpsilonGreedy):
-        yield "trials explore with process ou, own, epsilon_greedy or none"
+    elif not isinstance(exploration, ActionNoise | NoExploration | OwnNoise | EpsilonGreedy):
+        yield f"trials cannot explore with process {tag}: choose one that adds noise to actions, own, or none"
     elif not follows_episode_alone(exploration):
         yield "trials have no shield: exploration must be scheduled over episodes, without gates or budgets"
 

@@ -135,7 +135,9 @@ def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD
         raise ValueError(f"{error} - at `{at}.{tag_field}`") from None
     config = getattr(struct, "__struct_config__", None)
     if config is None or (config.tag_field, config.tag) != (tag_field, kind):
-        raise ValueError(f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`")
+        raise ValueError(
+            f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`"
+        )
     return _converted(value, struct, at)
 
 

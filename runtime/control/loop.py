@@ -75,7 +75,7 @@ class ControlLoop:
         self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
-            reset = EpisodeReset(config.task.reset, config.task.start, config.rig)
+            reset = EpisodeReset(config.task.reset, config.task.start, config.rig, time.monotonic_ns)
             self._homing = Homing(
                 reset, self._explorer, session, self._tick, self._frames, arming, requests, board, self._push
             )

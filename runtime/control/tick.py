@@ -12,11 +12,11 @@ from math import isfinite, nan
 from onrig.hw.intake import frames_between
 from onrig.hw.messages import State, Status
 from onrig.runtime.control.contradictions import Contradiction, Contradictions
-from onrig.runtime.control.guard import Guard, budget_ns
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.control.ports import PolicyPorts
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import EpsilonGreedy
+from onrig.runtime.guard import Guard, budget_ns
 from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from onrig.hw.rig import Rig
 from onrig.runtime.braking import Brake
-from onrig.runtime.reset.schema import Draw, Reset, Settle
+from onrig.runtime.reset.schema import Draw, Settle
 
 Action = tuple[float, ...]
 
@@ -28,15 +28,10 @@ class Driver(Protocol):
         """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
 
 
-def driver_for(reset: Reset, start: Mapping[str, float], rig: Rig) -> Driver:
-    """Driver for a valid configuration."""
-    return SettleDriver(reset, rig) if isinstance(reset, Settle) else DrawDriver(reset, start, rig)
-
-
 class SettleDriver:
     """u = -effort u_max sat(v / full_at); from the second attempt on preceded by a push, to alternating sides."""
 
-    def __init__(self, reset: Settle, rig: Rig) -> None:
+    def __init__(self, reset: Settle, start: Mapping[str, float], rig: Rig) -> None:
         index = [a.name for a in rig.actuators].index(reset.actuator)
         self._at = [o.name for o in rig.observations].index(reset.velocity)
         self._safe = tuple(a.safe for a in rig.actuators)

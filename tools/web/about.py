@@ -8,14 +8,7 @@ from typing import Final, NamedTuple
 
 from onrig.hw.rig import Observation
 from onrig.runtime.explore.schedule import amplitudes
-from onrig.runtime.explore.settings import (
-    EpsilonGreedy,
-    Gaussian,
-    NoExploration,
-    OrnsteinUhlenbeck,
-    OwnNoise,
-    ParameterNoise,
-)
+from onrig.runtime.explore.settings import Scheduled
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.printable import printable
 from onrig.runtime.record import STAGES, Miss, Rule
@@ -79,7 +72,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "target": {name: task.reward.target[name] for name in task.reward.weights if name in task.reward.target},
         "drawing": drawing_of(config),
         "exploration": schedule(config),
-        "process": _process(config),
+        "process": config.exploration.title,
         "episode_fields": FIELDS,
         "measure": {**measure_of(task)._asdict(), "normalized": task.normalization is not None},
         "edges_us": [float(f"{e:.6g}") for e in coarse_edges_us().tolist()],
@@ -97,29 +90,13 @@ def pace_of(config: RunConfig) -> str:
     return "lockstep" if pace == "lockstep" else "real time"
 
 
-def _process(config: RunConfig) -> str:
-    match config.exploration:
-        case OrnsteinUhlenbeck():
-            return "Ornstein-Uhlenbeck noise"
-        case Gaussian():
-            return "Gaussian noise"
-        case ParameterNoise():
-            return "parameter noise"
-        case OwnNoise():
-            return "the policy's own noise"
-        case EpsilonGreedy():
-            return "random levels, epsilon-greedily"
-        case NoExploration():
-            return "none"
-
-
 def schedule(config: RunConfig) -> dict[str, list[float]]:
     """Amplitude as scheduled over training episodes, the largest of the actuators': {episode: [...], amplitude: [...]}.
 
     Gates and budgets cut it back further; a schedule over steps or seconds takes episodes to be whole.
     """
     exploration = config.exploration
-    if isinstance(exploration, NoExploration):
+    if not isinstance(exploration, Scheduled):
         return {"episode": [], "amplitude": []}
     names = [a.name for a in config.rig.actuators]
     steps = episode_steps(config.task, config.rate_hz)

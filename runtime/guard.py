@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from onrig.runtime import registry
 
@@ -13,7 +13,7 @@ BUDGET_SHARE: Final = 0.1
 MOST_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
-Given = TypeVar("Given")
+Given = ParamSpec("Given")
 
 
 def budget_ns(period_us: int) -> int:
@@ -28,14 +28,14 @@ class Guard:
         """``clock`` in ns measures overruns; without one, as in virtual time and in a replay, there are none."""
         self._failed, self._budget_ns, self._clock = failed, budget_ns, clock
 
-    def wrapped(self, name: str, call: Callable[[Given], T], instead: T) -> Callable[[Given], T]:
+    def wrapped(self, name: str, call: Callable[Given, T], instead: T) -> Callable[Given, T]:
         """The function ``call`` under guard; after a failure its result is ``instead``."""
         failed, most_ns, clock = self._failed, self._budget_ns, self._clock or _still
 
-        def guarded(given: Given) -> T:
+        def guarded(*given: Given.args, **named: Given.kwargs) -> T:
             began_ns = clock()
             try:
-                result = call(given)
+                result = call(*given, **named)
             except Exception as error:
                 failed(f"{name} raises {registry.blame(error)}")
                 return instead
@@ -51,13 +51,13 @@ def _still() -> int:
     return 0
 
 
-def measured_ns(call: Callable[[Given], object], given: Given, calls: int = 200) -> int:
+def measured_ns(call: Callable[[], object], calls: int = 200) -> int:
     """Time of a call that 99 of 100 keep within, of ``calls`` in a row after as many for practice."""
     for _ in range(calls):
-        call(given)
+        call()
     times = []
     for _ in range(calls):
         began_ns = time.perf_counter_ns()
-        call(given)
+        call()
         times.append(time.perf_counter_ns() - began_ns)
     return sorted(times)[-1 - calls // 100]
