@@ -6,7 +6,8 @@ and so do the records, which hold both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import isfinite
 from typing import Annotated, Final
 
@@ -14,8 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig
+from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
 from onrig.runtime import registry
+from onrig.runtime.config.problem import blamed
 from onrig.runtime.config.registered import WithRegistered, chosen
 from onrig.runtime.input_transforms import AnyForm, InputTransform, One
 
@@ -35,7 +37,9 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         """Compare the form with the registry; raises ValueError."""
         if isinstance(self.form, str):
-            _named(self.form)
+            transform = _named(self.form)
+            if registry.is_foreign(transform):  # its settings are recorded, its defaults may change
+                msgspec.structs.force_setattr(self, "form", transform)
         else:
             super().__post_init__()
 
@@ -69,7 +73,10 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
 
 
 def _signal(term: PolicyInput, of: Observation) -> Observation:
-    signal = term.transform.signal(of)
+    try:
+        signal = term.transform.signal(of)
+    except Exception:  # foreign code, whose error ``input_problems`` reports
+        signal = of
     return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
 
 
@@ -138,8 +145,19 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"inputs[{i}].observation", message))
             continue
         at = f"inputs[{i}].form"
-        found = [*term.transform.problems(of[term.observation])]
+        transform, observation = term.transform, of[term.observation]
+        found = blamed(partial(_form_problems, transform, observation), "the input")
         problems += [(f"{at}.{path}" if path else at, message) for path, message in found]
         if not found and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is there twice"))
+    names = [s.name for s in policy_signals(inputs, rig)]
+    if not problems and (twice := next((name for name in names if names.count(name) > 1), None)):
+        problems.append(("inputs", f"two of them are called '{twice}': leave one out"))
     return problems
+
+
+def _form_problems(transform: InputTransform, of: Observation) -> Iterator[tuple[str, str]]:
+    yield from transform.problems(of)
+    signal = transform.signal(of)
+    if not is_word(signal.name):
+        yield "", f"expected a plain word as the name of its result, got {signal.name!r}"

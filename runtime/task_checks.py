@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import UNSET
 
 from onrig.hw.bounds import SMALLEST
 from onrig.hw.rig import Rig, is_word
 from onrig.hw.units import is_rate
+from onrig.runtime.config.problem import blamed
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.task import Task
@@ -72,7 +74,8 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
     for section, chosen in (("reward.terms", reward.terms or {}), ("terminations", task.terminations or {})):
         for name, piece in chosen.items():
             at = f"{section}.{name}"
-            problems.extend((f"{at}.{path}" if path else at, message) for path, message in piece.problems(rig))
+            found = blamed(partial(piece.problems, rig), f"'{name}'")
+            problems.extend((f"{at}.{path}" if path else at, message) for path, message in found)
     known("terminate", list(task.terminate), seen, "observation")
     for name, (low, high) in task.terminate.items():
         if not low < high:
@@ -81,7 +84,8 @@ def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
             problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
     problems += input_problems(task.inputs, rig)
     if task.reset is not None:
-        problems.extend((f"reset.{path}", message) for path, message in reset_problems(task.reset, task.start, rig))
+        found = blamed(partial(reset_problems, task.reset, task.start, rig), "the reset")
+        problems.extend((f"reset.{path}" if path else "reset", message) for path, message in found)
     n = task.normalization
     if n is None:
         return problems

@@ -13,6 +13,7 @@ from onrig.runtime import registry
 from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.exercise_task import task_findings
 from onrig.tools.foreign import used_by
 
 _STRATEGY: Final = ("selection", "strategy")
@@ -20,6 +21,7 @@ _STRATEGY: Final = ("selection", "strategy")
 
 def foreign_findings(config: RunConfig) -> Iterator[Finding]:
     """What is wrong with the foreign pieces of a configuration that is valid otherwise."""
+    yield from task_findings(config)
     for group, name in dict.fromkeys(used_by(config)):
         exercise = _EXERCISES.get(group)
         if exercise is None or registry.origin_of(group, name) is None:

@@ -105,6 +105,14 @@ def listed(allowed: Sequence[str]) -> str:
     return f"only {allowed[0]}" if allowed else ""
 
 
+def blamed(find: Callable[[], Iterable[tuple[str, str]]], whose: str) -> list[tuple[str, str]]:
+    """(path, message) of problems found by a piece that may be foreign; an exception of its code becomes one."""
+    try:
+        return [*find()]
+    except Exception as error:
+        return [("", f"{whose} raises {blame(error)}")]
+
+
 def guarded(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:
     """Findings computed by a piece that may be foreign; an exception of its code becomes one, at ``at``."""
     try:

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from onrig.hw.bounds import AboveZero, Count, PositiveShare, Quantity, Share
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.config.problem import Finding, NodePath, format_path, path_steps, unknown_name
+from onrig.runtime.config.problem import Finding, NodePath, blamed, format_path, path_steps, unknown_name
 from onrig.runtime.config.registered import registered
 
 if TYPE_CHECKING:
@@ -287,7 +287,8 @@ def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) ->
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
-    yield from ((path_steps(at), message) for at, message in exploration.problems(rig))
+    found = blamed(lambda: exploration.problems(rig), "the process")
+    yield from ((path_steps(at), message) for at, message in found)
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 
