@@ -99,7 +99,8 @@ def _below(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) 
             names.append(field.encode_name + placed[0][0])
     for names, structs in found.values():
         at = _joined(path, " | ".join(names))
-        yield from _sections(at, structs[0], parts) if len(structs) == 1 else _variants(at, structs, parts)
+        alone = len(structs) == 1 and not structs[0].tag_field
+        yield from _sections(at, structs[0], parts) if alone else _variants(at, structs, parts)
 
 
 def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:

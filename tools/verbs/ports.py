@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from onrig.runtime import registry
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, read_ports, rivals
@@ -30,6 +31,9 @@ def main(arguments: list[str], machine: Machine | None = None) -> int:
     else:
         print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
     if not args.json:
+        for kind, line in registry.loadable(registry.TRANSPORTS).items():
+            for place in line.found():
+                print(f"{kind}: {place}")
         for rival in rivals(machine):
             print(f"{rival.does}: {rival.remedy}")
     return ExitCode.OK
