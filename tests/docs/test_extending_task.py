@@ -51,9 +51,13 @@ def written(folder: Path, how: str, **changes: object) -> Path:
     return path
 
 
-def onrig(*arguments: object) -> str:
+def run_verb(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "onrig.tools.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def onrig(*arguments: object) -> str:
+    done = run_verb(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -68,7 +72,9 @@ def uninterrupted(how: str, tmp_path: Path) -> Path:
 
 
 def assert_replays(folder: Path, how: str) -> None:
-    assert re.search(r"ticks that differ +0\n", onrig("replay", folder, *trust(how)))
+    told = run_verb("replay", folder, *trust(how))
+    assert told.returncode in (0, 6), told.stderr  # 6: a cut log lacks its last chunk
+    assert re.search(r"ticks that differ +0\n", told.stdout), told.stdout + told.stderr
 
 
 def trust(how: str) -> list[str]:
