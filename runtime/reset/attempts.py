@@ -56,7 +56,11 @@ class EpisodeReset:
         self._driver = reset.driver(start, rig)
         guard = Guard(self._driver_failed, MOST_BUDGET_NS, clock)
         drive = self._driver.drive
-        self._drive = guard.wrapped("the reset", _checked(drive), self._safe) if registry.is_foreign(reset) else drive
+        self._drive = (
+            guard.wrapped("the reset", _checked(drive, len(self._safe)), self._safe)
+            if registry.is_foreign(reset)
+            else drive
+        )
         self._failure = ""
         self._leaving = Leaving()
         self.begin()
@@ -141,11 +145,14 @@ def _is_angle(sensor: str, rig: Rig) -> bool:
     return any(s.name == sensor and s.wrap for s in rig.sensors)
 
 
-def _checked(drive: Callable[[Sequence[float], float], tuple[float, ...]]) -> Callable[..., tuple[float, ...]]:
+_Drive = Callable[[Sequence[float], float], tuple[float, ...]]
+
+
+def _checked(drive: _Drive, m: int) -> _Drive:
     def checked(observation: Sequence[float], elapsed_s: float) -> tuple[float, ...]:
         action = drive(observation, elapsed_s)
-        if not all(map(isfinite, action)):
-            raise ValueError(f"{tuple(action)} for the observation {tuple(observation)}")
+        if len(action) != m or not all(map(isfinite, action)):
+            raise ValueError(f"the action {tuple(action)} for the observation {tuple(observation)}")
         return action
 
     return checked
