@@ -36,6 +36,8 @@ Mean = TypeVar("Mean", float, NDArray[np.float64])
 class ScalarReward(Protocol):
     """Reward of one transition."""
 
+    __name__: str
+
     def __call__(
         self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
     ) -> float:

@@ -39,7 +39,7 @@ def task_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
     """Place, name and exercise of each foreign piece."""
-    task, rig = config.task, config.rig
+    task = config.task
     for name, term in (task.reward.terms or {}).items():
         if registry.is_foreign(term):
             yield (
@@ -50,11 +50,7 @@ def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Ite
     for name, test in (task.terminations or {}).items():
         if registry.is_foreign(test):
             at: NodePath = ("task", "terminations", name)
-            yield (
-                at,
-                f"the termination '{name}'",
-                lambda t=test: _in_tick(config, t.build(rig), t.build_scalar(rig), bool),
-            )
+            yield at, f"the termination '{name}'", partial(_termination, config, test)
     for i, term_ in enumerate(task.inputs or ()):
         if registry.is_foreign(term_.transform):
             whose = f"the input of kind '{term_.transform.__struct_config__.tag}'"
@@ -92,7 +88,7 @@ def _problems(function: Function, arrays: Sequence[NDArray[np.float64]], type_: 
     bad = np.flatnonzero(~np.isfinite(many))
     if len(bad):
         yield f"gives {many[bad[0]]} at {_point(arrays, bad[0])}"
-    again = np.broadcast_to(np.asarray(function(*given)), (n,)).astype(type_)
+    again: NDArray[Any] = np.broadcast_to(np.asarray(function(*given)), (n,)).astype(type_)
     if again.tobytes() != many.tobytes():
         yield "gives another result for the same input: it must not draw random numbers or remember"
         return

@@ -64,8 +64,8 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
         report(_ME, "ready", f"device '{hello.rig}' on {port}")
         if hello.time_scale != 0.0:
             warnings = enter_realtime(config.realtime)
-            for line in warnings:
-                report(_ME, "warning", line)
+            for warning in warnings:
+                report(_ME, "warning", warning)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
         back = Reconnection(config, session, requests, line.place, line.open)

@@ -6,26 +6,10 @@ Success and time-outs are judged in ``onrig.runtime.reset.attempts``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from onrig.hw.rig import Rig
 from onrig.runtime.braking import Brake
-from onrig.runtime.reset.schema import Draw, Settle
-
-Action = tuple[float, ...]
-
-
-class Driver(Protocol):
-    """Controller for the way to the start."""
-
-    opposed: float | None
-    """Magnitude that the last action opposes with full effort; None below it."""
-
-    def begin(self, attempt: int) -> None:
-        """Clear the state of the previous attempt; attempts count from 1."""
-
-    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
+from onrig.runtime.reset.schema import Action, Draw, Settle
 
 
 class SettleDriver:

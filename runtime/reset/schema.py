@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -18,20 +18,33 @@ from onrig.runtime import registry
 from onrig.runtime.braking import one_sided
 from onrig.runtime.config.registered import registered
 
-if TYPE_CHECKING:
-    from onrig.runtime.reset.drivers import Driver
-
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
 """Longest time-out of one attempt, so that every reset terminates."""
 MAX_ATTEMPTS = 20
 
 
+Action = tuple[float, ...]
+
+
+class Driver(Protocol):
+    """Controller for the way to the start."""
+
+    opposed: float | None
+    """Magnitude that the last action opposes with full effort; None below it."""
+
+    def begin(self, attempt: int) -> None:
+        """Clear the state of the previous attempt; attempts count from 1."""
+
+    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
+        """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
+
+
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """Description of a reset controller; a subclass adds its settings as fields, and its name as the tag."""
 
     home: ClassVar[str]
-    """Module and class (settings, start, rig) of its ``onrig.runtime.reset.drivers.Driver``."""
+    """Module and class (settings, start, rig) of its ``Driver``."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""

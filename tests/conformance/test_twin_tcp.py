@@ -28,4 +28,4 @@ class TestOnTcp(TwinOnPty, LockstepConformance):
             yield process, str(port)
 
     def opened(self, port: str) -> Transport:
-        return self.kind(host="127.0.0.1", port=int(port)).open()  # type: ignore[call-arg]
+        return self.kind(host="127.0.0.1", port=int(port)).open()

@@ -85,7 +85,7 @@ def on_tcp(path: str) -> Iterator[int]:
 
 
 def _serve(server: socket.socket, path: str, ended: int) -> None:
-    while server in select.select((server, ended), (), ())[0]:
+    while server.fileno() in select.select((server.fileno(), ended), (), ())[0]:
         host, _ = server.accept()
         host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host.setblocking(False)

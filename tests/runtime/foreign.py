@@ -22,7 +22,7 @@ def broken(how: str, values: Values) -> Any:
     """A result for (..., n) values, or an exception."""
     match how:
         case "raises":
-            return {}["table"]
+            return dict[str, Any]()["table"]
         case "infinite":
             return np.full(values.shape[:-1], math.inf)
         case "random":
