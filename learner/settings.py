@@ -188,6 +188,20 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         yield "selection.strategy", message
 
 
+def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
+    """List (path, message) of sections that neither the algorithm nor the sampling of a run reads.
+
+    Experiments may set what only some of their cells read, and every run has the sections of ``ddpg`` and ``dqn``.
+    """
+    read = {settings.algorithm, sampling_of(parts_of_sampling(parse_strategy(strategy).sampling).name).section}
+    readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in _ALWAYS}
+    samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
+    readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
+    for name, message in readers.items():
+        if name not in read and getattr(settings, name, UNSET) is not UNSET:
+            yield f"learner.{name}", f"{message}: leave it out"
+
+
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:
     """Settings that do not fit a rig, as (path, message) pairs."""
     name, selected = settings.algorithm, settings.selected
