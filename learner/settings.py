@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
@@ -21,6 +21,7 @@ _DEFAULT: Final = "ddpg"
 _ALWAYS: Final = ("ddpg", "dqn")
 """Sections that every resolved configuration has; all others are there where they are selected or given, so that what
 identifies a run does not change with the number of algorithms."""
+_GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
 
@@ -44,7 +45,8 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
-            msgspec.structs.force_setattr(self, self.algorithm, defaults_of(self.algorithm))
+            defaults = defaults_of(self.algorithm)  # raises for a package that does not load
+            msgspec.structs.force_setattr(self, self.algorithm, defaults)
 
     @property
     def selected(self) -> AlgorithmConfig:
@@ -88,12 +90,12 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
 
-def _sections(algorithms: Mapping[str, Any], samplers: Iterable[Any]) -> Iterator[tuple[str, Any, Any]]:
+def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Fields of the sections: those of the algorithms, then of the samplers that have options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
     for name, section in algorithms.items():
         yield (name, section, section()) if name in _ALWAYS else (name, section | UnsetType, UNSET)
-    for sampling in samplers:
+    for sampling in samplers.values():
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
 
@@ -109,7 +111,7 @@ if TYPE_CHECKING:
 else:
     LearnerSettings = msgspec.defstruct(
         "LearnerSettings",
-        list(_sections(registry.loadable(registry.ALGORITHMS), registry.loadable(registry.SAMPLERS).values())),
+        list(_sections(*(registry.loadable(group, registry.own_names(group)) for group in _GROUPS))),
         bases=(_Common,),
         module=__name__,
         namespace={"__doc__": _Common.__doc__},
@@ -124,16 +126,16 @@ def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
 
 
 def settings_type() -> type[LearnerSettings]:
-    """Type of the section, with those of the algorithms and samplers in files; raises ValueError for a broken file."""
-    return _extended(registry.file_names(registry.ALGORITHMS), registry.file_names(registry.SAMPLERS))
+    """Type of the section, with those of other packages and of files; raises ValueError for a broken file."""
+    return _extended(*(registry.foreign_names(group) for group in _GROUPS))
 
 
 @cache
 def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[LearnerSettings]:
     if not algorithms and not samplers:
         return LearnerSettings
-    configs = {name: registry.load(registry.ALGORITHMS, name) for name in algorithms}
-    fields = list(_sections(configs, [registry.load(registry.SAMPLERS, name) for name in samplers]))
+    names = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
+    fields = list(_sections(*(registry.loadable(group, chosen) for group, chosen in names.items())))
     extended: type[LearnerSettings] = msgspec.defstruct(
         "LearnerSettings",
         fields,
