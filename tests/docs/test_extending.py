@@ -99,16 +99,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The pieces as an installed package, and a finished run of them."""
     folder = tmp_path_factory.mktemp("package")
     site, source = folder / "site", written(folder / "source", [*PIECES, "pyproject.toml"])
-    subprocess.run(
-        [
-            *["python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", "--target"],
-            str(site),
-            str(source),
-        ],
-        executable=sys.executable,
-        check=True,
-        capture_output=True,
-    )
+    install = ["pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    subprocess.run([sys.executable, "-m", *install, str(source)], check=True, capture_output=True)
     text = BLOCKS["lab.yaml"]
     (folder / "lab.yaml").write_text(text[: text.index("python:")])
     lab = Lab(folder, site)
@@ -176,10 +168,8 @@ def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, packag
         r"would run \S+/fourier\.py, .*/oscillator\.py: read it, then allow it with --trust$", refused.strip()
     )
     files.onrig("run", "--resume", "run", "--trust")
-    for name in ("episodes.csv", "policies/3.onnx"):
-        whole, resumed = ((lab.folder / "run" / name) for lab in (package, files))
-        if name.endswith(".csv"):
-            assert resumed.read_text() == whole.read_text()
+    whole, resumed = ((lab.folder / "run" / "episodes.csv").read_text() for lab in (package, files))
+    assert resumed == whole
     assert "ticks that differ  0" in files.onrig("replay", "run", "--trust")
     assert "would run" in files.onrig("report", "run", code=2)
     assert "features: " in files.onrig("settings", "--of", "lab.yaml", "learner.fourier")
