@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -136,7 +136,7 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
         return LearnerSettings
     names = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
     fields = list(_sections(*(registry.loadable(group, chosen) for group, chosen in names.items())))
-    extended: type[LearnerSettings] = msgspec.defstruct(
+    extended = msgspec.defstruct(
         "LearnerSettings",
         fields,
         bases=(LearnerSettings,),
@@ -145,7 +145,7 @@ def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[Learne
         frozen=True,
         forbid_unknown_fields=True,
     )
-    return extended
+    return cast(type[LearnerSettings], extended)
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:

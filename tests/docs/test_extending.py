@@ -18,7 +18,7 @@ from tests.docs.commands import ROOT
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 PIECES = [name for name in BLOCKS if name.endswith(".py")]
-SHORT = ("episodes=3", "task.episode_s=1", "learner.updates_per_episode=10", "selection.capacity=100")
+SHORT = ("episodes=40", "task.episode_s=1", "learner.updates_per_episode=10", "selection.capacity=100")
 EXPERIMENT = """
 name: extended
 title: "Extended"
