@@ -118,11 +118,14 @@ def _gathered(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatc
     def of(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
         return np.stack([getattr(part, name)[0][at] for part, at in zip(parts, slots, strict=True)])
 
-    names = ("observation", "action", "reward", "next_observation", "terminated")
     acted = [row.behaviour for row in rows if row.behaviour is not None]
     before = [row.window for row in rows if row.window is not None]
     return Minibatches(
-        *(of(name, *rows) for name in names),
+        of("observation", *rows),
+        of("action", *rows),
+        of("reward", *rows),
+        of("next_observation", *rows),
+        of("terminated", *rows),
         behaviour=Behaviour(*(of(name, *acted) for name in Behaviour._fields)) if acted else None,
         window=Window(*(of(name, *before) for name in Window._fields)) if before else None,
     )
@@ -133,7 +136,8 @@ def _on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int,
     rng, shape = _rng(9), (2, 1, settings.selected.batch_steps)
     observation, after = rng.uniform(-1.0, 1.0, (2, *shape, n))
     ends, nothing = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
-    fields = observation, rng.standard_normal((*shape, m)), rng.standard_normal(shape), after, ends, nothing, nothing
+    drawn, reward = rng.standard_normal((*shape, m)), rng.standard_normal(shape)
+    fields: Sequence[Any] = (observation, drawn, reward, after, ends, nothing, nothing)
     cast(OnPolicy, algorithm).learn(PolicyBatch(*(field[trials] for field in fields)), 1.0)
     return Signals(np.zeros((0, len(observation[trials]), 0)))
 

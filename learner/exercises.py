@@ -145,5 +145,7 @@ def _learn(sampler: Sampler, draw: Draw, rng: np.random.Generator) -> None:
 
 
 def _same(a: Draw, b: Draw) -> bool:
-    weights = [np.zeros(0) if draw.weights is None else draw.weights for draw in (a, b)]
-    return np.array_equal(a.slots, b.slots) and np.array_equal(*weights)
+    if (a.weights is None) is not (b.weights is None):
+        return False
+    weighted = a.weights is None or b.weights is None or np.array_equal(a.weights, b.weights)
+    return np.array_equal(a.slots, b.slots) and weighted

@@ -7,12 +7,12 @@ is used.  Names are known without an import.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
 import traceback
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -121,17 +121,29 @@ def names(group: str) -> tuple[str, ...]:
     return (*_entries(group), *_files[group])
 
 
-def file_names(group: str) -> tuple[str, ...]:
-    """Names of the pieces in files."""
-    return tuple(_files[group])
+def own_names(group: str) -> tuple[str, ...]:
+    """Names of Onrig's own pieces."""
+    return tuple(name for name, entry in _entries(group).items() if entry.package == _OURS)
 
 
-def loadable(group: str) -> dict[str, Any]:
-    """The objects of a group by name, without those that do not load: a broken package is reported where it is used."""
+def foreign_names(group: str) -> tuple[str, ...]:
+    """Names of the pieces of other packages, and of those in files."""
+    return tuple(name for name in names(group) if name not in own_names(group))
+
+
+def loadable(group: str, chosen: Iterable[str] | None = None) -> dict[str, Any]:
+    """The objects of a group by name, all of them or the chosen ones.
+
+    Those of a package that does not load are left out: it is reported where it is used.  Raises ValueError for a broken
+    file, which was named to be used.
+    """
     found = {}
-    for name in names(group):
-        with contextlib.suppress(ValueError):
+    for name in names(group) if chosen is None else chosen:
+        try:
             found[name] = load(group, name)
+        except ValueError:
+            if name in _files[group]:
+                raise
     return found
 
 

@@ -59,9 +59,9 @@ def _algorithm(config: RunConfig) -> Iterator[str]:
 
 
 def _drawing(config: RunConfig) -> Iterator[str]:
-    from onrig.tools.watching.rig_text import sketch_of
+    from onrig.tools.drawings import drawing_of
 
-    sketch_of(config)
+    drawing_of(config)
     yield from ()
 
 

@@ -56,10 +56,9 @@ def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
     """The registered structs within a section, by their kinds."""
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
-        for group in registry.GROUPS:
-            known = isinstance(kind, str) and kind in registry.names(group)
-            if known and registry.loadable(group).get(kind) is type(value):
-                yield group, kind
+        for group in registry.GROUPS if isinstance(kind, str) else ():
+            if kind in registry.names(group) and registry.loadable(group, [str(kind)]).get(str(kind)) is type(value):
+                yield group, str(kind)
         for name in value.__struct_fields__:
             yield from _chosen_in(getattr(value, name))
     elif isinstance(value, list | tuple):

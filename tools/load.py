@@ -16,6 +16,7 @@ from onrig.learner.settings import (
     settings_problems,
     settings_type,
     strategy_problems,
+    unread_sections,
 )
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, path_steps
@@ -241,6 +242,9 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """Further problems for which `onrig run` refuses to begin a run."""
     found = list(going_findings(config))
     yield from found
+    if not found and _learns(config) and not any(findings(config)):
+        for at, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
+            yield path_steps(at), f"{message} at {at}"
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     elif config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig

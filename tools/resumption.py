@@ -14,7 +14,7 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
 from onrig.runtime.run_changes import changes
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import read_resolved
+from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
@@ -46,6 +46,8 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
                 f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
                 "its pause"
             )
+    if name is not None:
+        load_run(name, overrides)  # files that it names are allowed to run, also those in the run's own configuration
     wait_for_folder(folder)
     evidence = evidence_of(folder)
     point = evidence.point

@@ -11,9 +11,11 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onrig.runtime.config.problem import hint
+from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_loading import load_run
 from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
+from onrig.tools.load import explain
 from onrig.tools.load import sections as owned_sections
 from onrig.tools.terminal import VerbParser, complain
 
@@ -30,6 +32,8 @@ def parser() -> argparse.ArgumentParser:
     """Build the verb's argument parser."""
     p = VerbParser(prog="onrig settings", description=__doc__)
     p.add_argument("paths", nargs="*", metavar="PATH", help="a section or setting, such as limits or learner.sac.lr")
+    p.add_argument("--of", metavar="CONFIG", help="include the pieces in files that this configuration names")
+    p.add_trust()
     p.add_argument("--markdown", action="store_true", help="print the page docs/settings.md")
     return p
 
@@ -37,6 +41,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Print settings; returns the exit code."""
     args = parser().parse_args(arguments)
+    try:
+        if args.of is not None:
+            load_run(args.of)
+    except ConfigError as error:
+        return explain(error)
     sections = sections_of_run(owned_sections())
     if args.markdown:
         print(page(sections), end="")

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
-from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Chain
 from onrig.runtime import registry
 from onrig.runtime.policy.contract import PolicyContract
 from onrig.runtime.replay.memory.keepers.keeper import Signal
+
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+    from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""

@@ -80,7 +80,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     """Of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), from 0 in each episode.
     Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
     selection: Selection = Selection("FULL[Uniform]")
-    learner: _Learner = LearnerSettings()
+    learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
     """As in a run."""
 

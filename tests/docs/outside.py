@@ -20,7 +20,7 @@ from onrig.hw.transport import DescriptorTransport, LineClosed, Transport, open_
 from tests.docs.commands import ROOT
 
 PAGE: Final = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-MODULES: Final = {"a reward term": "lean", "a device over TCP": "tcp_line", "an input transform": "bins"}
+MODULES: Final = {"A reward term": "lean", "A device over TCP": "tcp_line", "An input transform": "bins"}
 """Module of each example, by the heading of its section."""
 GROUPS: Final = {"lean": "rewards", "tcp_line": "transports", "bins": "input_transforms"}
 CLASSES: Final = {"lean": "Lean", "tcp_line": "Tcp", "bins": "Bins"}
@@ -29,7 +29,7 @@ KINDS: Final = {"lean": "lean", "tcp_line": "tcp", "bins": "bins"}
 
 def block(section: str, language: str) -> str:
     """The one block of a language in the section of an example."""
-    (text,) = re.findall(rf"^## From outside: {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
     (found,) = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return str(found)
 

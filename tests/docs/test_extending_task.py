@@ -36,7 +36,7 @@ def how(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 def written(folder: Path, how: str, **changes: object) -> Path:
     """The run of the page, with what its text says of the other two."""
-    run: dict[str, Any] = yaml.safe_load(outside.block("a reward term", "yaml"))
+    run: dict[str, Any] = yaml.safe_load(outside.block("A reward term", "yaml"))
     run["task"]["inputs"] = [
         {"observation": "angle", "form": {"kind": "bins", "width": 0.2}},
         {"observation": "velocity"},

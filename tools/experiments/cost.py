@@ -150,7 +150,7 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     # Nothing is learned while acting, and there is room for what the probe itself adds.
     steps = run.steps + fill + _ROOM * run.update_every
     # Where experiences are dropped at random, memories take long to fill; FULL is to hold what the probe adds, too.
-    full, capacity = parse_strategy(run.selection.strategy).retention == "FULL", run.selection.capacity
+    full, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
     capacity = steps if full and capacity is not None else capacity
     selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
     evaluation = msgspec.structs.replace(run.evaluation, every=steps)

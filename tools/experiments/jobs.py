@@ -154,7 +154,8 @@ def job_of(unit: Unit) -> AnyJob:
 def job_in(line: bytes) -> AnyJob:
     """Decode a job, the pieces in files of its configuration registered; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
-    return _JOB.decode(line)
+    job: AnyJob = _JOB.decode(line)
+    return job
 
 
 def engine_named(module: str) -> Engine:

@@ -145,8 +145,8 @@ def read_cells(folder: Path) -> list[AnyCell]:
     """
     try:
         found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
-        for cell in found:
-            register_resolved(cell.get("config", b"{}"))
+        for raw in found:
+            register_resolved(raw.get("config", b"{}"))
         cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)

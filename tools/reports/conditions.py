@@ -189,7 +189,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     states, actions = (synthetic.states, synthetic.actions) if synthetic else (0.0, 0.0)
     fraction = states + actions
     sensor, actuator, inertia = _of_twin(config)
-    whole = strategy.retention == "FULL" and selection.capacity is None and selection.capacity_bytes is None
+    whole = strategy.keeper.keeps_all and selection.capacity is None and selection.capacity_bytes is None
     kind = "states and actions" if states and actions else "states" if states else "actions"
     values: dict[str, Value] = {
         "plant": config.rig.name + (f" ({inertia})" if inertia else ""),

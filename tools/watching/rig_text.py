@@ -14,8 +14,8 @@ import msgspec
 
 from onrig.hw.rig import Actuator, Rig
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.drawings import drawing_of
 from onrig.tools.watching.snapshot import Now
-from onrig.tools.web.drawings import drawing_of
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _BARS: Final = " ▏▎▍▌▋▊▉█"

@@ -15,7 +15,7 @@ from onrig.runtime.record import STAGES, Miss, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
-from onrig.tools.web.drawings import drawing_of
+from onrig.tools.drawings import drawing_of
 from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200

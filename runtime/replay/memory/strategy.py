@@ -29,6 +29,8 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     home: ClassVar[str]
     """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
+    home_of_trials: ClassVar[str] = ""
+    """Module and function that build it for many trials at once, where that is much faster than one for each."""
     section: ClassVar[str] = ""
     """Name of its options in the ``learner`` section; empty if it has none there."""
     corrections: ClassVar[tuple[str, ...]] = ()

@@ -133,7 +133,7 @@ def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 breaches") == 2
     assert "predicted" in done.stdout, "the shield was never needed"
-    code = "from onrig.tools.load import load; from onrig.tools.web.drawings import drawing_of; "
+    code = "from onrig.tools.load import load; from onrig.tools.drawings import drawing_of; "
     drawn = told(site, "-c", f"{code}print(drawing_of(load('spring.yaml')))")
     assert "'kind': 'track'" in drawn.stdout, drawn.stderr
     done = onrig(site, "check", "spring.yaml")
