@@ -11,7 +11,7 @@ import io
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -64,9 +64,9 @@ def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
             path.unlink()
 
 
-def packed(trials: CellTrials, *, exact: bool) -> dict[str, NDArray[np.generic]]:
+def packed(trials: CellTrials, *, exact: bool) -> dict[str, Any]:
     """Arrays of an archive by name; scores that are rounded as ``NAME.codes``, ``NAME.low`` and ``NAME.step``."""
-    arrays: dict[str, NDArray[np.generic]] = {}
+    arrays: dict[str, Any] = {}
     for name, values in trials._asdict().items():
         if values is None:
             continue
