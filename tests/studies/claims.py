@@ -230,7 +230,7 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         f"({share}; [figures, tables and revision](de-bruin-2018.md), [raw data](data/de-bruin-2018)). "
         "`python -m tests.studies.claims` in a checkout writes this page.",
         "Estimates are medians of the differences by seed (of ratios for rise times) with 95 % intervals and p of the "
-        "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all are settled as the paper "
+        "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all settled as the paper "
         "has it; *not reproduced*: one at least is settled the other way; *not settled*: anything else. Of two that do "
         f'"equally well" the interval is to lie within ±{SAME:g}. Noise is in 1e-2 of the normalised units.',
         "The paper gives its results as pictures, without bounds; only table 6 has numbers, which stand beside ours in "
