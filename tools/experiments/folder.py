@@ -64,6 +64,8 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if not names:
         return
+    if any((folder / TRIALS).glob("*.npz")):
+        raise Unsuitable(f"'{folder}' holds published trials, which are not added to; choose another folder")
     if not names & {SPEC, CELLS, TRIALS}:
         raise Unsuitable(f"'{folder}' is not empty and holds no experiment; choose another folder")
     if not resume:

@@ -165,7 +165,13 @@ def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
 
 
 def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
-    """Read the finished trials of a cell; T is 0 where there are none yet."""
+    """Read the finished trials of a cell; T is 0 where there are none yet.
+
+    Raises ValueError where an archive of them is damaged.
+    """
+    archive = archive_path(folder, cell)
+    if archive.exists():
+        return _archived(archive, cell)
     found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
     whole = {seed: trial for seed, trial in found.items() if trial is not None}
     shape = (len(whole), cell.points)
@@ -184,6 +190,27 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
         of_all("replayed"),
         np.array(counts) if any(np.isfinite(count).any() for count in counts) else None,
     )
+
+
+def archive_path(folder: Path, cell: AnyCell) -> Path:
+    """Where all trials of a cell are kept in one file once they are published (``onrig.tools.experiments.archive``)."""
+    return folder / TRIALS / f"{cell.id}.npz"
+
+
+def _archived(path: Path, cell: AnyCell) -> CellTrials:
+    try:
+        with open_file(path, None) as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        for name in ("train", "evaluation"):
+            if f"{name}.codes" in arrays:
+                codes = arrays[f"{name}.codes"]
+                arrays[name] = np.where(codes == 65535, np.nan, arrays[f"{name}.low"] + arrays[f"{name}.step"] * codes)
+        trials = CellTrials(*(arrays.get(name) for name in CellTrials._fields))  # type: ignore[arg-type]
+        if trials.train.shape != (len(trials.seeds), cell.points) or trials.evaluation.shape != trials.train.shape:
+            raise ValueError("other shapes")
+    except Exception as error:  # cut short, or not what was written; zipfile and numpy raise a dozen kinds
+        raise ValueError(f"'{path}' is damaged ({error}): take it from the repository again") from None
+    return trials
 
 
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
