@@ -14,7 +14,7 @@ import msgspec
 from onrig.hw.rig import Rig
 from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import parse_document
 from onrig.runtime.link.client import PATIENCE_S, LinkClient, RequestRejected
@@ -129,7 +129,7 @@ class Attachment:
         kept = {name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))}
         self.config = msgspec.structs.replace(self.config, **kept)
         intervened = self.config.selection.intervened
-        algorithm = msgspec.convert(self.config.learner, LearnerSettings).selected
+        algorithm = learner_settings(self.config.learner).selected
         self.mirror = Mirror(
             attached.capacity,
             Layout(len(self.config.signals), len(theirs.actuators), attached.behaviour),

@@ -84,7 +84,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
             strategy = parse_strategy(selection.strategy)
         except ValueError:  # reported as a finding of its own
             return
-        if strategy.retention not in ("FIFO", "FULL") or strategy.sampling != "Uniform":
+        if not strategy.keeper.cyclic or strategy.sampling != "Uniform":
             message = f"{name} learns from the last experiences in their order, and draws from its batches itself"
             yield "selection.strategy", f"{message}: expected FIFO[Uniform], got {strategy}"
             return

@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
 from onrig.learner.attachment import Attachment, Connection, LeaseLost, MemoryChanged, Offering, Unfit
 from onrig.learner.backlog import Backlog
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.states import States
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attached, Confirm, Done, Feedback, Leave, Rows
@@ -39,7 +38,7 @@ class LearnerProcess:
 
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
         self._role = connection.role
-        self._settings = msgspec.convert(config.learner, LearnerSettings)
+        self._settings = learner_settings(config.learner)
         self._shown_s = 0.0
 
         def stopping() -> bool:

@@ -38,6 +38,7 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Rank-based prioritised replay (Schaul et al. 2016); its exponent is ``learner.per_alpha``."""
 
     home = "onrig.learner.samplers.rank_per:RankPer"
+    home_of_trials = "onrig.learner.trials.sampling:ranked_for"
     corrections = ("IS", "FIS")
     bytes_per_slot = BYTES_PER_SLOT + 8.0
 
@@ -46,6 +47,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
 
     home = "onrig.learner.samplers.klper:Klper"
+    home_of_trials = "onrig.learner.trials.sampling:closest_for"
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
     sigma: Positive = 0.1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,6 +21,7 @@ _DEFAULT: Final = "ddpg"
 _ALWAYS: Final = ("ddpg", "dqn")
 """Sections that every resolved configuration has; all others are there where they are selected or given, so that what
 identifies a run does not change with the number of algorithms."""
+_GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
 
@@ -43,7 +45,8 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
-            msgspec.structs.force_setattr(self, self.algorithm, defaults_of(self.algorithm))
+            defaults = defaults_of(self.algorithm)  # raises for a package that does not load
+            msgspec.structs.force_setattr(self, self.algorithm, defaults)
 
     @property
     def selected(self) -> AlgorithmConfig:
@@ -87,12 +90,12 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
 
-def _sections() -> Iterator[tuple[str, Any, Any]]:
+def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Fields of the sections: those of the algorithms, then of the samplers that have options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
-    for name, section in registry.loadable(registry.ALGORITHMS).items():
+    for name, section in algorithms.items():
         yield (name, section, section()) if name in _ALWAYS else (name, section | UnsetType, UNSET)
-    for sampling in registry.loadable(registry.SAMPLERS).values():
+    for sampling in samplers.values():
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
 
@@ -107,9 +110,42 @@ if TYPE_CHECKING:
 
 else:
     LearnerSettings = msgspec.defstruct(
-        "LearnerSettings", list(_sections()), bases=(_Common,), frozen=True, forbid_unknown_fields=True
+        "LearnerSettings",
+        list(_sections(*(registry.loadable(group, registry.own_names(group)) for group in _GROUPS))),
+        bases=(_Common,),
+        module=__name__,
+        namespace={"__doc__": _Common.__doc__},
+        frozen=True,
+        forbid_unknown_fields=True,
     )
-    LearnerSettings.__doc__, LearnerSettings.__module__ = _Common.__doc__, __name__
+
+
+def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
+    """The ``learner`` section of a checked configuration, typed."""
+    return msgspec.convert(section, settings_type())
+
+
+def settings_type() -> type[LearnerSettings]:
+    """Type of the section, with those of other packages and of files; raises ValueError for a broken file."""
+    return _extended(*(registry.foreign_names(group) for group in _GROUPS))
+
+
+@cache
+def _extended(algorithms: Sequence[str], samplers: Sequence[str]) -> type[LearnerSettings]:
+    if not algorithms and not samplers:
+        return LearnerSettings
+    names = dict(zip(_GROUPS, (algorithms, samplers), strict=True))
+    fields = list(_sections(*(registry.loadable(group, chosen) for group, chosen in names.items())))
+    extended = msgspec.defstruct(
+        "LearnerSettings",
+        fields,
+        bases=(LearnerSettings,),
+        module=__name__,
+        namespace={"__doc__": _Common.__doc__},
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
+    return cast(type[LearnerSettings], extended)
 
 
 def settings_problems(settings: LearnerSettings, *, lockstep: bool) -> list[tuple[str, str]]:
@@ -152,6 +188,20 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
         able = algorithms_where(lambda section: section.gives_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message
+
+
+def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
+    """List (path, message) of sections that neither the algorithm nor the sampling of a run reads.
+
+    Experiments may set what only some of their cells read, and every run has the sections of ``ddpg`` and ``dqn``.
+    """
+    read = {settings.algorithm, sampling_of(parts_of_sampling(parse_strategy(strategy).sampling).name).section}
+    readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in _ALWAYS}
+    samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
+    readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
+    for name, message in readers.items():
+        if name not in read and getattr(settings, name, UNSET) is not UNSET:
+            yield f"learner.{name}", f"{message}: leave it out"
 
 
 def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, str]]:

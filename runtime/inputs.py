@@ -6,31 +6,56 @@ and so do the records, which hold both.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import isfinite
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig
+from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
+from onrig.runtime import registry
+from onrig.runtime.config.problem import blamed
+from onrig.runtime.config.registered import WithRegistered, chosen
+from onrig.runtime.input_transforms import AnyForm, InputTransform, One
 
 MOST_LAG: Final = 15
-_ANGLE: Final = "rad"
-
-Form = Literal["value", "cos", "sin"]
 
 
-class PolicyInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One component of what policies see."""
 
     observation: str
     """Of the rig, by name; ``previous_NAME`` for a command in force, where the rig adds them."""
-    form: Form = "value"
-    """``cos`` and ``sin`` are for angles."""
+    form: AnyForm = "value"
+    """``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of another."""
     lag: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAG)] = 0
     """Frames ago; an episode's first frame stands for those before it."""
+
+    def __post_init__(self) -> None:
+        """Compare the form with the registry; raises ValueError."""
+        if isinstance(self.form, str):
+            transform = _named(self.form)
+            if registry.is_foreign(transform):  # its settings are recorded, its defaults may change
+                msgspec.structs.force_setattr(self, "form", transform)
+        else:
+            super().__post_init__()
+
+    @property
+    def transform(self) -> InputTransform:
+        """Description of the form."""
+        return _named(self.form) if isinstance(self.form, str) else self.form
+
+
+def _named(form: str) -> InputTransform:
+    """A form with its default settings; ValueError in the form of msgspec's errors."""
+    try:
+        transform: InputTransform = chosen(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
+    except ValueError as error:
+        raise ValueError(str(error).replace("$.form.kind", "$.form")) from None
+    return transform
 
 
 Inputs = Sequence[PolicyInput] | msgspec.UnsetType
@@ -48,19 +73,25 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
 
 
 def _signal(term: PolicyInput, of: Observation) -> Observation:
-    ago = f"-{term.lag}" if term.lag else ""
-    if term.form == "value":
-        return Observation(f"{of.name}{ago}", of.unit, of.low, of.high)
-    return Observation(f"{term.form}_{of.name}{ago}", "1", -1.0, 1.0)
+    try:
+        signal = term.transform.signal(of)
+    except Exception:  # foreign code, whose error ``input_problems`` reports
+        signal = of
+    return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
+
+
+Watch = Callable[[str, One], One]
+"""Puts a named form of foreign code under guard."""
 
 
 class Composition:
     """Policy inputs from the rig's observations."""
 
-    def __init__(self, inputs: Sequence[PolicyInput], rig: Rig) -> None:
+    def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, watch: Watch | None = None) -> None:
+        """``watch`` wraps the forms that are another package's."""
         at = {o.name: i for i, o in enumerate(rig.signals)}
-        self._ones: Final = tuple((term.lag, at[term.observation], _ONE[term.form]) for term in inputs)
-        self._many: Final = tuple((term.lag, at[term.observation], _MANY[term.form]) for term in inputs)
+        self._ones: Final = tuple((term.lag, _one(term, at[term.observation], rig, watch)) for term in inputs)
+        self._many: Final = tuple((term.lag, term.transform.build(at[term.observation], rig)) for term in inputs)
         self.reach: Final = max(term.lag for term in inputs)
         """Observations before the present one that are needed."""
 
@@ -70,21 +101,31 @@ class Composition:
         Where there are fewer than ``reach`` before it, the last one stands for those that are missing.
         """
         oldest = len(seen) - 1
-        return tuple([form(seen[lag if lag < oldest else oldest][i]) for lag, i, form in self._ones])
+        return tuple([form(seen[lag if lag < oldest else oldest]) for lag, form in self._ones])
 
     def of_many(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
         """Compose many at once: (r, ..., n), the present ones first, to inputs (..., k); equal but for rounding."""
         oldest = len(seen) - 1
-        return np.stack([form(seen[min(lag, oldest)][..., i]) for lag, i, form in self._many], axis=-1)
+        return np.stack([form(seen[min(lag, oldest)]) for lag, form in self._many], axis=-1)
 
 
-_ONE: Final[dict[Form, Any]] = {"value": float, "cos": math.cos, "sin": math.sin}
-_MANY: Final[dict[Form, Any]] = {"value": np.asarray, "cos": np.cos, "sin": np.sin}
+def _one(term: PolicyInput, at: int, rig: Rig, watch: Watch | None) -> One:
+    form = term.transform.build_scalar(at, rig)
+    if watch is None or not registry.is_foreign(term.transform):
+        return form
+
+    def checked(observation: Sequence[float]) -> float:
+        value = form(observation)
+        if not isfinite(value):
+            raise ValueError(f"{value} of the observation {tuple(observation)}")
+        return value
+
+    return watch(f"the input '{term.transform.signal(rig.signals[at]).name}'", checked)
 
 
-def composition_of(inputs: Inputs, rig: Rig) -> Composition | None:
+def composition_of(inputs: Inputs, rig: Rig, watch: Watch | None = None) -> Composition | None:
     """Return how policy inputs are composed; None where they are the rig's observations."""
-    return None if inputs is msgspec.UNSET else Composition(inputs, rig)
+    return None if inputs is msgspec.UNSET else Composition(inputs, rig, watch)
 
 
 def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
@@ -95,17 +136,28 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
         return [
             ("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; leave it out to see all observations")
         ]
-    units = {o.name: o.unit for o in rig.signals}
+    of = {o.name: o for o in rig.signals}
     problems = []
     for i, term in enumerate(inputs):
-        unit = units.get(term.observation)
-        if unit is None:
-            there = ", ".join(units)
+        if term.observation not in of:
+            there = ", ".join(of)
             message = f"rig '{rig.name}' has no observation '{term.observation}' (there are: {there})"
             problems.append((f"inputs[{i}].observation", message))
-        elif term.form != "value" and unit != _ANGLE:
-            message = f"expected 'value', '{term.observation}' is not an angle in {_ANGLE} but in {unit}"
-            problems.append((f"inputs[{i}].form", message))
-        elif term in inputs[:i]:
+            continue
+        at = f"inputs[{i}].form"
+        transform, observation = term.transform, of[term.observation]
+        found = blamed(partial(_form_problems, transform, observation), "the input")
+        problems += [(f"{at}.{path}" if path else at, message) for path, message in found]
+        if not found and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is there twice"))
+    names = [s.name for s in policy_signals(inputs, rig)]
+    if not problems and (twice := next((name for name in names if names.count(name) > 1), None)):
+        problems.append(("inputs", f"two of them are called '{twice}': leave one out"))
     return problems
+
+
+def _form_problems(transform: InputTransform, of: Observation) -> Iterator[tuple[str, str]]:
+    yield from transform.problems(of)
+    signal = transform.signal(of)
+    if not is_word(signal.name):
+        yield "", f"expected a plain word as the name of its result, got {signal.name!r}"

@@ -23,8 +23,10 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("log",),
         ("staleness",),
         ("device", "port"),
+        ("device", "transport"),
         ("device", "reconnect_s"),
         ("learner", "backlog"),
+        ("view",),
     }
 )
 """Settings that may change to any value: none of them affects what is learned, or how, but for schedules over
@@ -58,6 +60,9 @@ _TIGHTER: Final[dict[NodePath, Allowed]] = {
     ("limits", "unguarded"): lambda run, wanted: not wanted,
 }
 """Settings that may only become stricter; the last name of a path may be any (``*``)."""
+
+
+_LINES: Final = (("device", "port"), ("device", "transport"))
 
 
 class Difference(NamedTuple):
@@ -97,7 +102,7 @@ def _compared(at: NodePath, run: object, wanted: object) -> Iterator[Difference]
 
 def _is_permitted(difference: Difference) -> bool:
     path, run, wanted = difference
-    if path[:2] == ("device", "port"):  # another port is the same device elsewhere, a twin is another device
+    if path[:2] in _LINES:  # another port is the same device elsewhere, a twin is another device
         return not (len(path) == 2 and None in (run, wanted))
     if any(path[:n] in _FREE for n in range(1, len(path) + 1)):
         return True

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from math import isclose
 from typing import Final
 
+from msgspec import UNSET
+
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitude
@@ -16,7 +18,8 @@ from onrig.runtime.reset.schema import Draw
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.advice import advice
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
-from onrig.runtime.task import episode_steps, task_problems
+from onrig.runtime.task import episode_steps
+from onrig.runtime.task_checks import task_problems
 
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
@@ -42,8 +45,9 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             f"expected an episode of 1 to {_most_steps(config)} steps, got {config.task.episode_s:g} s "
             f"at {config.rate_hz:g} Hz at task.episode_s",
         )
-    if (config.device.twin is None) == (config.device.port is None):
-        yield ("device",), "expected exactly one of 'twin' and 'port' at device"
+    device = config.device
+    if [device.twin is None, device.port is None, device.transport is UNSET].count(False) != 1:
+        yield ("device",), "expected exactly one of 'twin', 'port' and 'transport' at device"
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
         yield ("staleness", "then"), "'lower' needs an exploration process at staleness.then"
     yield from link_findings(config.link)
@@ -113,7 +117,7 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
     synthetic = config.selection.synthetic
     if synthetic is None:
         return
-    if config.device.port is not None:
+    if config.device.line is not None:
         yield (
             ("selection", "synthetic"),
             "synthetic experiences need a twin, whose plant computes them; this device is on a port "
@@ -169,7 +173,7 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for what a valid configuration may not intend, such as missing guards."""
     yield from _guard_warnings(config)
     yield from advice(config)
-    if config.device.port is not None and not _is_matter(config):
+    if config.device.line is not None and not _is_matter(config):
         yield (
             ("device", "pace"),
             "only a twin behind the port answers at this pace; hardware needs real time "
@@ -199,11 +203,11 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
 
 def _is_matter(config: RunConfig) -> bool:
     """Whether a port may lead to real hardware: behind a scaled or lockstep port is a twin."""
-    return config.device.port is not None and config.device.pace == "realtime"
+    return config.device.line is not None and config.device.pace == "realtime"
 
 
 def _subject(config: RunConfig) -> str:
-    port = config.device.port
-    what = "this twin" if port is None else f"the rig on {port.path}"
-    ends = "" if config.task.terminate else ", nor does its episode end early"
+    line = config.device.line
+    what = "this twin" if line is None else f"the rig on {line.place}"
+    ends = "" if config.task.terminates else ", nor does its episode end early"
     return f"{what} has no envelope: no fallback acts on its state{ends}"

@@ -6,12 +6,15 @@ they are plain mappings; their owners define and check them.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.line import Line, Serial
 from onrig.hw.rig import Observation, Rig
+from onrig.runtime import registry
+from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
 from onrig.runtime.inputs import policy_signals
@@ -26,6 +29,8 @@ from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
+Pieces = dict[str, dict[str, str]]
+"""Places of pieces in Python files, by the group's name without ``onrig.``, and their names."""
 _RECONNECT_S: Final = 60.0
 # Unset rather than a default: settings that came later are not written to config.yaml, by whose digest runs are named.
 MOST_EPISODES: Final = 10_000_000
@@ -51,8 +56,14 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Default: that of the twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
-class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is driven: exactly one of ``twin`` and ``port``."""
+if TYPE_CHECKING:
+    AnyLine = Line
+else:
+    AnyLine = Annotated[Any, registered(registry.TRANSPORTS)]
+
+
+class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is driven: exactly one of ``twin``, ``port`` and ``transport``."""
 
     twin: Section | None = None
     port: Port | None = None
@@ -61,16 +72,25 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
     """Time for which a run in real time waits for a device on a port whose line has closed (default 60); 0: the run
     ends at once."""
+    transport: AnyLine | msgspec.UnsetType = msgspec.UNSET
+    """Line to a real device that is not on a serial port."""
+
+    @property
+    def line(self) -> Line | None:
+        """Line to the device; None for a twin, which a run starts by itself."""
+        if self.transport is not msgspec.UNSET:
+            return self.transport
+        return None if self.port is None else Serial(self.port.path, self.port.baud)
 
     @property
     def reconnect_limit_s(self) -> float:
         """``reconnect_s`` or its default; 0 if the run does not wait: for a twin of its own, and in lockstep."""
-        if self.port is None or self.pace == "lockstep":
+        if self.line is None or not self.line.returns or self.pace == "lockstep":
             return 0.0
         return _RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s
 
 
-class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run: rig, task, rate, length, and learning."""
 
     rig: Rig
@@ -82,6 +102,10 @@ class RunConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sampling rate, 0.1 to 10 000 Hz."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
     """Training episodes of the run."""
+    python: Pieces | msgspec.UnsetType = msgspec.UNSET
+    """Pieces in Python files beside the configuration, as ``FILE.py:NAME``, by group and name (docs/extending.md)."""
+    view: Section | msgspec.UnsetType = msgspec.UNSET
+    """How pages and terminals show the run."""
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()

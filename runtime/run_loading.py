@@ -15,6 +15,8 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
 from onrig.runtime.config.document import Document, document_of, find, load_document, origin_of, override, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
+from onrig.runtime.config.pieces import KEY as PYTHON
+from onrig.runtime.config.pieces import with_pieces
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
@@ -26,7 +28,8 @@ from onrig.runtime.task import Task
 
 _NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
-Sections = Mapping[NodePath, type]
+Sections = Callable[[], Mapping[NodePath, type]]
+"""Types of the sections that other packages own, by path; asked for once the configuration's pieces are registered."""
 Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
@@ -48,8 +51,8 @@ def load_run(
 ) -> RunConfig:
     """Load, override and check a run's configuration.
 
-    ``sections``: types of the sections that other packages own, by path (``("device", "twin")``); ``rules``: their
-    cross checks.  Raises ConfigError with every problem found.
+    ``sections``: types of the sections that other packages own (``("device", "twin")``); ``rules``: their cross checks.
+    Raises ConfigError with every problem found.
     """
     try:
         path = find(name)
@@ -90,17 +93,17 @@ def load_run(
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _checked(document, parts, sections or {}, rules or Rules())
+    return _checked(with_pieces(document, path.parent), parts, sections or dict, rules or Rules())
 
 
 def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
     """Load the resolved configuration of a run folder; raises ConfigError."""
-    return _checked(load_document(path), {}, sections or {}, Rules())
+    return _checked(with_pieces(load_document(path), None), {}, sections or dict, Rules())
 
 
 def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
     """Read the resolved configuration of a run from its text, which ``file`` names in messages; raises ConfigError."""
-    return _checked(document_of(text, file), {}, sections or {}, Rules())
+    return _checked(with_pieces(document_of(text, file), None), {}, sections or dict, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
@@ -157,7 +160,11 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
     found = {**(whole.value or {}), **found}
     problems += whole.problems
     mended += whole.mended
-    for at, type_ in sections.items():
+    try:
+        owned = sections()
+    except ValueError as error:
+        raise ConfigError([problem_at(document, (PYTHON,), str(error))]) from None
+    for at, type_ in owned.items():
         if _present(document, at):
             section: Reading[object] = read(document, at, type_)
             # Through JSON, which turns tuples into lists, as reading the resolved file does.
@@ -205,8 +212,8 @@ def _present(document: Document, at: NodePath) -> bool:
 
 def _with_section(found: dict[str, object], at: NodePath, value: Data) -> dict[str, object]:
     """Replace a section owned by another package with its checked form, defaults included."""
-    if at == ("learner",):
-        return {**found, "learner": value}
+    if len(at) == 1:
+        return {**found, str(at[0]): value}
     device = found.get("device")
     if at == ("device", "twin") and isinstance(device, Device):
         return {**found, "device": msgspec.structs.replace(device, twin=value)}

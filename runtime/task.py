@@ -6,31 +6,43 @@ tick.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
 with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).  Tasks that
-terminate add ``alive`` in every step and ``terminal`` in the one that ends the episode.
+terminate add ``alive`` in every step and ``terminal`` in the one that ends the episode.  Named terms are added to that
+(``onrig.runtime.rewards``): the tick computes the form alone, the replay process adds the terms.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
-from onrig.hw.bounds import SMALLEST, NotNegative, Positive, Quantity
-from onrig.hw.rig import Rig, is_word
-from onrig.hw.units import is_rate
-from onrig.runtime.inputs import PolicyInput, input_problems
-from onrig.runtime.reset.schema import Reset, reset_problems
+from onrig.hw.bounds import NotNegative, Positive, Quantity
+from onrig.hw.rig import Rig
+from onrig.runtime import registry
+from onrig.runtime.config.registered import WithRegistered
+from onrig.runtime.inputs import PolicyInput
+from onrig.runtime.reset.schema import AnyReset
+from onrig.runtime.rewards import AnyTerm, Moves, observation_index, term_reward
+from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
-ScalarReward = Callable[[Sequence[float], Sequence[float]], float]
-ScalarTest = Callable[[Sequence[float]], bool]
-BatchedTest = Callable[[NDArray[np.floating[Any]]], NDArray[np.bool_]]
 BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
+
+
+class ScalarReward(Protocol):
+    """Reward of one transition."""
+
+    __name__: str
+
+    def __call__(
+        self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
+    ) -> float:
+        """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode,
+        where that is known already."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,12 +61,12 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plant puts the ball exactly at the bound."""
 
 
-class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of eq. (9) by the rig's names, in SI units; signals not named cost nothing."""
+class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weights of eq. (9) by the rig's names, in SI units; signals not named cost nothing.  Terms are added to it."""
 
-    target: dict[str, Quantity]
+    target: dict[str, Quantity] = {}
     """Observation name to reference value."""
-    weights: dict[str, NotNegative]
+    weights: dict[str, NotNegative] = {}
     """Observation name to the weight of its distance from the target."""
     folded: tuple[str, ...] = ()
     """Observations compared by their absolute value: ``| |x'| - target |`` (the pendulum's angle)."""
@@ -65,6 +77,8 @@ class Reward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Added in every step: without it an early end saves costs (``onrig check`` says whether it pays)."""
     terminal: Quantity | UnsetType = UNSET
     """Added in the step in which the task terminates, as a rule negative."""
+    terms: dict[str, AnyTerm] | UnsetType = UNSET
+    """Further terms, each by a name of its own."""
 
     @property
     def at_end(self) -> float:
@@ -85,7 +99,7 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
-class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task for one kind of rig, defined in YAML."""
 
     name: str
@@ -99,14 +113,17 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean rewards per step, ``alive`` included, that are 0 and 1; without them scores are returns in raw units."""
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
-    reset: Reset | None = None
+    reset: AnyReset | None = None
     """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
     inputs: tuple[PolicyInput, ...] | msgspec.UnsetType = msgspec.UNSET
     """What policies see; left out: all observations of the rig.  Everything else sees these."""
+    terminations: dict[str, AnyTermination] | UnsetType = UNSET
+    """Further conditions that end an episode, each by a name of its own."""
 
-
-def _observation_index(rig: Rig) -> dict[str, int]:
-    return {o.name: i for i, o in enumerate(rig.signals)}
+    @property
+    def terminates(self) -> bool:
+        """Whether an episode may end before its time."""
+        return bool(self.terminate or self.terminations)
 
 
 def _state_terms(task: Task, rig: Rig) -> list[tuple[int, float, float, bool]]:
@@ -114,7 +131,7 @@ def _state_terms(task: Task, rig: Rig) -> list[tuple[int, float, float, bool]]:
     reward = task.reward
     return [
         (i, reward.weights[name], reward.target[name], name in reward.folded)
-        for name, i in _observation_index(rig).items()
+        for name, i in observation_index(rig).items()
         if reward.weights.get(name, 0.0) != 0.0
     ]
 
@@ -125,19 +142,19 @@ def _action_terms(task: Task, rig: Rig) -> list[tuple[int, float]]:
     return [(j, weights[a.name]) for j, a in enumerate(rig.actuators) if weights.get(a.name, 0.0) != 0.0]
 
 
-def compile_reward(task: Task, rig: Rig) -> ScalarReward:
-    """Build ``reward(observation, action) -> float`` of one transition, for the tick.
+def compile_form(task: Task, rig: Rig) -> ScalarReward:
+    """Build the reward of one transition without its terms, for the tick.
 
     ``observation`` holds the rig's observations of s' (SI, wrapped; a previous command after them is ignored),
     ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no allocation that is kept.
-    Expects a task without :func:`task_problems`.
+    Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
     """
     plain = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
     folded = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if folded)
     costs = tuple(_action_terms(task, rig))
     wall = task.reward.wall
 
-    def distance(observation: Sequence[float], action: Sequence[float]) -> float:
+    def distance(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
         cost = 0.0
         for i, w, t in folded:
             cost += w * abs(abs(observation[i]) - t)
@@ -149,15 +166,15 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
 
     if wall is None:
         return _with_bonuses(distance, task, rig)
-    at = _observation_index(rig)[wall.observation]
+    at = observation_index(rig)[wall.observation]
     low, high, penalty = wall.low + wall.margin, wall.high - wall.margin, wall.penalty
 
-    def distance_and_wall(observation: Sequence[float], action: Sequence[float]) -> float:
+    def with_wall(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
         x = observation[at]
         r = distance(observation, action)
         return r - penalty if x <= low or x >= high else r
 
-    return _with_bonuses(distance_and_wall, task, rig)
+    return _with_bonuses(with_wall, task, rig)
 
 
 def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
@@ -165,11 +182,24 @@ def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
     if task.reward.alive is UNSET and task.reward.terminal is UNSET:
         return cost
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    at_end, terminated = task.reward.at_end, compile_terminated(task, rig)
+    at_end, ends = task.reward.at_end, compile_terminated(task, rig)
 
-    def reward(observation: Sequence[float], action: Sequence[float]) -> float:
+    def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
         r = cost(observation, action) + alive
-        return r + at_end if terminated(observation) else r
+        return r + at_end if (ends(observation) if terminated is None else terminated) else r
+
+    return reward
+
+
+def compile_reward(task: Task, rig: Rig) -> ScalarReward:
+    """Build the reward of one transition; raises TermFailed, as the reward does, for what a term raises."""
+    form, add = compile_form(task, rig), term_reward(task.reward.terms, rig)
+    if add is None:
+        return form
+
+    def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
+        moves = Moves(np.array(observation, np.float64), np.array(action, np.float64))
+        return float(add(moves, np.array(form(observation, action, terminated))))
 
     return reward
 
@@ -183,21 +213,22 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     terms = sorted(_state_terms(task, rig), key=lambda term: not term[3])
     costs = _action_terms(task, rig)
     wall = task.reward.wall
-    at = None if wall is None else _observation_index(rig)[wall.observation]
+    at = None if wall is None else observation_index(rig)[wall.observation]
     has_bonuses = task.reward.alive is not UNSET or task.reward.terminal is not UNSET
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
     at_end, terminated = task.reward.at_end, batched_terminated(task, rig)
+    add = term_reward(task.reward.terms, rig)
 
     def reward(observations: NDArray[np.floating[Any]], actions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        r = costs_of(observations, actions)
-        if not has_bonuses:
-            return r
-        r = r + alive
-        return np.where(terminated(observations), r + at_end, r)
-
-    def costs_of(observations: NDArray[np.floating[Any]], actions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         x = np.asarray(observations, dtype=np.float64)
         a = np.asarray(actions, dtype=np.float64)
+        r = costs_of(x, a)
+        if has_bonuses:
+            r = r + alive
+            r = np.where(terminated(x), r + at_end, r)
+        return r if add is None else add(Moves(x, a), r)
+
+    def costs_of(x: NDArray[np.float64], a: NDArray[np.float64]) -> NDArray[np.float64]:
         cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
         for i, w, t, folded in terms:
             value = np.abs(x[..., i]) if folded else x[..., i]
@@ -212,29 +243,49 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     return reward
 
 
-def compile_terminated(task: Task, rig: Rig) -> ScalarTest:
-    """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates."""
-    index = _observation_index(rig)
+Watch = Callable[[str, ScalarTest], ScalarTest]
+"""Puts a named condition of foreign code under guard."""
+
+
+def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
+    """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates.
+
+    ``watch`` wraps the conditions that are another package's.
+    """
+    index = observation_index(rig)
     bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())
-    if not bounds:
+    conditions = tuple(_conditions(task, rig, watch))
+    if not bounds and not conditions:
         return lambda observation: False
 
     def terminated(observation: Sequence[float]) -> bool:
         return not all(low <= observation[i] <= high for i, low, high in bounds)
 
-    return terminated
+    if not conditions:
+        return terminated
+    return lambda observation: terminated(observation) or any(ends(observation) for ends in conditions)
+
+
+def _conditions(task: Task, rig: Rig, watch: Watch | None) -> Iterator[ScalarTest]:
+    for name, termination in (task.terminations or {}).items():
+        condition = termination.build_scalar(rig)
+        foreign = watch is not None and registry.is_foreign(termination)
+        yield watch(f"the termination '{name}'", condition) if watch is not None and foreign else condition
 
 
 def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
     """Build ``terminated(observations)`` of many at once, ``(..., n)`` to ``(...)``; equal to the scalar form."""
-    index = _observation_index(rig)
+    index = observation_index(rig)
     bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]
+    conditions = [termination.build(rig) for termination in (task.terminations or {}).values()]
 
     def terminated(observations: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
         x = np.asarray(observations, dtype=np.float64)
         inside = np.ones(x.shape[:-1], bool)
         for i, low, high in bounds:
             inside &= (low <= x[..., i]) & (x[..., i] <= high)
+        for ends in conditions:
+            inside &= ~np.broadcast_to(np.asarray(ends(x), bool), inside.shape)
         return ~inside
 
     return terminated
@@ -243,78 +294,3 @@ def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
 def episode_steps(task: Task, rate_hz: float) -> int:
     """Transitions in a whole episode: exactly round(T/Ts) (docs/methods.md, "Steps per episode")."""
     return round(task.episode_s * rate_hz)
-
-
-def task_problems(task: Task, rig: Rig) -> list[tuple[str, str]]:
-    """List problems of a task on a rig as (path, message) pairs; empty if valid."""
-    observations = {o.name: o for o in rig.signals}
-    actuators = [a.name for a in rig.actuators]
-    problems: list[tuple[str, str]] = []
-
-    def known(path: str, names: Sequence[str], there: Sequence[str], kind: str) -> None:
-        for name in names:
-            if name not in there:
-                listed = ", ".join(there)
-                problems.append((f"{path}.{name}", f"rig '{rig.name}' has no {kind} '{name}' (there are: {listed})"))
-
-    def finite(path: str, values: dict[str, float]) -> None:
-        problems.extend((f"{path}.{k}", "must be a finite number") for k, v in values.items() if not math.isfinite(v))
-
-    reward = task.reward
-    seen = list(observations)
-    if not is_word(task.name):
-        problems.append(("name", f"expected a plain word of letters, digits and _ . + -, got {task.name!r}"))
-    if not math.isfinite(task.episode_s):
-        problems.append(("episode_s", "must be a finite number of seconds"))
-    for path, values in (
-        ("start", task.start),
-        ("reward.target", reward.target),
-        ("reward.weights", reward.weights),
-    ):
-        known(path, list(values), seen, "observation")
-        finite(path, values)
-    known("reward.action_weights", list(reward.action_weights), actuators, "actuator")
-    finite("reward.action_weights", reward.action_weights)
-    for i, name in enumerate(reward.folded):
-        if name not in reward.weights:
-            problems.append((f"reward.folded[{i}]", f"'{name}' has no weight, so folding it does nothing"))
-    for name in reward.weights:
-        if name not in reward.target:
-            problems.append((f"reward.weights.{name}", "has a weight but no target"))
-    if reward.wall is not None:
-        wall = reward.wall
-        if wall.observation not in observations:
-            problems.append(("reward.wall.observation", f"rig '{rig.name}' has no observation '{wall.observation}'"))
-        elif is_rate(unit := observations[wall.observation].unit):
-            message = f"expected a place, and '{wall.observation}' is in {unit!r}"
-            problems.append(("reward.wall.observation", message))
-        if not (math.isfinite(wall.low) and math.isfinite(wall.high) and wall.low < wall.high):
-            problems.append(("reward.wall", f"needs low < high, got {wall.low} and {wall.high}"))
-        elif not 2.0 * wall.margin < wall.high - wall.low:
-            problems.append(("reward.wall.margin", "must be less than half the distance between the walls"))
-        if not math.isfinite(wall.penalty):
-            problems.append(("reward.wall.penalty", "must be a finite number"))
-    for name, value in (("alive", reward.alive), ("terminal", reward.terminal)):
-        if value is not UNSET and not math.isfinite(value):
-            problems.append((f"reward.{name}", "must be a finite number"))
-    if reward.terminal is not UNSET and not task.terminate:
-        problems.append(("reward.terminal", "the task never terminates: give terminate, or leave this out"))
-    known("terminate", list(task.terminate), seen, "observation")
-    for name, (low, high) in task.terminate.items():
-        if not low < high:
-            problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
-        elif name in task.start and not low <= task.start[name] <= high:
-            problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
-    problems += input_problems(task.inputs, rig)
-    if task.reset is not None:
-        problems.extend((f"reset.{path}", message) for path, message in reset_problems(task.reset, task.start, rig))
-    n = task.normalization
-    if n is None:
-        return problems
-    if not (math.isfinite(n.random_reward) and math.isfinite(n.reference_reward)):
-        problems.append(("normalization", "needs finite numbers"))
-    elif n.random_reward < n.reference_reward < n.random_reward + SMALLEST:
-        problems.append(("normalization", f"the two rewards must be at least {SMALLEST:g} apart"))
-    elif not n.random_reward < n.reference_reward:
-        problems.append(("normalization", "needs random_reward < reference_reward"))
-    return problems

@@ -25,7 +25,8 @@ from onrig.runtime.config.document import find, load_document
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.inputs import composition_of, policy_signals
 from onrig.runtime.normalisation import Normalisation
-from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps, task_problems
+from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps
+from onrig.runtime.task_checks import task_problems
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 

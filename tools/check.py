@@ -80,8 +80,8 @@ def in_one_line(config: RunConfig) -> str:
 
 def device_in_words(config: RunConfig) -> str:
     """The device and the pace of its clock."""
-    if config.device.port is not None:
-        return f"device on {config.device.port.path}"
+    if config.device.line is not None:
+        return f"device on {config.device.line.place}"
     pace = config.device.pace
     return (
         f"{'real-time' if pace == 'realtime' else pace if not isinstance(pace, Scaled) else f'x{pace.scaled:g}'} twin"

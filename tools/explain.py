@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.memory.strategy import parse_strategy
@@ -226,7 +224,7 @@ def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
 
 
 def _learning(config: RunConfig) -> Table:
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     strategy = parse_strategy(config.selection.strategy)
     capacity = capacity_of(config)
     steps = episode_steps(config.task, config.rate_hz)
@@ -256,7 +254,7 @@ def _learning(config: RunConfig) -> Table:
 
 def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
     """What a termination is worth to the learner, where the task has one."""
-    if config.task.terminate:
+    if config.task.terminates:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
         rest = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
         yield "an early end", f"earns {end.ending:.4g}", f"living on {rest}, discounted by gamma"

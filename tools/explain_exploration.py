@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from msgspec import UNSET
 
 from onrig.runtime.explore.budgets import QUANTITIES, SPANS
 from onrig.runtime.explore.schedule import Retreat, after_trip, amplitudes, noisy_episodes, retreat_factor, schedules
-from onrig.runtime.explore.settings import (
-    Budgets,
-    EpsilonGreedy,
-    Exploration,
-    Gaussian,
-    NoExploration,
-    Noisy,
-    OrnsteinUhlenbeck,
-    OwnNoise,
-    ParameterNoise,
-)
+from onrig.runtime.explore.settings import Budgets, EpsilonGreedy, OwnNoise, Scheduled
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.terminal import Table
@@ -44,8 +32,8 @@ _SPENT: Final = {
 def exploration_tables(config: RunConfig) -> Iterator[Table]:
     """Schedule and noise process, then any gates and budgets."""
     exploration = config.exploration
-    if isinstance(exploration, NoExploration):
-        yield Table("exploration", (), (("none", "the policy's action as it is"),))
+    if not isinstance(exploration, Scheduled):
+        yield Table("exploration", (), ((exploration.title, exploration.in_words()),))
     else:
         yield _schedule(config, exploration)
         yield from _gates(exploration)
@@ -53,7 +41,7 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
         yield _budgets(config, exploration.budgets)
 
 
-def reach(config: RunConfig, exploration: Noisy) -> tuple[float, float]:
+def reach(config: RunConfig, exploration: Scheduled) -> tuple[float, float]:
     """First and last value of the schedule's variable in the run."""
     # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
     noisy = noisy_episodes(exploration.quiet, config.episodes)
@@ -65,7 +53,7 @@ def reach(config: RunConfig, exploration: Noisy) -> tuple[float, float]:
     }[exploration.over]
 
 
-def shown_at(config: RunConfig, exploration: Noisy) -> list[float]:
+def shown_at(config: RunConfig, exploration: Scheduled) -> list[float]:
     """Sampling points of the schedule: both ends of the run, its quarters, and the schedule's own breakpoints."""
     first, last = reach(config, exploration)
     every = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
@@ -74,40 +62,7 @@ def shown_at(config: RunConfig, exploration: Noisy) -> list[float]:
     return sorted({first, last, *own, *(q for q in quarters if q > first)})
 
 
-def process_line(exploration: Exploration) -> str:
-    """One-line description of the noise process."""
-    match exploration:
-        case OrnsteinUhlenbeck(gain=gain, friction=friction):
-            keep = 1.0 - friction
-            line = f"u <- {keep:g} u + {gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
-            if abs(keep) < 1 and gain > 0:
-                line += f"; {_spread(gain / math.sqrt(1.0 - keep * keep))}"
-            return line
-        case Gaussian(std=std):
-            return f"u = {std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(std)}"
-        case ParameterNoise():
-            return (
-                "weights + noise, drawn for each episode, scaled so that the action is "
-                f"{exploration.target_std:g} off (rms, normalised): times or over {exploration.adaption:g} "
-                f"every {exploration.adapt_every} steps"
-            )
-        case OwnNoise(friction=friction):
-            drawn = "N(0,1)"
-            if friction is not UNSET and friction < 1.0:
-                kept = 1.0 - friction
-                drawn = f"u <- {kept:g} u + {math.sqrt(1.0 - kept * kept):.3g} N(0,1), which is N(0,1)"
-            return f"the policy draws its actions: {drawn}, cut at 3, times the amplitude, times its own spread"
-        case EpsilonGreedy(levels=levels):
-            return f"with a probability of the amplitude one of {levels} levels, all as likely, in place of the action"
-    return "the policy's action as it is"
-
-
-def _spread(std: float) -> str:
-    clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
-    return f"u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
-
-
-def _schedule(config: RunConfig, exploration: Noisy) -> Table:
+def _schedule(config: RunConfig, exploration: Scheduled) -> Table:
     names = [a.name for a in config.rig.actuators]
     rows: list[tuple[str, ...]] = []
     for x in shown_at(config, exploration):
@@ -122,7 +77,7 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
             case _:
                 most = _in_units(config, values)
         rows.append((_LABELS[exploration.over].format(x), written, most))
-    rows.append(("process", "", process_line(exploration)))
+    rows.append(("process", "", exploration.in_words()))
     quiet = exploration.quiet
     if quiet is not None:
         rows.append(("quiet", "", f"the last {quiet.episodes} of every {quiet.every} training episodes have no noise"))
@@ -132,7 +87,7 @@ def _schedule(config: RunConfig, exploration: Noisy) -> Table:
     return Table("exploration", ("amplitude", "maximum, in the actuators' units"), tuple(rows))
 
 
-def _advance_lines(config: RunConfig, exploration: Noisy) -> Iterator[str]:
+def _advance_lines(config: RunConfig, exploration: Scheduled) -> Iterator[str]:
     """Notes on how the schedule advances and how far it gets."""
     _, last = reach(config, exploration)
     if exploration.over != "episodes":
@@ -152,7 +107,7 @@ def _in_units(config: RunConfig, values: tuple[float, ...]) -> str:
     return "; ".join(f"{most} ({', '.join(names)})" for most, names in groups.items())
 
 
-def _gates(exploration: Noisy) -> Iterator[Table]:
+def _gates(exploration: Scheduled) -> Iterator[Table]:
     near, back_off = exploration.near_envelope, exploration.back_off
     rows: list[tuple[str, ...]] = []
     if near is not None:

@@ -28,10 +28,9 @@ from onrig.runtime.explore.settings import (
     Budgets,
     EpsilonGreedy,
     NearEnvelope,
-    NoExploration,
-    Noisy,
     OwnNoise,
     ParameterNoise,
+    Scheduled,
 )
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
@@ -235,7 +234,7 @@ def exploration_rows(config: RunConfig) -> list[Row]:
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []
-    if not isinstance(exploration, NoExploration):
+    if isinstance(exploration, Scheduled):
         rows.append(Row(1.6, (partial(_schedule, config=config, exploration=exploration),)))
         if not isinstance(exploration, ParameterNoise | EpsilonGreedy):
             rows.append(Row(2.2, (partial(_noise, config=config, exploration=exploration),)))
@@ -248,7 +247,7 @@ def exploration_rows(config: RunConfig) -> list[Row]:
     return [*rows, Row(1.3, tuple(gates))] if gates else rows
 
 
-def _schedule(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
+def _schedule(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
     first, last = reach(config, exploration)
     shown = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
     names = [a.name for a in config.rig.actuators]
@@ -290,7 +289,7 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
     )
 
 
-def _noise(axes: Axes, config: RunConfig, exploration: Noisy) -> None:
+def _noise(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
     """Exploration noise on the first actuator as this run draws it (same random streams), before the gates."""
     own, cut = isinstance(exploration, OwnNoise), cut_of(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]

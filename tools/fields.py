@@ -12,6 +12,7 @@ from msgspec import inspect as types
 
 from onrig.hw.bounds import LARGEST, SMALLEST
 from onrig.runtime.config.problem import NodePath
+from onrig.runtime.config.registered import group_of, structs_of
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.options import field_docs, one_line
 
@@ -95,7 +96,8 @@ def _below(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) 
             names.append(field.encode_name + placed[0][0])
     for names, structs in found.values():
         at = _joined(path, " | ".join(names))
-        yield from _sections(at, structs[0], parts) if len(structs) == 1 else _variants(at, structs, parts)
+        alone = len(structs) == 1 and not structs[0].tag_field
+        yield from _sections(at, structs[0], parts) if alone else _variants(at, structs, parts)
 
 
 def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:
@@ -132,6 +134,8 @@ def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
     match described:
         case types.StructType():
             yield "", described
+        case types.Metadata() if (group := group_of(described)) is not None:
+            yield from (("", struct) for struct in structs_of(group))
         case types.Metadata():
             yield from _structs(described.type)
         case types.UnionType():
@@ -146,6 +150,8 @@ def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
 def _values(described: types.Type) -> str:
     """Type and bounds in words."""
     match described:
+        case types.Metadata() if group_of(described) is not None:
+            return "section"
         case types.Metadata():
             unit = (described.extra or {}).get("unit")
             return f"{_values(described.type)} ({unit})" if unit else _values(described.type)

@@ -6,14 +6,22 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems, strategy_problems
+from onrig.learner.settings import (
+    learner_settings,
+    process_problem,
+    rig_problems,
+    settings_problems,
+    settings_type,
+    strategy_problems,
+    unread_sections,
+)
 from onrig.runtime.config.document import is_file
-from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, is_foreign, path_steps
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, path_steps
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.registry import is_foreign
 from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.replay.settings import MOST_CAPACITY
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
@@ -24,6 +32,7 @@ from onrig.runtime.safety.limits import prediction_trial
 from onrig.runtime.safety.plant_box import PlantBox, box_name
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import episode_steps
+from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.plants.registry import uncovered
 from onrig.sim.plants.trial import name_of, trial_problems
 from onrig.sim.synthetic.model import model_problems
@@ -35,15 +44,18 @@ from onrig.sim.twin.options import (
     uncovered_latency,
     uncovered_zeros,
 )
+from onrig.tools.exercise import foreign_findings
 from onrig.tools.ports import no_port
 
-SECTIONS: Final[dict[NodePath, type]] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
-"""Types of the sections that other packages own."""
+
+def sections() -> dict[NodePath, type]:
+    """Types of the sections that other packages own; raises ValueError for a broken file of an algorithm or sampler."""
+    return {("device", "twin"): TwinOptions, ("learner",): settings_type(), ("view",): ViewOptions}
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load a configuration and check all that plants and trials need; raises ConfigError with every problem."""
-    return load_run(name, overrides, SECTIONS, Rules(refuse=plant_findings))
+    return load_run(name, overrides, sections, Rules(refuse=plant_findings))
 
 
 def load_for_rig(
@@ -61,26 +73,27 @@ def load_for_rig(
     its folder.  Raises ConfigError.
     """
     if port is not None:
-        load_run(name, overrides, SECTIONS, Rules(refuse=_uncovered))
+        load_run(name, overrides, sections, Rules(refuse=_uncovered))
     rules = Rules(
         rig_findings if begins else going_findings,
         _warnings,
         heed,
         lambda config: config if port is None else on_port(config, port),
     )
-    return load_run(name, overrides, SECTIONS, rules)
+    return load_run(name, overrides, sections, rules)
 
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Load the configuration of a remote learner: its section counts whatever ``local_learner`` says."""
-    return load_run(name, overrides, SECTIONS, Rules(refuse=learner_findings))
+    return load_run(name, overrides, sections, Rules(refuse=learner_findings))
 
 
 def on_port(config: RunConfig, path: str) -> RunConfig:
     """The configuration with a device on a port instead of its twin; the pace stays."""
     port = config.device.port
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
-    return msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, port=port, twin=None))
+    device = msgspec.structs.replace(config.device, port=port, twin=None, transport=msgspec.UNSET)
+    return msgspec.structs.replace(config, device=device)
 
 
 def tell(problem: Problem) -> None:
@@ -109,9 +122,9 @@ def plant_findings(config: RunConfig) -> Iterator[Finding]:
 
 def _warnings(config: RunConfig) -> Iterator[Finding]:
     yield from warnings(config)
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     yield from _twin_warnings(config)
-    if _learns(config) and config.task.terminate:
+    if _learns(config) and config.task.terminates:
         yield from _early_end_warnings(config, learner.selected.gamma)
     needed, steps = learner.selected.batch_steps, config.episodes * episode_steps(config.task, config.rate_hz)
     if _learns(config) and steps < needed:
@@ -156,11 +169,12 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
 
 def _learns(config: RunConfig) -> bool:
     """Whether the learner's section counts: a rig without a local learner needs none."""
-    return config.local_learner or msgspec.convert(config.learner, LearnerSettings) != LearnerSettings()
+    settings = learner_settings(config.learner)
+    return config.local_learner or settings != type(settings)()
 
 
 def _learning(config: RunConfig) -> Iterator[Finding]:
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     for at, message in settings_problems(learner, lockstep=config.lockstep):
         yield ("learner", *path_steps(at)), f"{message} at {'.'.join(('learner', at)) if at else 'learner'}"
     batch, capacity = learner.batch, _capacity(config)
@@ -176,14 +190,14 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
 
 def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
     """Settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm's kind."""
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
     if learns:
         for at, message in learner.selected.run_problems(learner.algorithm, config, _capacity(config)):
             yield path_steps(at), f"{message} at {at}"
     problem = process_problem(learner, config.exploration)
-    if problem is not None and (learns or learner.algorithm != LearnerSettings().algorithm):
+    if problem is not None and (learns or learner.algorithm != type(learner)().algorithm):
         at, message = problem
         yield ("exploration", at), f"{message} at exploration.{at}"
 
@@ -228,6 +242,9 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     """Further problems for which `onrig run` refuses to begin a run."""
     found = list(going_findings(config))
     yield from found
+    if not found and _learns(config) and not any(findings(config)):
+        for at, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
+            yield path_steps(at), f"{message} at {at}"
     if config.policy is not None and not is_file(Path(config.policy)):
         yield ("policy",), f"there is no file '{config.policy}' at policy"
     elif config.policy is not None and not found and not any(findings(config)):  # probing it needs a valid rig
@@ -250,6 +267,8 @@ def going_findings(config: RunConfig) -> Iterator[Finding]:
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         at: NodePath = ("limits", "predicted")
         yield from guarded(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
+    if not found and not any(findings(config)):
+        yield from foreign_findings(config)
 
 
 def _uncovered(config: RunConfig) -> Iterator[Finding]:

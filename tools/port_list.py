@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from onrig.runtime import registry
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts, Rival, read_ports, rivals
@@ -27,6 +28,9 @@ def _print(ports: list[PortFacts], rivals: Iterable[Rival]) -> None:
         print("no serial ports")
     else:
         print(Table("port", ("device on USB", "serial number", "may open", "held by", "name by id"), rows(ports)))
+    for kind, line in registry.loadable(registry.TRANSPORTS).items():
+        for place in line.found():
+            print(f"{kind}: {place}")
     for rival in rivals:
         print(f"{rival.does}: {rival.remedy}")
 

@@ -9,13 +9,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
 from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
-from onrig.runtime.reset.drivers import driver_for
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.scoring import normalized
@@ -73,7 +72,7 @@ def _control(config: RunConfig) -> Iterator[tuple[str, float]]:
                 yield "a normalised reward", score
     yield from (("a number of the shield", value) for value in _numbers(shield))
     if task.reset is not None:
-        driver = driver_for(task.reset, task.start, rig)
+        driver = task.reset.driver(task.start, rig)
         driver.begin(2)
         yield from (("a reset's command", value) for value in driver.drive(middle, 0.0))
     explorer = Explorer(config)
@@ -97,7 +96,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     yield from (("a probe", float(value)) for value in desk_probes(wanted, config.seed).ravel())
     yield "the budget of a policy", float(admission_limits(config).latency_budget_us)
-    msgspec.convert(config.learner, LearnerSettings)
+    learner_settings(config.learner)
 
 
 def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:

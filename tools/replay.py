@@ -8,11 +8,13 @@ from typing import Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.files import read_fields
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
+from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.progress import progress_for
 from onrig.tools.replaying.verification import OtherEvaluator, Verification
 from onrig.tools.terminal import Table, complain, reason
@@ -32,6 +34,8 @@ def replay(folder: Path, tolerance: float) -> int:
         config = load_resolved(folder / "config.yaml")
     except ConfigError as error:
         return complain("replay", str(error.problems[0]))
+    if what := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+        return complain("replay", f"'{folder}': {what}")
     damage = name_damage("replay", folder, *LOGS, *POLICIES)
     return with_damage(_replay(folder, config, tolerance), damage)
 

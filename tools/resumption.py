@@ -14,11 +14,12 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Evidence, Fault, Grade, evidence_of, faults
 from onrig.runtime.run_changes import changes
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_loading import read_resolved
+from onrig.runtime.run_loading import load_run, read_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.running import running_rigs
 from onrig.runtime.supervise.run_folder import RESUMES, Resumption, recorded_executor
-from onrig.tools.load import SECTIONS, load_for_rig, on_port
+from onrig.tools.foreign import difference, pieces_of
+from onrig.tools.load import load_for_rig, on_port, sections
 
 _PATIENCE_S: Final = 30.0
 """Grace for the orphaned processes of a killed supervisor, which save their data and exit."""
@@ -45,16 +46,18 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
                 f"the run in '{folder}' is running (process {running.pid}); `onrig stop` ends it, `onrig resume` ends "
                 "its pause"
             )
+    if name is not None:
+        load_run(name, overrides)  # files that it names are allowed to run, also those in the run's own configuration
     wait_for_folder(folder)
     evidence = evidence_of(folder)
     point = evidence.point
     if point is not None and point.config:
         run = read_resolved(
-            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", SECTIONS
+            point.config.encode(), f"{folder / 'buffer'}: the configuration in its checkpoint", sections
         )
     else:
         run = load_for_rig(str(path), begins=False)
-    on_device = port if run.device.port is not None else None
+    on_device = port if run.device.line is not None else None
     if on_device is not None:
         run = on_port(run, on_device)
     config = load_for_rig(str(path) if name is None else name, overrides, port=on_device, begins=False)
@@ -68,6 +71,8 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
     recorded = recorded or States(folder / "learner", sys.stderr.write).executor()
     if what := difference_here(recorded):
         raise CannotResume(f"the run in '{folder}' was {what}")
+    if what := difference(read_fields(folder / "meta.json"), pieces_of(config)):
+        raise CannotResume(f"'{folder}': {what}")
     damaged = _damaged(folder, evidence, config, learned_here=run.local_learner and config.local_learner)
     done = _episodes_done(folder)
     if done is not None and done >= config.episodes:

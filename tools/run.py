@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from onrig.hw.line import Serial
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import settle_loop_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -30,6 +31,7 @@ from onrig.runtime.supervise.run_folder import (
 )
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
+from onrig.tools.foreign import pieces_of, recorded
 from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.resumption import CannotResume, continued
@@ -60,10 +62,11 @@ def run(
         return explain(error)
     except CannotResume as error:
         return complain("run", f"--resume: {error}")
-    if device is not None and config.device.port is None:
+    if device is not None and config.device.line is None:
         return complain("run", "--device: the run to resume uses a twin; leave out --device")
-    port = config.device.port.path if config.device.port is not None else None
-    if port is not None:
+    line = config.device.line
+    port = None if line is None else line.place
+    if port is not None and isinstance(line, Serial):
         missing = missing_port(port)
         if missing is not None:
             return complain("run", f"{port}: {missing}", ExitCode.HARDWARE)
@@ -123,7 +126,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
                 held.callback(os.close, hold(folder))
                 take_back = _reopen(folder, resumption)
             else:
-                take_back = write_run_folder(folder, config)
+                take_back = write_run_folder(folder, config, recorded(pieces_of(config)))
                 held.callback(os.close, hold(folder))
         except (CannotResume, FolderBusy) as error:
             return complain("run", f"{option}: {error}")

@@ -7,10 +7,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onrig.runtime.config.problem import hint
+from onrig.runtime.config.problem import ConfigError, hint
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_loading import load_run
 from onrig.tools.fields import REQUIRED, Field, Section, first_sentence, sections_of_run
-from onrig.tools.load import SECTIONS
+from onrig.tools.load import explain
+from onrig.tools.load import sections as owned_sections
 from onrig.tools.terminal import complain
 
 _INDENT: Final = "    "
@@ -22,9 +24,16 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 """
 
 
-def show(paths: Sequence[str], *, markdown: bool) -> int:
-    """Print the settings at these paths, or a list of sections; returns the exit code."""
-    sections = sections_of_run(SECTIONS)
+def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
+    """Print the settings at these paths, or a list of sections, with those of a configuration's own files; returns the
+    exit code.
+    """
+    try:
+        if of is not None:
+            load_run(of)
+    except ConfigError as error:
+        return explain(error)
+    sections = sections_of_run(owned_sections())
     if markdown:
         print(page(sections), end="")
         return ExitCode.OK

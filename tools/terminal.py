@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import replace_file
 from onrig.runtime.printable import printable_lines
+from onrig.runtime.python_files import trust_everything
 
 T = TypeVar("T")
 
@@ -103,6 +104,12 @@ _SETTINGS: Final = ("rig", "task", "rate_hz", "episodes", "seed", "policy", "rec
 """Settings of a run that new users take for options; a test compares them with the configuration."""
 
 
+class _Trust(argparse.Action):
+    def __call__(self, parser: object, namespace: argparse.Namespace, *_: object) -> None:
+        trust_everything()
+        namespace.trust = True
+
+
 class VerbParser(argparse.ArgumentParser):
     """Argument parser with one-line errors, without the usage text."""
 
@@ -141,6 +148,11 @@ class VerbParser(argparse.ArgumentParser):
         self.add_argument(
             "--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value"
         )
+        self.add_trust()
+
+    def add_trust(self) -> None:
+        """Add ``--trust``, which counts from where it is parsed."""
+        self.add_argument("--trust", action=_Trust, nargs=0, default=False, help="run the Python files that it names")
 
 
 def picture_problem(option: str, path: Path | None) -> str | None:

@@ -6,19 +6,21 @@ An algorithm trains S trials side by side; a rig has one trial.  A new one is a 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
-from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Chain
+from onrig.runtime import registry
 from onrig.runtime.policy.contract import PolicyContract
 from onrig.runtime.replay.memory.keepers.keeper import Signal
+
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+    from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
@@ -243,7 +245,6 @@ def algorithm_for(
     if settings.selected.single_action and n_actions != 1:
         raise ValueError(f"{settings.algorithm} takes one action dimension, got {n_actions}")
     refer, selected = settings.refers, settings.selected
-    module, _, name = selected.home_of(refers=refer is not None).partition(":")
-    build: Callable[..., Algorithm] = getattr(importlib.import_module(module), name)
+    build: Callable[..., Algorithm] = registry.home(selected, selected.home_of(refers=refer is not None))
     more = () if refer is None else (refer,)
     return build(selected, n_observations, n_actions, streams, *more)

@@ -7,13 +7,15 @@ derives from it (advantages, target values, densities) it keeps itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State, algorithm_for
-from onrig.learner.settings import LearnerSettings
+
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+    from onrig.learner.settings import LearnerSettings
 
 Beat = Callable[[], object]
 """Signals progress."""

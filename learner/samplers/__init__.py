@@ -7,20 +7,22 @@ experiences or the policy itself gets a ``Look``.  A new one is a class that des
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import Linear
-from onrig.learner.settings import LearnerSettings
+from onrig.runtime import registry
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling, sampling_of
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
+
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+    from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
@@ -61,13 +63,21 @@ class Setting(NamedTuple):
     """Batch updates of the run; 0 if unknown."""
     steps: int = 0
     """Training steps of the run; 0 if unknown."""
-    options: LearnerSettings = LearnerSettings()
+    learner: LearnerSettings | None = None
+    """The section of the run; None for its defaults."""
     look: Look | None = None
     """None where there is nothing to look at."""
     argument: float | None = None
     """Number in the strategy's notation."""
     write_probability: float = 1.0
     """Share of the steps that become experiences."""
+
+    @property
+    def options(self) -> LearnerSettings:
+        """The ``learner`` section."""
+        from onrig.learner.settings import LearnerSettings
+
+        return LearnerSettings() if self.learner is None else self.learner
 
     @property
     def beta(self) -> Linear:
@@ -148,8 +158,8 @@ class Registered(Sampler, Protocol):
 
 def sampler_class(name: str) -> type[Registered]:
     """Load the sampler of a registered name."""
-    module, _, attribute = sampling_of(name).home.partition(":")
-    found: type[Registered] = getattr(importlib.import_module(module), attribute)
+    description = sampling_of(name)
+    found: type[Registered] = registry.home(description, description.home)
     return found
 
 

@@ -17,7 +17,7 @@ from onrig.learner.algorithms.on_policy import OnPolicy
 from onrig.learner.trials.worlds import Bools, Policy
 from onrig.runtime.explore.noise import episode_noise, level_at, ornstein_uhlenbeck, random_levels
 from onrig.runtime.explore.schedule import amplitudes, interpolate, is_quiet, schedules
-from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, OrnsteinUhlenbeck, OwnNoise
 from onrig.runtime.policy.contract import NOISE_CUT
 from onrig.runtime.random_streams import Role, stream
 
@@ -217,8 +217,10 @@ class EpisodeNumbers:
         if self._discrete is not None:
             drawn = np.stack([random_levels(s, T, self._discrete.levels) for s in streams])
             return Numbers(random=drawn[:, :, 1:], replaced=drawn[:, :, :1] < self._epsilon(episode))
-        if not isinstance(process, OrnsteinUhlenbeck) or is_quiet(process.quiet, episode):
+        if not isinstance(process, ActionNoise) or is_quiet(process.quiet, episode):
             return Numbers(np.zeros((len(streams), T, len(names))))
+        if not isinstance(process, OrnsteinUhlenbeck):  # that of all trials is computed at once
+            return Numbers(np.array([episode_noise(process, s, episode, T, names) for s in streams]))
         white = np.stack([s.standard_normal((T, len(names))) for s in streams], axis=1)
         u = ornstein_uhlenbeck(white, process.gain, process.friction)
         # The amplitude multiplies the clipped noise.

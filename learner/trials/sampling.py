@@ -5,7 +5,7 @@ Joint are rank-based prioritised replay, KLPER, and the learned samplers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,12 +17,13 @@ from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.klper import Klper, closest
-from onrig.learner.samplers.rank_per import RankDraws, RankPer
+from onrig.learner.samplers.rank_per import RankDraws
 from onrig.learner.samplers.uniform import Uniform
+from onrig.runtime import registry
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling
+from onrig.runtime.replay.memory.strategy import SamplingParts, Strategy, parts_of_sampling, sampling_of
 
 
 class Sampling(Protocol):
@@ -196,19 +197,36 @@ class PresetSlots:
 def sampling_for(strategy: Strategy, seeds: Sequence[int], setting: Setting) -> Sampling:
     """Build the sampling half of ``strategy`` for trials of ``seeds``, as ``sampler_for`` does for one."""
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
-    name, correction, candidates = parts_of_sampling(strategy.sampling)
-    one_trial: type = sampler_class(name)
     if setting.capacity < setting.batch:
         raise ValueError(f"a memory of {setting.capacity} experiences gives no minibatch of {setting.batch}")
-    if one_trial is Klper and setting.look is not None and candidates is not None:
-        uniform = Each([Uniform(s) for s in streams], setting.batch)
-        return Closest(uniform, int(candidates), setting.look, setting.options.of_sampler(KlperSettings).variance)
+    parts = parts_of_sampling(strategy.sampling)
+    description = sampling_of(parts.name)
+    if description.home_of_trials:
+        build: Joined = registry.home(description, description.home_of_trials)
+        return build(parts, setting, streams)
+    one_trial: type = sampler_class(parts.name)
     if issubclass(one_trial, Joint):
         return one_trial(setting, streams)
-    if one_trial is not RankPer:
-        return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
-    weighted = setting.beta if correction == "IS" else None
-    within = [PresetSlots() for _ in seeds] if correction == "FIS" else []
+    return Each([sampler_for(strategy, s, setting) for s in streams], setting.batch)
+
+
+Joined = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampling]
+"""Builds a sampling for all trials at once."""
+
+
+def closest_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+    """Build KLPER; raises ValueError without a look at the policy."""
+    if setting.look is None or parts.argument is None:
+        raise ValueError(f"{parts} looks at the policy, and is not shown one")
+    uniform = Each([Uniform(s) for s in streams], setting.batch)
+    variance = setting.options.of_sampler(KlperSettings).variance
+    return Closest(uniform, int(parts.argument), setting.look, variance)
+
+
+def ranked_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
+    """Build rank-based PER."""
+    weighted = setting.beta if parts.correction == "IS" else None
+    within = [PresetSlots() for _ in streams] if parts.correction == "FIS" else []
     fis = [(Fis(drawn, setting.capacity, beta=setting.beta, replays=setting.replays), drawn) for drawn in within]
     per = RankDraws(setting.capacity, streams, alpha=setting.options.per_alpha, beta=weighted)
     return Ranked(per, setting.batch, fis)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Share
 from onrig.learner.algorithm_config import algorithms_where
-from onrig.learner.settings import LearnerSettings, settings_problems, strategy_problems
+from onrig.learner.settings import LearnerSettings, settings_problems, settings_type, strategy_problems
+from onrig.runtime.config.registered import WithRegistered, later
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
+from onrig.runtime.run_config import Pieces
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 GYM: Final = "gym:"
@@ -40,6 +42,12 @@ SHIELD: Final = ("interventions", "trips")
 fallback."""
 
 
+if TYPE_CHECKING:
+    _Learner = LearnerSettings
+else:
+    _Learner = Annotated[Any, later(settings_type)]
+
+
 class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Noise-free episodes in environments of their own."""
 
@@ -48,7 +56,7 @@ class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
 
 
-class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Trials of one task: a step in the world, then its updates."""
 
     world: str
@@ -72,7 +80,9 @@ class StepRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), from 0 in each episode.
     Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
     selection: Selection = Selection("FULL[Uniform]")
-    learner: LearnerSettings = LearnerSettings()
+    learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
+    python: Pieces | msgspec.UnsetType = msgspec.UNSET
+    """As in a run."""
 
     @property
     def task(self) -> str:

@@ -14,7 +14,8 @@ from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
-from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OrnsteinUhlenbeck, OwnNoise
+from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, NoExploration, OwnNoise
+from onrig.runtime.replay.memory.keepers.keeper import Signal
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -33,13 +34,13 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials run on an exact plant: device.twin.latency_us and device.twin.faults must be left out")
     if config.rig.previous_command:
         problems.append("trials do not observe the previous command: rig.previous_command must be false")
-    if config.task.terminate:
+    if config.task.terminates:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
-    by_exploration = parse_strategy(config.selection.strategy).retention == "Expl"
+    by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.looks_at
     if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
-        problems.append("synthetic experiences of random levels have no exploration that Expl could go by")
+        problems.append("synthetic experiences of random levels have no exploration that the retention could go by")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
         problems.append("trials learn between episodes: give learner.updates_per_episode")
     if settings.selected.single_action and len(config.rig.actuators) != 1:
@@ -65,8 +66,8 @@ def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -
         wrong := process_problem(settings, exploration)
     ):
         yield wrong[1]
-    elif not isinstance(exploration, OrnsteinUhlenbeck | NoExploration | OwnNoise | EpsilonGreedy):
-        yield "trials explore with process ou, own, epsilon_greedy or none"
+    elif not isinstance(exploration, ActionNoise | NoExploration | OwnNoise | EpsilonGreedy):
+        yield f"trials cannot explore with process {tag}: choose one that adds noise to actions, own, or none"
     elif not follows_episode_alone(exploration):
         yield "trials have no shield: exploration must be scheduled over episodes, without gates or budgets"
 

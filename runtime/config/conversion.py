@@ -7,6 +7,7 @@ from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from onrig.runtime.config import registered
 from onrig.runtime.config.document import Document, problem_at
 from onrig.runtime.config.expectation import shown
 from onrig.runtime.config.mismatch import explain, may_be_left_out
@@ -77,7 +78,7 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
     spoilt: set[NodePath] = set()
     while len(problems) < _MOST_PROBLEMS:
         try:
-            converted = msgspec.convert(data, type_)
+            converted = registered.convert(data, type_)
         except msgspec.ValidationError as error:
             found = explain(error, data, type_)
         else:

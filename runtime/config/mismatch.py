@@ -16,6 +16,7 @@ from msgspec import inspect
 from onrig.runtime.config.bounds import Bounds, in_words
 from onrig.runtime.config.expectation import expectation, shown
 from onrig.runtime.config.problem import NodePath, likeliest, listed, suggestion
+from onrig.runtime.config.registered import structs_at
 from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
@@ -41,7 +42,7 @@ class Mismatch(NamedTuple):
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
     """Locate and explain the error raised by ``msgspec.convert(data, type_)``."""
-    raw = str(error)
+    raw = _in_one_place(str(error))
     place = _PLACE.fullmatch(raw)
     path, at_key = _locate(raw, place, data, type_) if place else ((), False)
     text = place["text"] if place else raw
@@ -117,9 +118,16 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
         try:
             msgspec.convert(replaced(data, path, {key: value}), type_)
         except msgspec.ValidationError as error:
-            if str(error) == raw:
+            if _in_one_place(str(error)) == raw:
                 return key
     return None
+
+
+def _in_one_place(raw: str) -> str:
+    """The error of a section within a section (``onrig.runtime.config.registered``), whose place follows its own."""
+    while (outer := _PLACE.fullmatch(raw)) and not outer["key"] and (inner := _PLACE.fullmatch(outer["text"])):
+        raw = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
+    return raw
 
 
 def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[str]:
@@ -127,6 +135,7 @@ def _allowed(type_: object, data: Data, path: NodePath, at_key: bool) -> list[st
         owners = _types_at(type_, data, path[:-1])
         return _choices(t for owner in owners if isinstance(owner, inspect.DictType) for t in _flat(owner.key_type))
     choices = _choices(_types_at(type_, data, path))
+    choices = choices or _tags(_types_at(type_, data, path), "kind")
     if choices or not path:
         return choices
     return _tags(_types_at(type_, data, path[:-1]), str(path[-1]))
@@ -144,6 +153,8 @@ def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
 def _flat(type_: inspect.Type) -> list[inspect.Type]:
     if isinstance(type_, inspect.UnionType):
         return [t for member in type_.types for t in _flat(member)]
+    if (structs := structs_at(type_)) is not None:
+        return structs
     return _flat(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
 
 

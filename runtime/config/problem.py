@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from onrig.runtime.printable import printable
+from onrig.runtime.registry import blame
 
 NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
@@ -106,22 +106,12 @@ def listed(allowed: Sequence[str]) -> str:
     return f"only {allowed[0]}" if allowed else ""
 
 
-_NOT_BLAMED: Final = ("onrig", "numpy")
-"""Packages that foreign code calls, and is called by."""
-
-
-def is_foreign(piece: object) -> bool:
-    """Whether an object's type is another package's."""
-    return type(piece).__module__.split(".")[0] != "onrig"
-
-
-def blame(error: BaseException) -> str:
-    """Type, message and origin of an exception: the line of foreign code where one was involved, else its own."""
-    steps = list(traceback.walk_tb(error.__traceback__))
-    foreign = [at for at in steps if str(at[0].f_globals.get("__name__")).split(".")[0] not in _NOT_BLAMED]
-    said = " ".join(str(error).split())
-    frame, line = (foreign or steps)[-1]
-    return f"{type(error).__name__}{f': {said}' if said else ''} ({frame.f_code.co_filename}, line {line})"
+def blamed(find: Callable[[], Iterable[tuple[str, str]]], whose: str) -> list[tuple[str, str]]:
+    """(path, message) of problems found by a piece that may be foreign; an exception of its code becomes one."""
+    try:
+        return [*find()]
+    except Exception as error:
+        return [("", f"{whose} raises {blame(error)}")]
 
 
 def guarded(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:

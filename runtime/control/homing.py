@@ -30,6 +30,7 @@ _FAULTS: Final = {
     Progress.GAVE_UP: FaultName.RESET_FAILED,
     Progress.BEYOND: FaultName.RESET_LIMIT,
     Progress.DIVERGES: FaultName.RESET_DIVERGES,
+    Progress.FAILED: FaultName.TICK_CODE_FAILED,
 }
 
 

@@ -18,8 +18,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from onrig.hw.identity import DeviceMismatch, LimitsWider
+from onrig.hw.line import Serial
 from onrig.hw.session import DeviceSession, RequestRefused
-from onrig.hw.transport import DEFAULT_BAUD_RATE, LinkError, Transport, open_port
+from onrig.hw.transport import LinkError
 from onrig.runtime.control.connection import LimitsTooWide, Reconnection, connect
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.loop import ControlLoop
@@ -56,22 +57,18 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
     signal.signal(signal.SIGINT, lambda signum, frame: requests.signal())
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
     switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
-    baud = config.device.port.baud if config.device.port is not None else DEFAULT_BAUD_RATE
-
-    def open_line() -> Transport:
-        return open_port(port, baud)
-
-    session = DeviceSession(open_line(), config.rig, time, tap=tap_of(shm))
+    line = (config.device.line or Serial(port)).at(port)
+    session = DeviceSession(line.open(), config.rig, time, tap=tap_of(shm))
     try:
         hello = connect(config, session)
         report(_ME, "ready", f"device '{hello.rig}' on {port}")
         if hello.time_scale != 0.0:
             warnings = enter_realtime(config.realtime)
-            for line in warnings:
-                report(_ME, "warning", line)
+            for warning in warnings:
+                report(_ME, "warning", warning)
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
-        back = Reconnection(config, session, requests, port, open_line)
+        back = Reconnection(config, session, requests, line.place, line.open)
         loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state, back)
         if hello.time_scale != 0.0:
             collapse_pages()

@@ -16,13 +16,14 @@ from onrig.runtime.control.observe import Observer
 from onrig.runtime.control.ports import PolicyPorts
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import EpsilonGreedy
+from onrig.runtime.guard import Guard, budget_ns
 from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, device_fault
 from onrig.runtime.safety.shield import Shield
-from onrig.runtime.task import compile_reward, compile_terminated, episode_steps
+from onrig.runtime.task import compile_form, compile_terminated, episode_steps
 
 # Plain numbers: an operation on an enumeration of flags takes microseconds in caches that have cooled down.
 _ARMED = int(Status.ARMED)
@@ -43,21 +44,25 @@ def _scaling(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[
 class Tick:
     """The stages of a tick for one rig and task, and the episode they stand in."""
 
-    def __init__(self, config: RunConfig, explorer: Explorer | None = None) -> None:
+    def __init__(
+        self, config: RunConfig, explorer: Explorer | None = None, clock: Callable[[], int] | None = None
+    ) -> None:
+        """``clock`` (ns) judges how long foreign code takes; without one, as in virtual time, nothing does."""
         rig = config.rig
+        guard = Guard(self._foreign_failed, budget_ns(config.period_us), clock)
         self._explorer = explorer
         self._period_us = config.period_us
         self._steps = episode_steps(config.task, config.rate_hz)
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
-        self._composition = composition_of(config.task.inputs, rig)
+        self._composition = composition_of(config.task.inputs, rig, lambda name, form: guard.wrapped(name, form, nan))
         self._ports = PolicyPorts(rig)
         self._stochastic = config.stochastic
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
         self._shield = Shield(config.limits, rig, period_s)
         self._limits_changes = bool(config.limits.rate_per_s or config.limits.jerk_per_s2)
-        self._reward = compile_reward(config.task, rig)
-        self._terminated = compile_terminated(config.task, rig)
+        self._reward = compile_form(config.task, rig)
+        self._terminated = compile_terminated(config.task, rig, lambda name, test: guard.wrapped(name, test, False))
         self._centres = tuple(a.centre for a in rig.actuators)
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._resolutions = tuple(a.resolution for a in rig.actuators)
@@ -297,8 +302,14 @@ class Tick:
         if ahead != 1 or state.status & _ARMED_OR_FAULT != _ARMED:
             step.flags |= _INVALID
             return False
-        step.reward = self._reward(observation, step.applied)
-        return self._terminated(observation)
+        terminated = self._terminated(observation)
+        step.reward = self._reward(observation, step.applied, terminated)
+        return terminated
+
+    def _foreign_failed(self, detail: str) -> None:
+        """Note a failure of foreign code, which ends the episode at this frame."""
+        if self.contradiction is None:
+            self.contradiction = Contradiction(FaultName.TICK_CODE_FAILED, detail)
 
     def is_over(self, state: State, terminated: bool) -> bool:
         """Tell whether the episode ends with this frame: by a fault, its task, a spent budget or its length.

@@ -23,7 +23,7 @@ from onrig.runtime.explore.schedule import (
     is_quiet,
     retreat_factor,
 )
-from onrig.runtime.explore.settings import NoExploration, ParameterNoise
+from onrig.runtime.explore.settings import ParameterNoise, Scheduled
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
@@ -53,8 +53,8 @@ class Explorer:
         self._low = np.array([s.low for s in config.signals])
         self._high = np.array([s.high for s in config.signals])
         exploration = self._exploration
-        self._near = None if isinstance(exploration, NoExploration) else exploration.near_envelope
-        self._back_off = None if isinstance(exploration, NoExploration) else exploration.back_off
+        self._near = exploration.near_envelope if isinstance(exploration, Scheduled) else None
+        self._back_off = exploration.back_off if isinstance(exploration, Scheduled) else None
         self._ledger = Ledger(exploration.budgets)
         self._budgeted = self._ledger.watches
         temperature = exploration.budgets.temperature
@@ -67,7 +67,7 @@ class Explorer:
         self._explores = self._tripped = False
         self._applied: Sequence[float] | None = None
         self._scheduled = self._whole = self._none
-        self._moving = not isinstance(exploration, NoExploration) and exploration.over != "episodes"
+        self._moving = isinstance(exploration, Scheduled) and exploration.over != "episodes"
         self.pause: Pause | None = None
         """Pause due because of a spent budget; an episode in progress must end at once."""
         self._restraint = 1.0
@@ -90,7 +90,7 @@ class Explorer:
     def is_noisy(self, kind: Kind, episode: int) -> bool:
         """Whether an episode has noise: a training episode that is not a quiet one."""
         exploration = self._exploration
-        if kind is not Kind.TRAIN or isinstance(exploration, NoExploration):
+        if kind is not Kind.TRAIN or not isinstance(exploration, Scheduled):
             return False
         return not is_quiet(exploration.quiet, episode)
 
@@ -204,7 +204,7 @@ class Explorer:
     def _advance(self) -> None:
         """Evaluate the schedule at the run's present position."""
         exploration = self._exploration
-        if isinstance(exploration, NoExploration):
+        if not isinstance(exploration, Scheduled):
             return
         x = {
             "episodes": self._episode,

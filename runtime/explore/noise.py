@@ -23,13 +23,14 @@ from msgspec import UNSET
 
 from onrig.runtime.explore.schedule import amplitudes, is_quiet
 from onrig.runtime.explore.settings import (
+    ActionNoise,
     EpsilonGreedy,
     Exploration,
     Gaussian,
-    NoExploration,
     OrnsteinUhlenbeck,
     OwnNoise,
     ParameterNoise,
+    Scheduled,
 )
 from onrig.runtime.policy.contract import HIDDEN, INPUT_NAME, NOISE_CUT, ModelRefused
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
@@ -58,16 +59,24 @@ def persistent(white: Signal, friction: float) -> Signal:
     return u
 
 
+def ou_signal(settings: OrnsteinUhlenbeck, rng: np.random.Generator, steps: int, dimensions: int) -> Signal:
+    """Draw the signal of process ``ou``."""
+    return ornstein_uhlenbeck(rng.standard_normal((steps, dimensions)), settings.gain, settings.friction)
+
+
+def gaussian_signal(settings: Gaussian, rng: np.random.Generator, steps: int, dimensions: int) -> Signal:
+    """Draw the signal of process ``gaussian``."""
+    return settings.std * rng.standard_normal((steps, dimensions))
+
+
 def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
     """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions.
 
     For ``EpsilonGreedy``, the signal of ``random_levels``.
     """
     match exploration:
-        case OrnsteinUhlenbeck():
-            return ornstein_uhlenbeck(rng.standard_normal((steps, dimensions)), exploration.gain, exploration.friction)
-        case Gaussian():
-            return exploration.std * rng.standard_normal((steps, dimensions))
+        case ActionNoise():
+            return exploration.draw(rng, steps, dimensions)
         case OwnNoise(friction=friction):
             white = rng.standard_normal((steps, dimensions))
             return white if friction is UNSET else persistent(white, friction)
@@ -123,7 +132,7 @@ def episode_noise(
     if isinstance(exploration, EpsilonGreedy):
         raise ValueError("random levels take the place of the policy's action")
     raw = raw_signal(exploration, rng, steps, len(actuators))
-    if raw is None or isinstance(exploration, NoExploration) or is_quiet(exploration.quiet, episode):
+    if raw is None or not isinstance(exploration, Scheduled) or is_quiet(exploration.quiet, episode):
         return [(0.0,) * len(actuators)] * steps
     cut = cut_of(exploration)
     scaled = np.array(amplitudes(exploration, actuators, episode)) * np.clip(raw, -cut, cut)

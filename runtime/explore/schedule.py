@@ -11,7 +11,6 @@ from onrig.runtime.explore.settings import (
     Budgets,
     Exploration,
     NearEnvelope,
-    NoExploration,
     ParameterNoise,
     Points,
     Quiet,
@@ -67,8 +66,8 @@ def follows_episode_alone(exploration: Exploration) -> bool:
     Synthetic experiences and trials on plants rely on that, because they redraw it.
     """
     budgeted = exploration.budgets != Budgets(warn=exploration.budgets.warn)
-    if isinstance(exploration, NoExploration | ParameterNoise):
-        return not budgeted and isinstance(exploration, NoExploration)
+    if not isinstance(exploration, Scheduled) or isinstance(exploration, ParameterNoise):
+        return not budgeted and not isinstance(exploration, ParameterNoise)
     gated = exploration.near_envelope is not None or exploration.back_off is not None
     return exploration.over == "episodes" and not gated and not budgeted
 

@@ -5,15 +5,22 @@ The amplitude of a tick is schedule x near_envelope x back_off x budgets, per ac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import AboveZero, Count, PositiveShare, Quantity, Share
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import Finding, NodePath, format_path, unknown_name
+from onrig.runtime import registry
+from onrig.runtime.config.problem import Finding, NodePath, blamed, format_path, path_steps, unknown_name
+from onrig.runtime.config.registered import registered
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
 """Episodes, steps or seconds; the steps of a run may be many."""
@@ -97,10 +104,21 @@ class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Quiet ones at its end."""
 
 
-class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings of every process."""
+class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="process"):
+    """Description of an exploration process, with the settings of every one."""
+
+    title: ClassVar[str]
+    """Name on a page."""
 
     budgets: Budgets = Budgets()
+
+    def in_words(self) -> str:
+        """What it does, in one line."""
+        return self.title
+
+    def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
+        """List (path in the section, message) of what keeps the process from a rig."""
+        return iter(())
 
 
 class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,11 +133,29 @@ class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
     quiet: Quiet | None = None
 
 
-class OrnsteinUhlenbeck(
-    Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ou", tag_field="process"
-):
+class ActionNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings of every process that adds a signal to the actions, drawn before the episode begins."""
+
+    home: ClassVar[str]
+    """Module and function (settings, generator, steps, dimensions) -> (steps, dimensions) that ``draw`` calls."""
+
+    def draw(self, rng: np.random.Generator, steps: int, dimensions: int) -> NDArray[np.float64]:
+        """Draw an episode's signal (steps, dimensions) in normalised units, neither clipped nor scaled."""
+        signal: NDArray[np.float64] = registry.home(self, self.home)(self, rng, steps, dimensions)
+        return signal
+
+
+def _spread(std: float) -> str:
+    clipped = 1.0 - math.erf(1.0 / (std * math.sqrt(2.0)))
+    return f"u has std {std:.3g}, {100 * clipped:.0f} % of it is clipped"
+
+
+class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="ou"):
     """u(k+1) = u(k) + gain N(0,1) - friction u(k), from 0 in each episode (de Bruin et al. 2018, App. B.2, with its
     theta for the gain and its sigma for the friction)."""
+
+    title = "Ornstein-Uhlenbeck noise"
+    home = "onrig.runtime.explore.noise:ou_signal"
 
     gain: AboveZero = 5.14
     """Of the noise."""
@@ -128,22 +164,37 @@ class OrnsteinUhlenbeck(
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
     """Default from de Bruin et al. 2018, §4."""
 
+    def in_words(self) -> str:
+        """The recursion, and how much of it is clipped."""
+        keep = 1.0 - self.friction
+        line = f"u <- {keep:g} u + {self.gain:g} N(0,1), clipped to [-1, 1], then times the amplitude"
+        if abs(keep) < 1 and self.gain > 0:
+            line += f"; {_spread(self.gain / math.sqrt(1.0 - keep * keep))}"
+        return line
 
-class Gaussian(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="gaussian", tag_field="process"):
+
+class Gaussian(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="gaussian"):
     """Independent N(0, std) in every step, in normalised units."""
+
+    title = "Gaussian noise"
+    home = "onrig.runtime.explore.noise:gaussian_signal"
 
     std: AboveZero = 0.2
     """Normalised."""
 
+    def in_words(self) -> str:
+        """The distribution, and how much of it is clipped."""
+        return f"u = {self.std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(self.std)}"
 
-class ParameterNoise(
-    Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="parameter", tag_field="process"
-):
+
+class ParameterNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="parameter"):
     """Noise on the policy's weights, drawn at the start of each episode, with adaptive scale (de Bruin et al. 2018,
     §8.5; Plappert et al. 2018).
 
     The amplitude multiplies the deviation of the perturbed policy's action from the policy's.
     """
+
+    title = "parameter noise"
 
     target_std: PositiveShare = 0.2
     """Target of the adaptation: root mean square distance in action space, normalised."""
@@ -152,38 +203,74 @@ class ParameterNoise(
     adaption: Annotated[float, msgspec.Meta(gt=1.0, le=2.0)] = 1.01
     """Factor of one adaptation."""
 
+    def in_words(self) -> str:
+        """The adaptation."""
+        return (
+            "weights + noise, drawn for each episode, scaled so that the action is "
+            f"{self.target_std:g} off (rms, normalised): times or over {self.adaption:g} every {self.adapt_every} steps"
+        )
 
-class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="own", tag_field="process"):
+
+class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="own"):
     """The noise of a stochastic policy, N(0, 1) cut at 3, times the amplitude, is an input of the policy.
 
     Its distribution scales it further.  Where the amplitude is below 1, the action is not the policy's own.
     """
+
+    title = "the policy's own noise"
 
     friction: PositiveShare | UnsetType = UNSET
     """Default 1, white noise; below, u <- (1 - friction) u + sqrt(1 - (1 - friction)^2) N(0, 1), which persists over
     steps.  Each u is still N(0, 1), so that every action has the density that is recorded (the idea of Eberhard et al.
     2023, whose noise is pink)."""
 
+    def in_words(self) -> str:
+        """The distribution of what is drawn."""
+        drawn = "N(0,1)"
+        if self.friction is not UNSET and self.friction < 1.0:
+            kept = 1.0 - self.friction
+            drawn = f"u <- {kept:g} u + {math.sqrt(1.0 - kept * kept):.3g} N(0,1), which is N(0,1)"
+        return f"the policy draws its actions: {drawn}, cut at 3, times the amplitude, times its own spread"
 
-class EpsilonGreedy(
-    Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy", tag_field="process"
-):
+
+class EpsilonGreedy(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy"):
     """A random level in place of the policy's action, in each step with a probability of the amplitude.
 
     For policies of discrete actions; the schedule is that of de Bruin et al. 2018, App. B.
     """
 
+    title = "random levels, epsilon-greedily"
+
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Actions that are equally likely, uniform over the actuator's range: the policy's."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
+    def in_words(self) -> str:
+        """The chance of each level."""
+        return f"with a probability of the amplitude one of {self.levels} levels, all as likely, in place of the action"
 
-class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none", tag_field="process"):
+    def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
+        """More than one actuator."""
+        if len(rig.actuators) != 1:
+            said = f"random levels are of one actuator, rig '{rig.name}' has {len(rig.actuators)}: use 'ou'"
+            yield "process", said
+
+
+class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none"):
     """The policy's action, unchanged."""
 
+    title = "none"
 
-Noisy = OrnsteinUhlenbeck | Gaussian | ParameterNoise | OwnNoise | EpsilonGreedy
-Exploration = Noisy | NoExploration
+    def in_words(self) -> str:
+        """Nothing is added."""
+        return "the policy's action as it is"
+
+
+if TYPE_CHECKING:
+    Exploration = Watched
+else:
+    Exploration = Annotated[Any, registered(registry.EXPLORATIONS, "process")]
+"""Any process of the registry."""
 
 
 def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
@@ -194,14 +281,14 @@ def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate
 
 
 def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
-    if not isinstance(exploration, NoExploration):
+    if isinstance(exploration, Scheduled):
         yield from _schedule_findings(exploration, rig)
         quiet = exploration.quiet
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
-    if isinstance(exploration, EpsilonGreedy) and len(rig.actuators) != 1:
-        yield ("process",), f"random levels are of one actuator, rig '{rig.name}' has {len(rig.actuators)}: use 'ou'"
+    found = blamed(lambda: exploration.problems(rig), "the process")
+    yield from ((path_steps(at), message) for at, message in found)
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 

@@ -28,6 +28,7 @@ from onrig.runtime.replay.growth import Overgrown
 from onrig.runtime.replay.memory.transitions import Resynthesiser
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
 from onrig.runtime.replay.recovery import Recovery
+from onrig.runtime.rewards import TermFailed
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import FolderBusy, claim
@@ -74,7 +75,7 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     try:
         claim(run_folder, _CLAIM_S)
         process = ReplayProcess(config, run_folder, shm, resynthesiser, resumes="--resume" in arguments[2:])
-    except (CheckpointError, FolderBusy) as error:
+    except (CheckpointError, FolderBusy, TermFailed) as error:
         report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     except (LogMissing, KeyFault) as error:
@@ -117,6 +118,10 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         # In lockstep everything since the checkpoint is repeated, by a process that starts from the checkpoint alone.
         process.abandon()
         os.execv(sys.executable, sys.orig_argv)
+    except TermFailed as error:  # what was taken in before is complete; a successor would meet the same record
+        process.abandon()
+        report(NAME, "error", str(error))
+        return ExitCode.CONFIGURATION
     except Overgrown as error:  # at once, before the machine's memory is exhausted: another process takes over
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL

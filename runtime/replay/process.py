@@ -31,6 +31,7 @@ from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
 from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
+from onrig.runtime.replay.scoring import ring_reader
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
@@ -41,7 +42,6 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.wholeness import whole_of
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES, SLOT_SCHEMA, PolicySlot, loop_state_in
-from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
 
 NAME: Final = "replay"
@@ -82,7 +82,7 @@ class ReplayProcess:
         board = Segment.attach(shm / "board", BOARD_SCHEMA)
         self._board, loop_state = Board(board), loop_state_in(board)
         self._board[Word.REPLAY_PID] = os.getpid()
-        self._ring = RingReader(Segment.attach(shm / "ring", layout.schema), layout)
+        self._ring = ring_reader(config, Segment.attach(shm / "ring", layout.schema), layout, lambda: self.ended)
         slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
         config_text = read_file(run_folder / "config.yaml", MAX_BYTES)
         standing = Standing(

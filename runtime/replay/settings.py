@@ -71,7 +71,7 @@ def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> in
     """
     if selection.capacity is not None:
         return selection.capacity
-    full = parse_strategy(selection.strategy).retention == "FULL"
+    full = parse_strategy(selection.strategy).keeper.keeps_all
     if selection.capacity_bytes is not None:
         fit = _fit(selection, selection.capacity_bytes, layout)
         return min(fit, run_length) if full else fit
@@ -93,7 +93,7 @@ def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator
         yield "capacity_bytes", "expected one of 'capacity' and 'capacity_bytes'"
         return
     try:
-        full = parse_strategy(selection.strategy).retention == "FULL"
+        full = parse_strategy(selection.strategy).keeper.keeps_all
     except ValueError as error:
         yield "strategy", str(error)
         return

@@ -7,13 +7,14 @@ Pure and counted in device time, so it terminates alike in tests, in lockstep an
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
 from onrig.hw.rig import Rig
+from onrig.runtime import registry
 from onrig.runtime.braking import RESET_SHARE, Leaving
-from onrig.runtime.reset.drivers import driver_for
+from onrig.runtime.guard import MOST_BUDGET_NS, Guard
 from onrig.runtime.reset.schema import Reset
 
 
@@ -28,6 +29,8 @@ class Progress(enum.Enum):
     """The rig left the reset's own limits."""
     DIVERGES = "diverges"
     """The controller acts with full effort, and what it opposes grows."""
+    FAILED = "failed"
+    """The controller's code failed."""
 
 
 class Decision(NamedTuple):
@@ -40,21 +43,32 @@ class Decision(NamedTuple):
 class EpisodeReset:
     """Reset of a rig to ``start``; ``detail`` is a short description of the result."""
 
-    def __init__(self, reset: Reset, start: Mapping[str, float], rig: Rig) -> None:
+    def __init__(
+        self, reset: Reset, start: Mapping[str, float], rig: Rig, clock: Callable[[], int] | None = None
+    ) -> None:
+        """``clock`` (ns) judges how long a controller from outside takes; without one nothing does."""
         self._reset = reset
         names = [o.name for o in rig.observations]
         self._within = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
         self._limits = tuple((names.index(n), n, *bounds) for n, bounds in reset.limits.items())
         self._wraps = {i for i, o in enumerate(rig.observations) if _is_angle(o.sensor or o.name, rig)}
         self._safe = tuple(a.safe for a in rig.actuators)
-        self._driver = driver_for(reset, start, rig)
+        self._driver = reset.driver(start, rig)
+        guard = Guard(self._driver_failed, MOST_BUDGET_NS, clock)
+        drive = self._driver.drive
+        self._drive = (
+            guard.wrapped("the reset", _checked(drive, len(self._safe)), self._safe)
+            if registry.is_foreign(reset)
+            else drive
+        )
+        self._failure = ""
         self._leaving = Leaving()
         self.begin()
 
     def begin(self) -> None:
         """Start from the first attempt."""
         self.attempt = 0
-        self.detail = ""
+        self.detail = self._failure = ""
         self.progress = Progress.GOING
         self._last_us = 0
         self._next_attempt()
@@ -102,7 +116,10 @@ class EpisodeReset:
                 return Decision(self._safe, Progress.GAVE_UP)
             self._resting = True
             return Decision(self._safe, Progress.GOING)
-        action = self._driver.drive(observation, self._elapsed_s)
+        action = self._drive(observation, self._elapsed_s)
+        if self._failure:
+            self.detail = self._failure
+            return Decision(self._safe, Progress.FAILED)
         opposed = self._driver.opposed
         if opposed is None:
             self._leaving.reset()
@@ -110,6 +127,9 @@ class EpisodeReset:
             self.detail = f"for {RESET_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
             return Decision(self._safe, Progress.DIVERGES)
         return Decision(action if all(map(isfinite, action)) else self._safe, Progress.GOING)
+
+    def _driver_failed(self, detail: str) -> None:
+        self._failure = self._failure or detail
 
     def _far_off(self, observation: Sequence[float]) -> str | None:
         for at, name, start, distance in self._within:
@@ -123,3 +143,16 @@ class EpisodeReset:
 
 def _is_angle(sensor: str, rig: Rig) -> bool:
     return any(s.name == sensor and s.wrap for s in rig.sensors)
+
+
+_Drive = Callable[[Sequence[float], float], tuple[float, ...]]
+
+
+def _checked(drive: _Drive, m: int) -> _Drive:
+    def checked(observation: Sequence[float], elapsed_s: float) -> tuple[float, ...]:
+        action = drive(observation, elapsed_s)
+        if len(action) != m or not all(map(isfinite, action)):
+            raise ValueError(f"the action {tuple(action)} for the observation {tuple(observation)}")
+        return action
+
+    return checked

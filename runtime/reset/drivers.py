@@ -6,37 +6,16 @@ Success and time-outs are judged in ``onrig.runtime.reset.attempts``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from onrig.hw.rig import Rig
 from onrig.runtime.braking import Brake
-from onrig.runtime.reset.schema import Draw, Reset, Settle
-
-Action = tuple[float, ...]
-
-
-class Driver(Protocol):
-    """Controller for the way to the start."""
-
-    opposed: float | None
-    """Magnitude that the last action opposes with full effort; None below it."""
-
-    def begin(self, attempt: int) -> None:
-        """Clear the state of the previous attempt; attempts count from 1."""
-
-    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
-
-
-def driver_for(reset: Reset, start: Mapping[str, float], rig: Rig) -> Driver:
-    """Driver for a valid configuration."""
-    return SettleDriver(reset, rig) if isinstance(reset, Settle) else DrawDriver(reset, start, rig)
+from onrig.runtime.reset.schema import Action, Draw, Settle
 
 
 class SettleDriver:
     """u = -effort u_max sat(v / full_at); from the second attempt on preceded by a push, to alternating sides."""
 
-    def __init__(self, reset: Settle, rig: Rig) -> None:
+    def __init__(self, reset: Settle, start: Mapping[str, float], rig: Rig) -> None:
         index = [a.name for a in rig.actuators].index(reset.actuator)
         self._at = [o.name for o in rig.observations].index(reset.velocity)
         self._safe = tuple(a.safe for a in rig.actuators)

@@ -6,15 +6,17 @@ All values are SI and refer to the rig's names.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.hw.roles import place_problems, rate_of_problem, rate_problem, speed_problem
+from onrig.runtime import registry
 from onrig.runtime.braking import one_sided
+from onrig.runtime.config.registered import registered
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 MAX_S = 600.0
@@ -22,7 +24,28 @@ MAX_S = 600.0
 MAX_ATTEMPTS = 20
 
 
-class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+Action = tuple[float, ...]
+
+
+class Driver(Protocol):
+    """Controller for the way to the start."""
+
+    opposed: float | None
+    """Magnitude that the last action opposes with full effort; None below it."""
+
+    def begin(self, attempt: int) -> None:
+        """Clear the state of the previous attempt; attempts count from 1."""
+
+    def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
+        """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
+
+
+class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """Description of a reset controller; a subclass adds its settings as fields, and its name as the tag."""
+
+    home: ClassVar[str]
+    """Module and class (settings, start, rig) of its ``Driver``."""
+
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
     hold_s: NotNegative = 0.2
@@ -38,12 +61,23 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     limits: dict[str, tuple[Quantity, Quantity]] = {}
     """[low, high] by observation name; outside it the reset gives up at once."""
 
+    def driver(self, start: Mapping[str, float], rig: Rig) -> Driver:
+        """Build the controller, for a start and a rig without ``reset_problems``."""
+        driver: Driver = registry.home(self, self.home)(self, start, rig)
+        return driver
 
-class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag_field="kind", kw_only=True):
+    def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
+        """List (path, message) of what keeps this controller from a rig, apart from the fields of every reset."""
+        return iter(())
+
+
+class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_only=True):
     """Reset by braking until the rig settles: the actuator opposes the velocity, with full effort from ``full_at`` on.
 
     Every attempt after the first begins with a push, which frees a rig that rests in the wrong place.
     """
+
+    home = "onrig.runtime.reset.drivers:SettleDriver"
 
     actuator: str
     """Name of the one that brakes."""
@@ -54,13 +88,27 @@ class Settle(_Common, frozen=True, forbid_unknown_fields=True, tag="settle", tag
     push_s: NotNegative = 0.2
     """Length of the push before a further attempt."""
 
+    def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
+        """Missing or unsuitable signals, and a push that takes all the time."""
+        yield from known("actuator", self.actuator, [a.name for a in rig.actuators], "actuator", rig)
+        yield from known("velocity", self.velocity, [o.name for o in rig.observations], "observation", rig)
+        brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == self.actuator]
+        yield from (("actuator", brake) for brake in brakes if brake)
+        if not self.push_s < self.timeout_s:
+            yield "push_s", "must be less than timeout_s"
+        roles = [("velocity", rate_problem(rig, self.velocity))]
+        roles.append(("full_at", speed_problem(rig, self.velocity, self.full_at)))
+        yield from ((path, message) for path, message in roles if message is not None)
 
-class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_field="kind", kw_only=True):
+
+class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=True):
     """Reset of a ball on a track by a speed servo with coils that can only pull.
 
     A start with coils on one side only is reached from ``via``, a position with coils on both sides: the ball is
     stopped there, then sent off and braked on its way.
     """
+
+    home = "onrig.runtime.reset.drivers:DrawDriver"
 
     position: str
     """Name of the observation of the body's position."""
@@ -83,27 +131,48 @@ class Draw(_Common, frozen=True, forbid_unknown_fields=True, tag="draw", tag_fie
     lever: Positive = 0.004
     """Shortest distance ahead from which a coil may pull (m)."""
 
+    def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
+        """Missing or unsuitable signals and coils."""
+        observations = [o.name for o in rig.observations]
+        yield from known("position", self.position, observations, "observation", rig)
+        yield from known("velocity", self.velocity, observations, "observation", rig)
+        if self.position not in start:
+            yield "position", f"the task's start does not give '{self.position}'"
+        for name, place in self.coils.items():
+            yield from known(f"coils.{name}", name, [a.name for a in rig.actuators], "actuator", rig)
+            if not math.isfinite(place):
+                yield f"coils.{name}", "must be a finite number"
+        if not self.coils:
+            yield "coils", "needs at least one"
+        yield from ((f"coils.{name}", message) for name, message in place_problems(rig, self.position, self.coils))
+        if message := rate_of_problem(rig, self.position, self.velocity):
+            yield "velocity", message
 
-Reset = Settle | Draw
+
+if TYPE_CHECKING:
+    AnyReset = Reset
+else:
+    AnyReset = Annotated[Any, registered(registry.RESETS)]
+
+
+def known(path: str, name: str, there: Sequence[str], kind: str, rig: Rig) -> Iterator[tuple[str, str]]:
+    """The problem of a name that the rig does not have."""
+    if name not in there:
+        yield path, f"rig '{rig.name}' has no {kind} '{name}' (there are: {', '.join(there)})"
 
 
 def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[tuple[str, str]]:
     """List the problems of a reset as (path, message) pairs; empty if it is valid."""
-    observations, actuators = [o.name for o in rig.observations], [a.name for a in rig.actuators]
+    observations = [o.name for o in rig.observations]
     problems: list[tuple[str, str]] = []
-
-    def known(path: str, name: str, there: Sequence[str], kind: str) -> None:
-        if name not in there:
-            problems.append((path, f"rig '{rig.name}' has no {kind} '{name}' (there are: {', '.join(there)})"))
-
     for name in reset.within:
-        known(f"within.{name}", name, observations, "observation")
+        problems += known(f"within.{name}", name, observations, "observation", rig)
         if name not in start:
             problems.append((f"within.{name}", "the task's start does not give it"))
     if not reset.within:
         problems.append(("within", "needs at least one observation, to recognise the start"))
     for name, (low, high) in reset.limits.items():
-        known(f"limits.{name}", name, observations, "observation")
+        problems += known(f"limits.{name}", name, observations, "observation", rig)
         if not low < high:
             problems.append((f"limits.{name}", f"needs low < high, got {low} and {high}"))
         elif name in start and not low <= start[name] <= high:
@@ -114,27 +183,4 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
             problems.append((field, f"expected at most {MAX_S:g} s, got {value:g}"))
     if reset.hold_s >= reset.timeout_s:
         problems.append(("hold_s", "must be less than timeout_s: no attempt could succeed"))
-    if isinstance(reset, Settle):
-        known("actuator", reset.actuator, actuators, "actuator")
-        known("velocity", reset.velocity, observations, "observation")
-        brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == reset.actuator]
-        problems.extend(("actuator", brake) for brake in brakes if brake)
-        if not reset.push_s < reset.timeout_s:
-            problems.append(("push_s", "must be less than timeout_s"))
-        roles = [("velocity", rate_problem(rig, reset.velocity))]
-        roles.append(("full_at", speed_problem(rig, reset.velocity, reset.full_at)))
-        return [*problems, *((path, message) for path, message in roles if message is not None)]
-    known("position", reset.position, observations, "observation")
-    known("velocity", reset.velocity, observations, "observation")
-    if reset.position not in start:
-        problems.append(("position", f"the task's start does not give '{reset.position}'"))
-    for name, place in reset.coils.items():
-        known(f"coils.{name}", name, actuators, "actuator")
-        if not math.isfinite(place):
-            problems.append((f"coils.{name}", "must be a finite number"))
-    if not reset.coils:
-        problems.append(("coils", "needs at least one"))
-    problems += ((f"coils.{name}", message) for name, message in place_problems(rig, reset.position, reset.coils))
-    if message := rate_of_problem(rig, reset.position, reset.velocity):
-        problems.append(("velocity", message))
-    return problems
+    return [*problems, *reset.problems(start, rig)]

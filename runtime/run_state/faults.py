@@ -64,6 +64,7 @@ class FaultName(enum.StrEnum):
     LOOP_HUNG = "loop_hung"
     LEARNER_GONE = "learner_gone"
     PLANT_FAILED = "plant_failed"
+    TICK_CODE_FAILED = "tick_code_failed"
     PROGRAM = "program"
 
 
@@ -234,6 +235,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         "the code of the twin's plant raised an exception",
         "correct the plant at the line named, then start again",
         ExitCode.INTERNAL,
+        Rearm.NOBODY,
+    ),
+    FaultName.TICK_CODE_FAILED: Entry(
+        "the task's own code in the tick raised an exception, gave an unusable value or took longer than its budget",
+        "correct the code at the line named, or make it faster (`onrig check` measures it), then start again",
+        ExitCode.SAFETY,
         Rearm.NOBODY,
     ),
     FaultName.PROGRAM: Entry(

@@ -13,11 +13,13 @@ import signal
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from onrig.runtime.python_files import trust, trusted
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment, SegmentError, SegmentGone, live_folders
 
 _NAME: Final = "run"
+_TRUSTED: Final = "trusted"
 
 
 class Running(NamedTuple):
@@ -31,16 +33,19 @@ class Running(NamedTuple):
 
 
 def announce(shm: Path, folder: Path) -> None:
-    """Store the run folder's path in the run's shared memory."""
+    """Store the run folder's path in the run's shared memory, and which Python files it runs."""
+    (shm / _TRUSTED).write_text("\n".join(trusted()))
     (shm / _NAME).write_bytes(os.fsencode(folder.resolve()) + b"\n")
 
 
 def running_rigs() -> list[Running]:
-    """Running rigs of this user, the oldest first."""
+    """Running rigs of this user, the oldest first; what they run is allowed to run in this process, too."""
     found = []
     for pid, shm in live_folders():
         try:
             folder = Path(os.fsdecode((shm / _NAME).read_bytes().removesuffix(b"\n")))
+            for digest in (shm / _TRUSTED).read_text().split():
+                trust(digest)
         except OSError:
             continue  # just starting or ending: nothing moves
         found.append(Running(pid, shm, folder))

@@ -36,7 +36,6 @@ _UNLIKE: Final = 50.0
 _LEAST_SPREAD: Final = 0.01
 _RESET_ERROR: Final = 0.3
 """Deviation of a coil's model that does a reset no harm."""
-_BITS_PER_BYTE: Final = 10
 _SEEN_PERIODS: Final = 0.5
 """Delay from which policies need the command in force to know what follows."""
 
@@ -121,11 +120,11 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
 
 def _wire_us(config: RunConfig) -> float:
     """Time of a state frame and its command on a UART; 0 where the baud rate means nothing."""
-    port, rig = config.device.port, config.rig
-    if port is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(port.path):
+    line, rig = config.device.line, config.rig
+    if line is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(line.place):
         return 0.0
     bodies = StateLayout(len(rig.sensors), len(rig.actuators)).size, CommandLayout(len(rig.actuators)).size
-    return 1e6 * _BITS_PER_BYTE * sum(len(encode_frame(bytes(size))) for size in bodies) / port.baud
+    return line.duration_us([len(encode_frame(bytes(size))) for size in bodies])
 
 
 def _values(config: RunConfig) -> Iterator[Finding]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from math import ceil, floor, isfinite
-from operator import or_
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import msgspec
 
@@ -14,9 +12,9 @@ from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.braking import one_sided
 from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
+from onrig.runtime.config.registered import WithRegistered, registered
+from onrig.runtime.registry import BOXES
 from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
-from onrig.runtime.safety.magman import MagmanBox
-from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import (
     PlantBox,
     Prediction,
@@ -24,7 +22,6 @@ from onrig.runtime.safety.plant_box import (
     box_name,
     magnet_findings,
     unknown,
-    with_foreign,
 )
 from onrig.runtime.safety.plausibility import implausible
 from onrig.runtime.safety.rules import Envelope
@@ -32,8 +29,8 @@ from onrig.runtime.safety.rules import Envelope
 if TYPE_CHECKING:
     Predicted = PlantBox
 else:
-    Predicted = reduce(or_, with_foreign((PendulumBox, MagmanBox), "onrig.plant_boxes"))
-"""Type of ``limits.predicted``: the union of the registered plant families, tagged by ``kind``."""
+    Predicted = Annotated[Any, registered(BOXES)]
+"""Type of ``limits.predicted``: a registered family of plants, by its ``kind``."""
 
 _WHOLE: Final = 1e-6
 """Counts by which a limit may miss a whole one: rounding of its division by the resolution."""
@@ -43,7 +40,7 @@ _MAX_RATE_HZ: Final = 10_000.0
 """Rates beyond are a finding of their own (``onrig.runtime.config.checks``)."""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits enforced by the shield; they may only be tighter than the device's own."""
 
     range: dict[str, tuple[Quantity, Quantity]] = {}

@@ -1,16 +1,14 @@
 """Boxes of plants: the interface by which the shield predicts the effect of a command on a family of plants.
 
 A family is one file of this package (``pendulum``, ``magman``): the schema of ``limits.predicted``, its checks, and the
-prediction.  Other packages add families by an entry point of the group ``onrig.plant_boxes``, whose object is a msgspec
-struct (frozen, ``tag_field="kind"``) with the members of :class:`PlantBox`.
+prediction.  It is registered under its kind (``onrig.runtime.registry``): a msgspec struct (frozen,
+``tag_field="kind"``) with the members of :class:`PlantBox`.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from onrig.hw.rig import Rig
@@ -19,7 +17,7 @@ from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
 Sketch = dict[str, object]
-"""Drawing of a rig: ``kind`` (pendulum, track, bars) and its parameters, by the rig's names."""
+"""Drawing of a rig: its registered ``kind`` (``onrig.runtime.view.drawing``) and its fields."""
 
 FARTHEST: Final = 1e6
 """Largest plausible reading, in any unit; NaN and infinity fail the same comparison."""
@@ -189,26 +187,3 @@ def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Ite
             yield (section, "magnets", name), "expected a finite position"
     if not 1 <= len(magnets) <= MAX_MAGNETS or len(set(magnets.values())) < len(magnets):
         yield (section, "magnets"), f"expected 1 to {MAX_MAGNETS} magnets, each in a place of its own"
-
-
-def with_foreign(own: Sequence[type], group: str) -> tuple[type, ...]:
-    """Structs of a registry: built-in ones, then those from entry points of ``group`` in other installed packages.
-
-    Invalid ones are skipped with a warning, so that a broken third-party package cannot stop a rig.
-    """
-    structs = [*own]
-    for entry in entry_points(group=group):
-        try:
-            struct = entry.load()
-            config = struct.__struct_config__
-            taken = config.tag in {s.__struct_config__.tag for s in structs}  # type: ignore[attr-defined]
-            reason = (
-                "is not a struct tagged by 'kind'" if config.tag_field != "kind" else "has a kind that is already taken"
-            )
-            if config.tag_field == "kind" and not taken:
-                structs.append(struct)
-                continue
-        except Exception as error:
-            reason = f"cannot be loaded ({type(error).__name__}: {error})"
-        warnings.warn(f"the plant '{entry.name}' ({entry.value}) {reason} and is ignored", stacklevel=2)
-    return tuple(structs)

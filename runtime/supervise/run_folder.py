@@ -66,10 +66,11 @@ def occupant(folder: Path) -> str | None:
     return None
 
 
-def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
+def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, object] | None = None) -> Callable[[], None]:
     """Create the folder and its first files, before anything moves; FileExistsError if it is occupied.
 
-    Returns a function that removes everything added to the folder since, for a run that never started.
+    ``pieces``: what ``meta.json`` is to say of its foreign pieces.  Returns a function that removes everything added to
+    the folder since, for a run that never started.
     """
     check_way(folder)
     if folder.exists():
@@ -94,7 +95,7 @@ def write_run_folder(folder: Path, config: RunConfig) -> Callable[[], None]:
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
-        _write_meta(folder, {**identity, **identified, **circumstances()})
+        _write_meta(folder, {**identity, **identified, **circumstances(), **(pieces or {})})
         write_list(folder, _measured(folder, _WRITTEN_AT_START))
     except OSError:
         take_back()

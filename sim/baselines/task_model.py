@@ -65,7 +65,7 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     problems = model_problems(rig, plant)
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
-    if task.terminate:
+    if task.terminates:
         problems.append("the task terminates, so that the mean over a whole episode is not defined")
     if len(plant.state_names) != 2:
         problems.append(f"baselines are computed on grids of two states, this plant has {len(plant.state_names)}")

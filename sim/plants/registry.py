@@ -1,41 +1,36 @@
-"""Registry of plants: built-in ones, and those of other installed packages.
+"""The plants that are registered, and what a box of plants covers of one.
 
-Other packages add theirs by an entry point of the group ``onrig.plants``, whose object is a struct that derives from
-``onrig.sim.plants.Plant``; the shield's part of it is described in ``onrig.runtime.safety.plant_box``.
+A plant is registered under its kind (``onrig.runtime.registry``); the shield's part of it is described in
+``onrig.runtime.safety.plant_box``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from onrig.hw.rig import Rig
-from onrig.runtime.safety.plant_box import PlantBox, dead_band_of, with_foreign
-from onrig.sim.plants.magman import Magman
-from onrig.sim.plants.pendulum import Pendulum
+from onrig.runtime import registry
+from onrig.runtime.config.registered import registered
+from onrig.runtime.safety.plant_box import PlantBox, dead_band_of
 from onrig.sim.plants.plant import Plant
 
 _ROUNDING: Final = 1e-9
 
-PLANTS: Final[tuple[type[Plant], ...]] = with_foreign((Pendulum, Magman), "onrig.plants")
-"""The registry."""
-
 if TYPE_CHECKING:
     AnyPlant = Plant
 else:
-    AnyPlant = reduce(or_, PLANTS)
-"""Union of the types of ``plant:``, tagged by ``kind``."""
+    AnyPlant = Annotated[Any, registered(registry.PLANTS)]
+"""Type of ``plant:``, by its ``kind``."""
 
 
 def simulated(box: PlantBox) -> type[Plant]:
     """The plant of a box's family; raises ValueError where there is none."""
-    kind = _kind(type(box))
-    for plant in PLANTS:
-        if _kind(plant) == kind:
-            return plant
-    raise ValueError(f"there is no plant of kind '{kind}' to simulate")
+    kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
+    if kind not in registry.names(registry.PLANTS):
+        raise ValueError(f"there is no plant of kind '{kind}' to simulate")
+    plant: type[Plant] = registry.load(registry.PLANTS, kind)
+    return plant
 
 
 def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
@@ -56,8 +51,3 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
         yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {covered:g}"
     if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
         yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield covers {box.late_us} us"
-
-
-def _kind(struct: type) -> object:
-    config = getattr(struct, "__struct_config__", None)
-    return None if config is None else config.tag

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import blame
+from onrig.runtime.registry import blame
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.maths import BATCHED, SCALAR, Array
 from onrig.sim.plants.plant import Plant

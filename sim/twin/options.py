@@ -10,6 +10,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig
+from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.safety.plant_box import PlantBox, error_bound
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
@@ -19,7 +20,7 @@ DRAWN: Final = 1
 """Stands for a boot id that is drawn; a number, because the digest of a resolved configuration names its policies."""
 
 
-class TwinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Physics, imperfections and limits of a simulated device."""
 
     plant: AnyPlant

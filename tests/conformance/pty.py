@@ -12,7 +12,7 @@ import pytest
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import MessageType, Op, Status
 from onrig.hw.rig import Rig
-from onrig.hw.transport import open_port
+from onrig.hw.transport import Transport, open_port
 from onrig.tools.load import load
 from tests.conformance.host import LONG, Host
 from tests.processes.rig import Process, until
@@ -34,8 +34,12 @@ class OnPty:
         """A process of the device, and the path of its line."""
         raise NotImplementedError
 
+    def opened(self, port: str) -> Transport:
+        """The line to a device."""
+        return open_port(port)
+
     def connect(self) -> Host:
-        return Host(open_port(self.port), self.rig, time)
+        return Host(self.opened(self.port), self.rig, time)
 
     def press_estop(self, *, pressed: bool) -> None:
         self.process.kill(signal.SIGUSR1 if pressed else signal.SIGUSR2)
@@ -60,7 +64,7 @@ class OnPty:
     @pytest.mark.rules("P220")
     def test_each_process_starts_with_a_boot_id_of_its_own(self, host: Host) -> None:
         with self.started() as (_, port):
-            other = Host(open_port(port), self.rig, time)
+            other = Host(self.opened(port), self.rig, time)
             assert other.hello.boot_id != host.hello.boot_id
             other.close()
 

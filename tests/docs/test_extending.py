@@ -1,7 +1,8 @@
-"""The worked examples of docs/extending.md, applied to a copy of the tree and run there."""
+"""The pieces of docs/extending.md, as an installed package, as files beside a configuration, and in Onrig's tree."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,142 +10,190 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.docs.commands import ROOT
 
-pytest.importorskip("torch")
-
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-SECTIONS = dict(re.findall(r"^## An? ([a-z]+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+BLOCKS = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
+PIECES = [name for name in BLOCKS if name.endswith(".py")]
+SHORT = ("episodes=40", "task.episode_s=1", "learner.updates_per_episode=10", "selection.capacity=100")
 EXPERIMENT = """
 name: extended
 title: "Extended"
 figures: []
 trials: 2
-episodes: 4
+episodes: 2
 set: {capacity: 300}
 blocks:
-  - config: pendulum
-    grid: {strategy: ["Rand[PER]", "FIFO[CER]"], algorithm: [ddpg, twin_ddpg]}
-"""
-STATES = """
-import numpy as np
-from onrig.learner.algorithm_settings import TwinDdpgConfig
-from onrig.learner.algorithms import Minibatches
-from onrig.learner.algorithms.twin_ddpg import TwinDdpg
-
-def made(*seeds):
-    return TwinDdpg(TwinDdpgConfig(), 3, 2, [np.random.default_rng(seed) for seed in seeds])
-
-rng = np.random.default_rng(0)
-columns = [rng.normal(size=(8, 2, 16, *width)) for width in ((3,), (2,), (), (3,))]
-columns.append(rng.random((8, 2, 16)) < 0.1)
-
-def batches(part):
-    return Minibatches(*(column[part] for column in columns))
-
-both, resumed, alone = made(5, 6), made(7, 8), made(6)
-first, second = batches(np.s_[:4]), batches(np.s_[4:])
-both.update(first)
-resumed.restore(both.state())
-td = both.update(second).td
-assert np.array_equal(resumed.update(second).td, td)
-assert all(np.array_equal(resumed.state()[key], values) for key, values in both.state().items())
-alone.update(batches(np.s_[:4, 1:]))
-assert np.allclose(alone.update(batches(np.s_[4:, 1:])).td, td[:, 1:], 0, 1e-5)
+  - config: lab.yaml
+    grid: {strategy: ["Dullest(4)[PER]", "FIFO[Newest]"], algorithm: [ddpg, fourier]}
 """
 
 
-class Block(NamedTuple):
-    """A file, or a change of one."""
+class Lab:
+    """A folder with the configuration, and what runs in it."""
 
-    language: str
-    path: str
-    text: str
+    def __init__(self, folder: Path, site: Path | None) -> None:
+        self.folder = folder
+        paths = [str(site)] if site is not None else []
+        self._environment = os.environ | {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])}
+        self._environment.pop("ONRIG_TRUST", None)
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "onrig.tools.cli", *map(str, arguments)]
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def onrig(self, *arguments: object, code: int = 0) -> str:
+        process = self.start(*arguments)
+        out, err = process.communicate()
+        assert process.returncode == code, out + err
+        return out + err
+
+    def run(self, *arguments: object) -> str:
+        return self.onrig("run", *arguments, *(word for setting in SHORT for word in ("--set", setting)))
+
+    def python(self, code: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    def kill_in_mid_run(self) -> None:
+        words = [word for setting in SHORT for word in ("--set", setting)]
+        process = self.start("run", "lab.yaml", "--run-dir", "run", *words)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("episode"):
+                    break
+            else:
+                pytest.fail(f"the run ended by itself: {process.communicate()[1]}")
+        finally:
+            process.kill()
+            process.communicate()
 
 
-def blocks(section: str) -> list[Block]:
-    return [Block(*found) for found in re.findall(r"^```(\w+)\n# (\S+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE)]
-
-
-def patched(text: str, change: str) -> str:
-    """The text after a change: pieces set apart by dots, each with lines that stay, go and come."""
-    for piece in change.split("...\n"):
-        lines = piece.splitlines(keepends=True)
-        before = "".join(line[1:] for line in lines if not line.startswith("+"))
-        after = "".join(line[1:] for line in lines if not line.startswith("-"))
-        assert text.count(before) == 1, f"the page changes lines that are not there, or not once:\n{before}"
-        text = text.replace(before, after)
-    return text
-
-
-@pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which ``onrig`` is the tree with all that the page adds."""
-    folder = tmp_path_factory.mktemp("extended")
-    for name in ("runtime", "hw", "sim", "learner", "configs", "tools"):
-        shutil.copytree(ROOT / name, folder / "onrig" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder / "onrig")
-    for block in blocks(PAGE):
-        path = folder / "onrig" / block.path
-        text = patched(path.read_text(encoding="utf-8"), block.text) if block.language == "diff" else block.text
-        path.write_text(text, encoding="utf-8")
-    _as_installed(folder)
+def written(folder: Path, names: list[str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).write_text(BLOCKS[name], encoding="utf-8")
     return folder
 
 
-def _as_installed(folder: Path) -> None:
-    """Write what an installation of the tree in a folder would say of its entry points."""
-    project = tomllib.loads((folder / "onrig" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lines: list[str] = []
-    for group, points in project["entry-points"].items():
-        lines += [f"[{group}]", *(f"{name} = {home}" for name, home in points.items())]
-    metadata = folder / "onrig-0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: onrig\nVersion: 0\n")
-    (metadata / "entry_points.txt").write_text("\n".join(lines))
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The pieces as an installed package, and a finished run of them."""
+    folder = tmp_path_factory.mktemp("package")
+    site, source = folder / "site", written(folder / "source", [*PIECES, "pyproject.toml"])
+    install = ["pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    subprocess.run([sys.executable, "-m", *install, str(source)], check=True, capture_output=True)
+    text = BLOCKS["lab.yaml"]
+    (folder / "lab.yaml").write_text(text[: text.index("python:")])
+    lab = Lab(folder, site)
+    lab.run("lab.yaml", "--run-dir", "run")
+    return lab
 
 
-def onrig(extended: Path, folder: Path, *arguments: object) -> str:
-    command = [sys.executable, "-m", "onrig.tools.cli", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(extended)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def files(tmp_path: Path) -> Lab:
+    """The pieces as files beside the configuration."""
+    return Lab(written(tmp_path / "files", [*PIECES, "lab.yaml"]), None)
 
 
-def test_the_algorithm_in_torch_resumes_to_the_same_bits_and_its_trials_do_not_mix(extended: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(extended), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", STATES], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
-def test_each_example_touches_as_many_files_as_the_page_says() -> None:
-    told = dict(re.findall(r"^\| \[an? (\w+)\]\([^)]*\)[^|]*\| (\d+) \|", PAGE, re.MULTILINE))
-    touched = {name: len({block.path for block in blocks(section)}) for name, section in SECTIONS.items()}
-    assert {name: int(n) for name, n in told.items()} == touched
-    assert set(told) == {"retention", "sampler", "algorithm", "plant"}
+def test_the_page_has_a_piece_of_each_kind() -> None:
+    assert sorted(PIECES) == ["dullest.py", "fourier.py", "newest.py", "oscillator.py"]
+    points = tomllib.loads(BLOCKS["pyproject.toml"])["project"]["entry-points"]
+    assert [*points] == ["onrig.algorithms", "onrig.samplers", "onrig.retentions", "onrig.plants", "onrig.drawings"]
 
 
-def test_the_examples_are_formatted_as_the_code_is(extended: Path) -> None:
-    paths = [extended / "onrig" / block.path for block in blocks(PAGE) if block.path.endswith(".py")]
+def test_the_examples_are_formatted_as_the_code_is(tmp_path: Path) -> None:
+    folder = written(tmp_path, PIECES)
     for how in (["check"], ["format", "--check"]):
-        command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), *map(str, paths)]
+        command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_retention_sampler_and_algorithm_train_side_by_side(extended: Path, tmp_path: Path) -> None:
+def test_a_package_is_checked_replayed_and_shown(package: Lab) -> None:
+    assert "sound" in package.onrig("check", "lab.yaml")
+    assert "ticks that differ  0" in package.onrig("replay", "run")
+    assert "features: whole number 1 to 4096" in package.onrig("settings", "learner.fourier")
+    package.onrig("report", "run")
+    page = (package.folder / "run" / "report.html").read_text()
+    assert "Dullest(4)[Newest]" in page
+    about = "from pathlib import Path; from onrig.runtime.run_loading import load_resolved; import json; "
+    about += "from onrig.tools.web.about import about; "
+    about += "print(json.dumps(about(load_resolved(Path('run/config.yaml')), Path('run'))['drawing']))"
+    drawing = json.loads(package.python(about))
+    assert drawing["kind"] == "scene"
+    assert drawing["shapes"][2]["moved_by"] == [["observation", 0, [1.0, 0.0]]]
+    pieces = json.loads((package.folder / "run" / "meta.json").read_text())["pieces"]
+    assert {(p["source"], p["version"]) for p in pieces} == {("my-lab", "1.0")}
+    assert {p["name"] for p in pieces} == {"fourier", "Newest", "Dullest", "oscillator"}
+
+
+def test_a_package_that_has_changed_is_not_what_ran(package: Lab) -> None:
+    module = package.folder / "site" / "my_lab" / "newest.py"
+    before = module.read_text()
+    try:
+        module.write_text(before + "\n")
+        message = package.onrig("replay", "run", code=2)
+    finally:
+        module.write_text(before)
+    assert re.search(r"'\w+' of \w+ was my-lab 1\.0 \(sha256 \w+\) and is my-lab 1\.0 \(sha256 \w+\) here", message)
+
+
+def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, package: Lab) -> None:
+    assert "sound" in files.onrig("check", "lab.yaml")
+    files.kill_in_mid_run()
+    refused = files.onrig("run", "--resume", "run", code=2)
+    assert re.search(
+        r"would run \S+/fourier\.py, .*/oscillator\.py: read it, then allow it with --trust$", refused.strip()
+    )
+    files.onrig("run", "--resume", "run", "--trust")
+    whole, resumed = ((lab.folder / "run" / "episodes.csv").read_text() for lab in (package, files))
+    assert resumed == whole
+    assert "ticks that differ  0" in files.onrig("replay", "run", "--trust")
+    assert "would run" in files.onrig("report", "run", code=2)
+    assert "features: " in files.onrig("settings", "--of", "lab.yaml", "learner.fourier")
+    with (files.folder / "dullest.py").open("a") as file:
+        file.write("# changed\n")
+    assert "dullest.py' has changed since the run began" in files.onrig("replay", "run", "--trust", code=2)
+
+
+def test_in_the_tree_they_train_side_by_side(tmp_path: Path) -> None:
+    for name in ("runtime", "hw", "sim", "learner", "configs", "tools"):
+        shutil.copytree(ROOT / name, tmp_path / "onrig" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    written(tmp_path / "onrig" / "learner" / "lab", PIECES)
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    for group, added in tomllib.loads(BLOCKS["pyproject.toml"])["project"]["entry-points"].items():
+        points[group] |= {name: place.replace("my_lab.", "onrig.learner.lab.") for name, place in added.items()}
+    lines = [line for group in points for line in (f"[{group}]", *(f"{n} = {at}" for n, at in points[group].items()))]
+    metadata = tmp_path / "onrig-0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: onrig\nVersion: 0\n")
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
+    text = BLOCKS["lab.yaml"]
+    (tmp_path / "lab.yaml").write_text(
+        text[: text.index("  newest:")] + text[text.index("  updates_") : text.index("python:")]
+    )
     (tmp_path / "extended.yaml").write_text(EXPERIMENT)
-    onrig(extended, tmp_path, "experiment", "extended.yaml", "--out", "out", "--workers", "1")
+    Lab(tmp_path, tmp_path).onrig("experiment", "extended.yaml", "--out", "out", "--workers", "1")
     assert len(list((tmp_path / "out" / "trials").rglob("*.npz"))) == 4 * 2
-
-
-def test_all_of_them_drive_a_rig(extended: Path, tmp_path: Path) -> None:
-    strategy = ("selection.strategy=Rand[CER]", "selection.capacity=100")
-    settings = ("learner.algorithm=twin_ddpg", *strategy, "episodes=3", "task.episode_s=1")
-    words = [word for setting in settings for word in ("--set", setting)]
-    assert "data complete" in onrig(extended, tmp_path, "run", "oscillator", "--run-dir", "run", *words)

@@ -23,8 +23,8 @@ from onrig.runtime.task import (
     compile_reward,
     compile_terminated,
     episode_steps,
-    task_problems,
 )
+from onrig.runtime.task_checks import task_problems
 
 FOLDER = Path(configs.__file__).parent
 PAIRS = [("pendulum", "swingup"), ("pendulum-hardware", "swingup-hardware"), ("magman", "positioning")]

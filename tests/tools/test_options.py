@@ -115,7 +115,7 @@ def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFi
 @pytest.mark.parametrize("verb", described())
 def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
     found = module_of(verb)
-    assert is_dataclass(found.Options)
+    assert is_dataclass(vars(found)["Options"])
     assert callable(found.main)
     assert summary(verb) == (found.__doc__ or "").strip().split("\n")[0].removesuffix(".")
     assert all(argument.help for argument in arguments_of(found.Options)), "a field without a docstring"

@@ -14,14 +14,14 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools import settings
 from onrig.tools.cli import main
 from onrig.tools.fields import Section, _values, sections_of_run
-from onrig.tools.load import SECTIONS
+from onrig.tools.load import sections as owned_sections
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def sections() -> list[Section]:
-    return sections_of_run(SECTIONS)
+    return sections_of_run(owned_sections())
 
 
 def test_the_page_is_what_the_command_prints(sections: list[Section]) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from onrig.learner import trajectories
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
@@ -58,7 +56,7 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 def learner_bytes(config: RunConfig) -> int:
     """Estimate the learner's memory for the experiences: their mirror, the sampler's and the algorithm's notes, and the
     links between them."""
-    settings = msgspec.convert(config.learner, LearnerSettings)
+    settings = learner_settings(config.learner)
     sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
     row = layout_of(config).row_bytes + _STAMP_BYTES + sampling.bytes_per_slot
     links = trajectories.BYTES_PER_SLOT if settings.selected.needs_links else 0.0

@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from onrig.hw.transport import LinkError
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import replace_file
@@ -159,7 +159,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
-    learner = msgspec.convert(config.learner, LearnerSettings).ddpg
+    learner = learner_settings(config.learner).ddpg
     env = TwinEnv(config.rig, config.task, config.device.twin or {}, config.rate_hz, reward_scale=learner.reward_scale)
     settings: dict[str, Any] = {"gamma": learner.gamma, "policy_kwargs": {"net_arch": [64, 64]}}
     if algorithm != "ppo":

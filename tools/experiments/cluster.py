@@ -21,7 +21,6 @@ import ray
 from onrig.tools.experiments.jobs import (
     ENGINE,
     Answer,
-    AnyJob,
     Failed,
     Finished,
     Refused,
@@ -29,6 +28,7 @@ from onrig.tools.experiments.jobs import (
     Unit,
     do,
     engine_named,
+    job_in,
     job_of,
     trials_of,
 )
@@ -94,7 +94,7 @@ def run_remotely(job: bytes, engine: str) -> bytes:
     """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`."""
     answer: Answer
     try:
-        answer = do(msgspec.json.decode(job, type=AnyJob), engine_named(engine), lambda episodes: None)
+        answer = do(job_in(job), engine_named(engine), lambda episodes: None)
     except Exception as error:
         answer = Failed(f"{type(error).__name__}: {error}")
     return msgspec.json.encode(answer)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from onrig.learner.on_policy_settings import PpoConfig
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
@@ -150,7 +150,7 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
     # Nothing is learned while acting, and there is room for what the probe itself adds.
     steps = run.steps + fill + _ROOM * run.update_every
     # Where experiences are dropped at random, memories take long to fill; FULL is to hold what the probe adds, too.
-    full, capacity = parse_strategy(run.selection.strategy).retention == "FULL", run.selection.capacity
+    full, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
     capacity = steps if full and capacity is not None else capacity
     selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
     evaluation = msgspec.structs.replace(run.evaluation, every=steps)
@@ -192,7 +192,7 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
     from onrig.learner.trials.engine import run_trials
 
     selection = msgspec.structs.replace(config.selection, capacity=None)
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     trials = run_trials(
         msgspec.structs.replace(config, episodes=_EPISODES, selection=selection),
         msgspec.structs.replace(learner, updates_per_episode=1),

@@ -38,6 +38,7 @@ from onrig.tools.experiments.runner import (
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
 from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, chosen, finite_trials, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
+from onrig.tools.foreign import pieces_of
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
 from onrig.tools.terminal import StreamLost, complain, tell_missing_library
@@ -135,7 +136,7 @@ def _run(
             f"'{folder / META}' does not say what computed its trials; the others are computed by {executor()}",
         )
     tell_missing_library("experiment")
-    note_start(folder, "trials")
+    note_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None
     workers: Workers | None = None
@@ -175,7 +176,7 @@ def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
         return complain("experiment", str(error))
     costs = costs_of(cells, 1)
     write_costs(folder, before | costs)
-    note_start(folder, "costs")
+    note_start(folder, "costs", pieces_of(*(cell.config for cell in cells)))
     for cell in cells:
         print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
     print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal computing")

@@ -32,6 +32,7 @@ from onrig.tools.experiments.store import (
     write_cells,
     write_whole,
 )
+from onrig.tools.foreign import Piece, difference, pieces_of, recorded
 
 RUNS: Final = Path("runs")
 _RESUMED: Final = "resumed"
@@ -63,11 +64,15 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if not names:
         return
+    if any((folder / TRIALS).glob("*.npz")):
+        raise Unsuitable(f"'{folder}' holds published trials, which are not added to; choose another folder")
     if not names & {SPEC, CELLS, TRIALS}:
         raise Unsuitable(f"'{folder}' is not empty and holds no experiment; choose another folder")
     if not resume:
         raise Unsuitable(f"'{folder}' holds an experiment already; add --resume to continue it, or choose another")
     _check_cells(folder, {cell.id: cell for cell in cells})
+    if what := difference(read_fields(folder / META), pieces_of(*(cell.config for cell in cells))):
+        raise Unsuitable(f"'{folder}': {what}")
 
 
 def check_executor(folder: Path) -> Executor | None:
@@ -132,10 +137,10 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
             raise Unsuitable(f"{what}; choose another folder")
 
 
-def note_start(folder: Path, of: Literal["trials", "costs"]) -> None:
+def note_start(folder: Path, of: Literal["trials", "costs"], pieces: list[Piece]) -> None:
     """Note machine, versions and time in ``meta.json``: of the first trials by themselves, later under ``resumed``, and
     of measured costs under ``costs``.  Raises OSError."""
-    now, meta = circumstances(), read_fields(folder / META)
+    now, meta = {**circumstances(), **recorded(pieces)}, read_fields(folder / META)
     if of == "trials" and not meta.keys() & now.keys():
         meta = {**now, **meta}
     else:

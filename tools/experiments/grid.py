@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import GYM, PLANT, StepRun
 from onrig.learner.trials.supported import world_problems
 from onrig.learner.trials.worlds.making import run_behind
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at, shipped
+from onrig.runtime.config.pieces import with_pieces
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -227,14 +228,14 @@ def _in_world(
     given = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
     document = parse_document(msgspec.json.encode(given).decode(), "")
     try:
-        settings = _filled(None, values)
+        settings = [*_pieces(spec), *_filled(None, values)]
     except _Unfilled as error:
         return None, [_Trouble(str(error), error.at)]
     origins = {origin_of(setting.assignment): setting.at for setting in settings}
     try:
         for setting in settings:
             document = override(document, setting.assignment)
-        run = convert_by_section(document, StepRun)
+        run = convert_by_section(with_pieces(document, None), StepRun)
     except ConfigError as error:
         return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
     places = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
@@ -252,7 +253,8 @@ def _around_run(
 ) -> tuple[RunConfig | None, list[_Trouble]]:
     """The configuration of one cell, or what is wrong with it."""
     try:
-        settings = [Setting("episodes", spec.episodes, ("episodes",)), _UNLIMITED, *_filled(base, values)]
+        settings = [Setting("episodes", spec.episodes, ("episodes",)), _UNLIMITED, *_pieces(spec)]
+        settings += _filled(base, values)
     except _Unfilled as error:
         return None, [_Trouble(str(error), error.at)]
     origins = {f"--set {setting.assignment}": setting.at for setting in settings}
@@ -260,7 +262,7 @@ def _around_run(
         config = load(path, [setting.assignment for setting in settings])
     except ConfigError as error:
         return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
-    learner = msgspec.convert(config.learner, LearnerSettings)
+    learner = learner_settings(config.learner)
     steps = episode_steps(config.task, config.rate_hz)
     if not _sets_updates(values):
         updates = max(1, round(REUSE * steps * config.selection.write_probability / learner.batch))
@@ -297,6 +299,13 @@ def _unread(values: Values, learner: LearnerSettings) -> Iterator[_Trouble]:
         sections = {path.split(".")[1] for path in paths if path.count(".") == 2 and path.startswith("learner.")}
         if sections and learner.algorithm not in sections:
             yield _Trouble(f"'{name}' sets {' and '.join(paths)}: {learner.algorithm} reads neither", at)
+
+
+def _pieces(spec: Spec) -> Iterator[Setting]:
+    """What the spec says of pieces in files, resolved."""
+    for key, named in ({} if spec.python is msgspec.UNSET else spec.python).items():
+        for name, place in named.items():
+            yield Setting(f"python.{key}.{name}", place, ("python", key, name))
 
 
 class _Unfilled(ValueError):

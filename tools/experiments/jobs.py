@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.native import Executor, difference_here, executor
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import cell_id
@@ -96,6 +97,7 @@ class WorldJob(msgspec.Struct, frozen=True, tag=True):
 
 
 AnyJob = Job | WorldJob
+_JOB: Final = msgspec.json.Decoder(AnyJob)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -149,6 +151,13 @@ def job_of(unit: Unit) -> AnyJob:
     )
 
 
+def job_in(line: bytes) -> AnyJob:
+    """Decode a job, the pieces in files of its configuration registered; raises ValueError."""
+    register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
+    job: AnyJob = _JOB.decode(line)
+    return job
+
+
 def engine_named(module: str) -> Engine:
     """The trials engine in a module."""
     engine: Engine = importlib.import_module(module).run_trials
@@ -160,7 +169,7 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finish
     if what := difference_here(job.executor):
         return Refused(f"the worker on {platform.node()} does not fit: trials are {what}")
     if isinstance(job, Job):
-        settings = msgspec.convert(job.config.learner, LearnerSettings)
+        settings = learner_settings(job.config.learner)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
     from onrig.learner.trials.engine import world_trials
     from onrig.learner.trials.worlds.making import run_behind
@@ -236,12 +245,11 @@ def main(module: str) -> None:
         replies.flush()
 
     engine = engine_named(module)
-    decoder = msgspec.json.Decoder(AnyJob)
     reply(Ready())
     for line in sys.stdin.buffer:
         answer: Answer
         try:
-            answer = do(decoder.decode(line), engine, lambda episodes: reply(Progress(episodes)))
+            answer = do(job_in(line), engine, lambda episodes: reply(Progress(episodes)))
         except BrokenPipeError:
             return
         except Exception as error:

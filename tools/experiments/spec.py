@@ -13,12 +13,13 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
+from onrig.runtime.config.pieces import with_pieces
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, suggestion
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import Pieces, RunConfig
 from onrig.sim.twin.options import TwinOptions
 
 MAX_TRIALS: Final = 100_000
@@ -61,6 +62,8 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seeds of the trials are ``first_seed`` and those after it, the same in every cell: trials are paired."""
     set: dict[str, object] = {}
     """As in a block, for every cell; a block's own values come after it."""
+    python: Pieces | msgspec.UnsetType = msgspec.UNSET
+    """As in a run, for every cell; files are beside the spec."""
 
     @property
     def seeds(self) -> range:
@@ -78,7 +81,7 @@ class SpecFile(NamedTuple):
 
 def load_spec(path: Path) -> SpecFile:
     """Read a spec; raises ConfigError with every problem that can be told from it alone."""
-    document = load_document(path)
+    document = with_pieces(load_document(path), path.parent)
     spec = convert_by_section(document, Spec)
     problems = list(_problems(spec, document))
     if problems:
@@ -220,12 +223,20 @@ def same(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
 
 
 def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
+    config = msgspec.structs.replace(config, python=_without_folders(config.python))
     if isinstance(config, StepRun):
         return (msgspec.structs.replace(config, world=PLANT) if config.world.startswith(PLANT) else config,)
-    twin, learner = config.device.twin, msgspec.convert(config.learner, LearnerSettings)
+    twin, learner = config.device.twin, learner_settings(config.learner)
     device = msgspec.structs.replace(config.device, twin=None)
     bare = msgspec.structs.replace(config, seed=0, learner={}, device=device)
     return bare, learner, None if twin is None else msgspec.convert(twin, TwinOptions)
+
+
+def _without_folders(pieces: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
+    """Pieces by their digests, wherever their files are."""
+    if pieces is msgspec.UNSET:
+        return pieces
+    return {key: {name: Path(place).name for name, place in named.items()} for key, named in pieces.items()}
 
 
 def _without_defaults(value: object) -> object:

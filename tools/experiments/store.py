@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
+from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
+from onrig.runtime.python_files import NotTrusted
 from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
@@ -143,11 +145,15 @@ def read_cells(folder: Path) -> list[AnyCell]:
     """
     try:
         found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
+        for raw in found:
+            register_resolved(raw.get("config", b"{}"))
         cells = [msgspec.json.decode(msgspec.json.encode(cell), type=_kind(cell)) for cell in found]
         for cell in cells:
             parse_strategy(cell.config.selection.strategy)
             if not cell.label.keys() & {"config", "world"}:
                 raise ValueError(f"cell {cell.id!r} has neither 'config' nor 'world' in its label")
+    except NotTrusted as error:
+        raise ValueError(f"'{folder / CELLS}' {error}") from None
     except ValueError as error:
         raise ValueError(f"'{folder / CELLS}' is damaged or of another version of Onrig: {error}") from None
     return cells
@@ -159,7 +165,13 @@ def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
 
 
 def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
-    """Read the finished trials of a cell; T is 0 where there are none yet."""
+    """Read the finished trials of a cell; T is 0 where there are none yet.
+
+    Raises ValueError where an archive of them is damaged.
+    """
+    archive = archive_path(folder, cell)
+    if archive.exists():
+        return _archived(archive, cell)
     found = {seed: read_trial(folder, cell, seed) for seed in sorted(_seeds_with_file(folder, cell))}
     whole = {seed: trial for seed, trial in found.items() if trial is not None}
     shape = (len(whole), cell.points)
@@ -178,6 +190,27 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
         of_all("replayed"),
         np.array(counts) if any(np.isfinite(count).any() for count in counts) else None,
     )
+
+
+def archive_path(folder: Path, cell: AnyCell) -> Path:
+    """Where all trials of a cell are kept in one file once they are published (``onrig.tools.experiments.archive``)."""
+    return folder / TRIALS / f"{cell.id}.npz"
+
+
+def _archived(path: Path, cell: AnyCell) -> CellTrials:
+    try:
+        with open_file(path, None) as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        for name in ("train", "evaluation"):
+            if f"{name}.codes" in arrays:
+                codes = arrays[f"{name}.codes"]
+                arrays[name] = np.where(codes == 65535, np.nan, arrays[f"{name}.low"] + arrays[f"{name}.step"] * codes)
+        trials = CellTrials(*(arrays.get(name) for name in CellTrials._fields))  # type: ignore[arg-type]
+        if trials.train.shape != (len(trials.seeds), cell.points) or trials.evaluation.shape != trials.train.shape:
+            raise ValueError("other shapes")
+    except Exception as error:  # cut short, or not what was written; zipfile and numpy raise a dozen kinds
+        raise ValueError(f"'{path}' is damaged ({error}): take it from the repository again") from None
+    return trials
 
 
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:

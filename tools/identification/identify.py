@@ -60,7 +60,7 @@ def identify_plant(
     except (ValueError, ConfigError) as error:
         return complain("identify", f"{name}: {error}")
     out = out or Path(f"identified-{config.rig.name}")
-    if config.device.port is not None:
+    if config.device.line is not None:
         return _of_device(config, plant, effort, out, yes=unasked)
     return _of_twin(config, plant, effort, seed, out)
 
@@ -134,21 +134,24 @@ def _of_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Pat
 
 def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes: bool) -> int:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
+    from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
     from onrig.hw.session import DeviceSession, RequestRefused
-    from onrig.hw.transport import LinkError, open_port
+    from onrig.hw.transport import LinkError
     from onrig.runtime.control.connection import LimitsTooWide, apply_limits, check_pace
     from onrig.tools.identification.driving import DeviceFault, ranges_of
 
-    port = config.device.port
-    assert port is not None
-    missing = missing_port(port.path)
+    line = config.device.line
+    assert line is not None
+    if not line.identifies:
+        return complain("identify", f"{line.place}: a transport that identification cannot use")
+    missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
-        return complain("identify", f"{port.path}: {missing}", ExitCode.HARDWARE)
-    if not yes and not _confirmed(config, plant, ranges_of(config, effort), port.path):
+        return complain("identify", f"{line.place}: {missing}", ExitCode.HARDWARE)
+    if not yes and not _confirmed(config, plant, ranges_of(config, effort), line.place):
         return complain("identify", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
-        transport = open_port(port.path, port.baud)
+        transport = line.open()
         try:
             session = DeviceSession(transport, config.rig, time)
             hello = session.connect(5.0)
@@ -160,15 +163,15 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
             def experiment(parts: Sequence[Excitation]) -> list[Step]:
                 return _driven(config, session, parts, seed)
 
-            return _excited(config, plant, effort, experiment, out, f"device on {port.path}")
+            return _excited(config, plant, effort, experiment, out, f"device on {line.place}")
         finally:
             transport.close()
     except (LimitsTooWide, LimitsWider) as error:
-        return complain("identify", f"{port.path}: {error}; tighten the configuration's limits to the device's")
+        return complain("identify", f"{line.place}: {error}; tighten the configuration's limits to the device's")
     except (LinkError, DeviceMismatch, RequestRefused) as error:
-        return complain("identify", f"{port.path}: {error}", ExitCode.HARDWARE)
+        return complain("identify", f"{line.place}: {error}", ExitCode.HARDWARE)
     except DeviceFault as error:
-        return complain("identify", f"{port.path}: {error}; clear its cause and start again", ExitCode.SAFETY)
+        return complain("identify", f"{line.place}: {error}; clear its cause and start again", ExitCode.SAFETY)
 
 
 def _confirmed(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:

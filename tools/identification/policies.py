@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import run_trials
 from onrig.learner.trials.intervals import Paired, paired_difference
 from onrig.learner.trials.measures import mu_final, normalized_curves
@@ -43,7 +42,7 @@ def compare_policies(
     lanes = [parameters for pair in zip(learned_on, [*true, *true], strict=True) for parameters in pair]
     plant = nominal.with_identifiable({name: np.array([lane[name] for lane in lanes]) for name in lanes[0]})
     seeds = [*range(len(outcomes))] * 2
-    trials = run_trials(config, msgspec.convert(config.learner, LearnerSettings), seeds, plant)
+    trials = run_trials(config, learner_settings(config.learner), seeds, plant)
     rewards = np.empty((len(seeds), config.episodes))
     for episode in range(config.episodes):
         rewards[:, episode] = trials.advance().evaluation

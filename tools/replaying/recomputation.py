@@ -24,8 +24,9 @@ from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
+from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recorded import Counts, PolicyShelf, Recorded, frame_of, take_circumstances
 
@@ -62,6 +63,7 @@ class Recomputation:
         self._tick = Tick(config, self._explorer)
         self._historyless = follows_episode_alone(config.exploration)
         reset = config.task.reset
+        self._terms = terms_of(config, record_layout(config))
         self._reset = None if reset is None else EpisodeReset(reset, config.task.start, config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
         self._states: dict[int, Mapping[str, float]] = {}
@@ -212,6 +214,8 @@ class Recomputation:
         step = answer.step
         take_circumstances(step, record)
         if pending is not None:
+            if self._terms is not None:
+                self._terms.complete(pending.step, step)
             self._compare(pending)
         if step.kind is Kind.RESET:
             going = self._reset is not None and self._reset.progress is Progress.GOING

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.twin.options import TwinOptions
@@ -71,7 +71,7 @@ _T = TypeVar("_T")
 
 def settings(cells: Sequence[Cell]) -> list[Setting]:
     """Place every cell; raises msgspec.ValidationError or ValueError for configurations of another version."""
-    learners = [msgspec.convert(cell.config.learner, LearnerSettings) for cell in cells]
+    learners = [learner_settings(cell.config.learner) for cell in cells]
     strategies = [parse_strategy(cell.config.selection.strategy) for cell in cells]
     exponents = {learner.per_alpha for learner, strategy in zip(learners, strategies, strict=True) if _ranked(strategy)}
     conditions = [
@@ -189,7 +189,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
     states, actions = (synthetic.states, synthetic.actions) if synthetic else (0.0, 0.0)
     fraction = states + actions
     sensor, actuator, inertia = _of_twin(config)
-    whole = strategy.retention == "FULL" and selection.capacity is None and selection.capacity_bytes is None
+    whole = strategy.keeper.keeps_all and selection.capacity is None and selection.capacity_bytes is None
     kind = "states and actions" if states and actions else "states" if states else "actions"
     values: dict[str, Value] = {
         "plant": config.rig.name + (f" ({inertia})" if inertia else ""),

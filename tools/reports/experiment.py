@@ -10,6 +10,7 @@ from typing import Final
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
+from onrig.tools.experiments.archive import DATA, write_archive
 from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
@@ -57,11 +58,12 @@ _TABLE_6: Final = "table-6"
 
 
 def report_experiment(folder: Path, pages: Path | None = None) -> int:
-    """Report, into the folder ``pages``, too, as Markdown with its pictures; returns the exit code."""
+    """Report, into the folder ``pages``, too, as Markdown with its pictures and the trials; returns the exit code."""
     try:
         spec, cells = read_spec(folder), read_cells(folder)
+        source = folder if pages is None else _archived(folder, pages / DATA / spec.name, cells)
         in_world = [cell for cell in cells if isinstance(cell, WorldCell)]
-        experiment = None if in_world else read_experiment(folder)
+        experiment = None if in_world else read_experiment(source)
         costs = read_costs(folder)
     except ConfigError as error:
         return explain(error)
@@ -78,7 +80,7 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
             pictures, warnings = _draw(folder / FIGURES, experiment)
             content = _content(experiment, pictures, [*_state(experiment), *warnings], costs)
         else:
-            found = content_of(folder, folder / FIGURES, spec, in_world)
+            found = content_of(source, folder / FIGURES, spec, in_world)
             if found is None:
                 return complain("report", f"'{folder}' has no finished trial with finite returns")
             content = found
@@ -90,6 +92,13 @@ def report_experiment(folder: Path, pages: Path | None = None) -> int:
     if page is not None:
         print(f"see {page}")
     return ExitCode.OK
+
+
+def _archived(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
+    """Archive an experiment's trials; a published page is drawn from what is kept, to the last digit."""
+    if not (archive.exists() and archive.samefile(folder)):
+        write_archive(folder, archive, cells)
+    return archive
 
 
 def _revisions(folder: Path) -> str:
@@ -112,8 +121,16 @@ def _write_page(pages: Path, name: str, content: Content, revisions: str) -> Pat
     for picture, file in files.items():
         write_whole(pages / file, picture.path.read_bytes())
     page = pages / f"{name}.md"
-    again = f"```sh\nonrig experiment {name} --out runs/{name}\nonrig report runs/{name} --pages {pages}\n```"
-    content = content._replace(lead=f"{content.lead}{revisions}\n\n{again}")
+    kept = (
+        f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command draws this page from them, the others "
+        "run them again:"
+    )
+    commands = (
+        f"onrig report {pages}/{DATA}/{name} --pages {pages}",
+        f"onrig experiment {name} --out runs/{name}",
+        f"onrig report runs/{name} --pages {pages}",
+    )
+    content = content._replace(lead="\n".join((f"{content.lead}{revisions}\n\n{kept}\n\n```sh", *commands, "```")))
     write_whole(page, markdown(content, files).encode())
     return page
 

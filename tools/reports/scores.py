@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.intervals import bounded, holm, median_bounds, paired, paired_difference, share_of
 from onrig.learner.trials.measures import LEVEL, final_mean, normalized_curves, rise_time
 from onrig.learner.trials.step_run import PLANT, StepRun
@@ -81,7 +81,7 @@ def scored_world(world: str, name: str, result: WorldResult) -> Scored | None:
     if not run.world.startswith(PLANT):
         return None
     config, options = _plant_run(run)
-    if options.end_outside or config.task.terminate or config.task.normalization is None:
+    if options.end_outside or config.task.terminates or config.task.normalization is None:
         return None
     if cell_id(run, config) != result.cell.id:
         raise NoSuchTask(f"'{run.task}' has changed since its trials were run")
@@ -162,7 +162,7 @@ def memory_bytes(cell: AnyCell) -> float:
     """Most bytes of the memory that a rig would need for the cell, with what its learner notes beside experiences."""
     if isinstance(cell, Cell):
         config = cell.config
-        learner, selection = msgspec.convert(config.learner, LearnerSettings), config.selection
+        learner, selection = learner_settings(config.learner), config.selection
         layout, capacity = layout_of(config), capacity_of(config)
     else:
         run = cell.config

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -110,7 +111,9 @@ class Look(NamedTuple):
 
 def strategy_look(retention: str, sampling: str) -> Look:
     """How a strategy looks in every figure."""
-    line, marker = _SAMPLING.get(re.sub(r"\(.*\)", "", sampling), ("-", "o"))
+    drawn = re.sub(r"\(.*\)", "", sampling)
+    other = zlib.crc32(drawn.encode())  # another package's: the same in every figure, whatever else is in it
+    line, marker = _SAMPLING.get(drawn, (_LINES[other % len(_LINES)], "hHdp8"[other % 5]))
     return Look(_RETENTION.get(retention, INK), line, marker, sampling == "Uniform")
 
 

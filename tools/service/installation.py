@@ -164,6 +164,8 @@ def describe(
 ) -> Service:
     """Work out what the files need; raises Refused where something is missing."""
     port = device or (config.device.port.path if config.device.port is not None else None)
+    if port is None and config.device.line is not None:
+        raise Refused(f"{name}: a service is bound to a serial port; this device is on {config.device.line.place}")
     if port is None:
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.lockstep:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from onrig.tools.options import Config, Overrides
+from onrig.tools.options import Config, Overrides, Trust
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Options:
     grid: Literal["coarse", "fine"] = "coarse"
     """Two fast grids (coarse) or three fine ones (fine)."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

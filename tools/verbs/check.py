@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, File, Overrides
+from onrig.tools.options import Config, File, Overrides, Trust
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Options:
     explain: bool = False
     """Also print limits and schedules as tables (--plot draws them)."""
     set: Overrides = ()
+    trust: Trust = False
     plot: File | None = None
     """Like --explain, and plot to FILE."""
 

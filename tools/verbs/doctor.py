@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from onrig.tools.options import Config, Folder, Json, Overrides, Port
+from onrig.tools.options import Config, Folder, Json, Overrides, Port, Trust
 from onrig.tools.terminal import complain
 
 
@@ -24,6 +24,7 @@ class Options:
     device: Port | None = None
     """Serial port, in place of the configured device."""
     set: Overrides = ()
+    trust: Trust = False
     run_dir: Folder = Path("runs")
     """Folder in which the run will write."""
     quick: bool = False

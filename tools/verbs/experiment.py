@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from onrig.tools.options import Count, Experiment, Folder, Value
+from onrig.tools.options import Count, Experiment, Folder, Trust, Value
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Options:
     """Measure an update of each cell in DIR, one trial alone on a quiet machine, for its report; run nothing."""
     dry_run: bool = False
     """Check everything, list the cells and what they cost."""
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Annotated
 
-from onrig.tools.options import Count, Folder, Overrides, Port, Seed, Value
+from onrig.tools.options import Count, Folder, Overrides, Port, Seed, Trust, Value
 from onrig.tools.terminal import complain
 
 
@@ -36,6 +36,7 @@ class Options:
     seed: Seed | None = None
     """Seed of the twin's noise, or of the study (default: 0)."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

@@ -7,7 +7,7 @@ import os
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from onrig.tools.options import Config, Folder, Overrides, Value
+from onrig.tools.options import Config, Folder, Overrides, Trust, Value
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Options:
     state: Folder | None = None
     """Folder in which to save networks and optimisers, and to resume from."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from onrig.tools.options import RunFolder, Value
+from onrig.tools.options import RunFolder, Trust, Value
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Options:
     _: KW_ONLY
     tolerance: Annotated[float, Value("X")] = 0.0
     """Treat differences up to X as equal (normalised units, 1 is half a range); for runs of another machine."""
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

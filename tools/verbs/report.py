@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import File, Folder, RunFolder
+from onrig.tools.options import File, Folder, RunFolder, Trust
 from onrig.tools.terminal import complain
 
 
@@ -24,6 +24,7 @@ class Options:
     """Write TensorBoard event files to DIR instead of the page."""
     pages: Folder | None = None
     """Write an experiment to DIR, too: NAME.md with its pictures beside it."""
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

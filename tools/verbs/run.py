@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, Folder, Misuse, Overrides, Port, RunFolder, Web
+from onrig.tools.options import Config, Folder, Misuse, Overrides, Port, RunFolder, Trust, Web
 from onrig.tools.terminal import complain
 
 
@@ -19,6 +19,7 @@ class Options:
     """Run folder (default: runs/NAME-DATE-TIME)."""
     device: Port | None = None
     set: Overrides = ()
+    trust: Trust = False
     web: Web | None = None
     """Serve a live page on this machine (default: the first free port from 8089 on); HOST:PORT serves it to others,
     who then need the token in the printed address."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, Count, File, Overrides, Seed
+from onrig.tools.options import Config, Count, File, Overrides, Seed, Trust
 from onrig.tools.terminal import complain
 
 
@@ -29,6 +29,7 @@ class Options:
     plot: File | None = None
     """Only draw the safe sets, to FILE."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from onrig.tools.options import Config, Folder, Overrides, Port
+from onrig.tools.options import Config, Folder, Overrides, Port, Trust
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Options:
     device: Port | None = None
     """Serial port, in place of the configured device."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
-from onrig.tools.options import Value
+from onrig.tools.options import Config, Trust, Value
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,9 @@ class Options:
     paths: Annotated[tuple[str, ...], Value("PATH")] = ()
     """A section or setting, such as limits or learner.sac.lr."""
     _: KW_ONLY
+    of: Config | None = None
+    """Include the pieces in files that this configuration names."""
+    trust: Trust = False
     markdown: bool = False
     """Print the page docs/settings.md."""
 
@@ -26,4 +29,4 @@ def main(options: Options) -> int:
     """Print settings; returns the exit code."""
     from onrig.tools.settings import show
 
-    return show(options.paths, markdown=options.markdown)
+    return show(options.paths, options.of, markdown=options.markdown)

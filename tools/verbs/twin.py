@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, File, Overrides, Port
+from onrig.tools.options import Config, File, Overrides, Port, Trust
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Options:
     link: File | None = None
     """Also write the path of the pty to FILE, a new one or an earlier twin's."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

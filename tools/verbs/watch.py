@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import RunFolder
+from onrig.tools.options import RunFolder, Trust
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Options:
     """Print one line and exit."""
     plain: bool = False
     """A line every two seconds instead of a screen."""
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

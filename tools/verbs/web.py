@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import RunFolder, Web
+from onrig.tools.options import RunFolder, Trust, Web
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Options:
     web: Web = ""
     """Port on this machine (default: the first free one from 8089 on), or HOST:PORT, which needs the token in the
     printed address."""
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

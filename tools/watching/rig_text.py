@@ -5,16 +5,17 @@ A canvas of braille dots; sparklines and bars are one line high.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from onrig.hw.rig import Actuator, Rig
 from onrig.runtime.run_config import RunConfig
+from onrig.tools.drawings import drawing_of
 from onrig.tools.watching.snapshot import Now
-from onrig.tools.web.about import drawing_of
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _BARS: Final = " ▏▎▍▌▋▊▉█"
@@ -125,16 +126,31 @@ class Magnet(msgspec.Struct):
     actuator: int
 
 
+Source = tuple[Literal["observation", "applied"], int]
+
+
+class Part(msgspec.Struct):
+    """A shape of a scene (``onrig.runtime.view.drawing.Shape``)."""
+
+    form: str
+    points: tuple[tuple[float, float], ...]
+    radius: float
+    turned_by: Source | None
+    about: tuple[float, float]
+    moved_by: tuple[tuple[Literal["observation", "applied"], int, tuple[float, float]], ...]
+
+
 class Sketch(msgspec.Struct):
     """The parts of ``drawing_of`` that can be drawn as text."""
 
     kind: str
     angle: int = 0
     position: int = 0
-    low: float = 0.0
-    high: float = 0.0
+    low: float | tuple[float, float] = 0.0
+    high: float | tuple[float, float] = 0.0
     target: float | None = None
     magnets: tuple[Magnet, ...] = ()
+    shapes: tuple[Part, ...] = ()
 
 
 def sketch_of(config: RunConfig) -> Sketch:
@@ -147,10 +163,13 @@ def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int,
     if now is None:
         return ["no step record yet"]
     values = _observations(rig, now)
-    if sketch.kind == "pendulum":
+    if sketch.kind in ("pendulum", "scene"):
         beside = [*values, "", *_stacked_commands(rig, now, 7, fancy=fancy)]
         size = max(3, min(height, (width - max(map(len, beside)) - 2) // 2))
-        dial = pendulum_dial(now.observation[sketch.angle], sketch.target, size, fancy=fancy)
+        if sketch.kind == "scene":
+            dial = scene_rows(sketch, now, size, fancy=fancy)
+        else:
+            dial = pendulum_dial(now.observation[sketch.angle], sketch.target, size, fancy=fancy)
         lines = max(len(dial), len(beside))
         dial += [" " * (2 * size)] * (lines - len(dial))
         beside += [""] * (lines - len(beside))
@@ -179,9 +198,55 @@ def pendulum_dial(angle_rad: float, target_rad: float | None, size: int, *, fanc
     return canvas.rows()
 
 
+def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> list[str]:
+    """The outlines of a scene in ``size`` lines, twice as wide."""
+    canvas = Canvas(2 * size, size, fancy=fancy)
+    assert isinstance(sketch.low, tuple)
+    assert isinstance(sketch.high, tuple)
+    (left, bottom), (right, top) = sketch.low, sketch.high
+    scale = min((canvas.dots_wide - 1) / (right - left), (canvas.dots_high - 1) / (top - bottom))
+    for part in sketch.shapes:
+        points = [_placed(point, part, now) for point in part.points]
+        if not all(math.isfinite(x) and math.isfinite(y) for x, y in points):
+            continue
+        on = [
+            (
+                0.5 * (canvas.dots_wide - 1) + scale * (x - 0.5 * (left + right)),
+                0.5 * (canvas.dots_high - 1) - scale * (y - 0.5 * (bottom + top)),
+            )
+            for x, y in points
+        ]
+        if part.form == "circle":
+            canvas.circle(*on[0], scale * part.radius)
+            continue
+        for start, end in itertools.pairwise(on if part.form == "line" else [*on, on[0]]):
+            canvas.line(*start, *end)
+    return canvas.rows()
+
+
+def _placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
+    x, y = point
+    if part.turned_by is not None:
+        angle, (cx, cy) = _value(part.turned_by, now), part.about
+        c, s = math.cos(angle), math.sin(angle)
+        x, y = cx + c * (x - cx) - s * (y - cy), cy + s * (x - cx) + c * (y - cy)
+    for source, at, (dx, dy) in part.moved_by:
+        value = _value((source, at), now)
+        x, y = x + dx * value, y + dy * value
+    return x, y
+
+
+def _value(source: Source, now: Now) -> float:
+    kind, at = source
+    value = (now.observation if kind == "observation" else now.commanded)[at]
+    return value if math.isfinite(value) else math.nan
+
+
 def ball_on_track(sketch: Sketch, now: Now, rig: Rig, width: int, *, fancy: bool = True) -> list[str]:
     """The ball, its rail with the target, and below it the coils, with heights proportional to their currents."""
     low, high = sketch.low, sketch.high
+    assert isinstance(low, float)
+    assert isinstance(high, float)
 
     def column(value: float) -> int:
         return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)

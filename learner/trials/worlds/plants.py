@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import settings_type
 from onrig.learner.trials.instruments import Instruments
 from onrig.learner.trials.worlds import Bools, NoSuchTask, Spaces, Stepped, Values, actors_of
-from onrig.runtime.config.problem import ConfigError, NodePath
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.random_streams import Role
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
@@ -44,10 +44,9 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def run_of(task: str, options: PlantOptions) -> RunConfig:
     """Load the run that a world is made of, by name or path; raises NoSuchTask."""
-    sections: dict[NodePath, type] = {("device", "twin"): TwinOptions, ("learner",): LearnerSettings}
     assignments = [f"{path}={msgspec.json.encode(value).decode()}" for path, value in options.set.items()]
     try:
-        config = load_run(task, assignments, sections)
+        config = load_run(task, assignments, lambda: {("device", "twin"): TwinOptions, ("learner",): settings_type()})
     except ConfigError as error:
         raise NoSuchTask("; ".join(str(problem) for problem in error.problems)) from None
     if config.device.twin is None:
@@ -99,7 +98,7 @@ class PlantWorld:
         at = {o.name: i for i, o in enumerate(rig.observations)}
         envelope = config.limits.envelope if end_outside else {}
         self._ends = [(at[name], e.low, e.high) for name, e in envelope.items()]
-        self._terminates: Final = bool(config.task.terminate or self._ends)
+        self._terminates: Final = bool(config.task.terminates or self._ends)
         self._safe = np.array([a.safe for a in rig.actuators])
         self._episodes: Final = np.zeros(A, np.int64)
         self._step: Final = np.zeros(A, np.int64)

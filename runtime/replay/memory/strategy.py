@@ -1,12 +1,11 @@
 """Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
 
-``RETENTIONS`` are the retentions; samplings are registered (``onrig.runtime.registry``).  Each describes itself.
+Both halves are registered under their names in the notation (``onrig.runtime.registry``).  Each describes itself.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
@@ -14,18 +13,11 @@ import numpy as np
 
 from onrig.runtime import registry
 from onrig.runtime.config.problem import hint
-from onrig.runtime.replay.memory.keepers.by_chance import Reservoir, Thinned
-from onrig.runtime.replay.memory.keepers.by_episode import FarPolFrac, MaxKLDiv, MinError
-from onrig.runtime.replay.memory.keepers.cyclic import Fifo, Full
+from onrig.runtime.replay.memory.keepers.by_chance import Thinned
 from onrig.runtime.replay.memory.keepers.keeper import Keeper, Parameter, Signal
-from onrig.runtime.replay.memory.keepers.ranked import Exploration, TdError
 from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.replay.memory.order.uniforms import UNIFORMS_BYTES
 from onrig.runtime.replay.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
-
-RETENTIONS: Final[dict[str, type[Keeper]]] = {
-    keeper.name: keeper for keeper in (Fifo, Full, Reservoir, TdError, Exploration, FarPolFrac, MaxKLDiv, MinError)
-}
 
 
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +29,8 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     home: ClassVar[str]
     """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
+    home_of_trials: ClassVar[str] = ""
+    """Module and function that build it for many trials at once, where that is much faster than one for each."""
     section: ClassVar[str] = ""
     """Name of its options in the ``learner`` section; empty if it has none there."""
     corrections: ClassVar[tuple[str, ...]] = ()
@@ -47,6 +41,14 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What it needs of the learner's algorithm, besides the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
     """The most bytes that the learner needs for it per experience, apart from a fixed overhead."""
+
+
+def keeper_class(name: str) -> type[Keeper]:
+    """Class of a retention's keeper by its name; raises KeyError for an unknown one, ValueError for a broken one."""
+    keeper: type[Keeper] = registry.load(registry.RETENTIONS, name)
+    if getattr(keeper, "name", None) != name:
+        raise ValueError(f"'{name}' of {registry.RETENTIONS} has another name: {getattr(keeper, 'name', None)!r}")
+    return keeper
 
 
 def sampling_of(name: str) -> type[Sampling]:
@@ -78,7 +80,6 @@ class SamplingParts(NamedTuple):
         return f"{self.name}{shown}{self.correction and '+'}{self.correction}"
 
 
-@cache
 def samplings() -> tuple[str, ...]:
     """Every sampling, those with a number with an example of it."""
     described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
@@ -108,7 +109,8 @@ class Strategy(msgspec.Struct, frozen=True):
     @property
     def keeper(self) -> type[Keeper]:
         """Class of the keeper; raises ValueError for an unknown retention."""
-        keeper = RETENTIONS.get(self.retention)
+        known = self.retention in registry.names(registry.RETENTIONS)
+        keeper = keeper_class(self.retention) if known else None
         if keeper is None or (keeper.parameter is None) != (self.alpha is None):
             raise ValueError(f"unknown retention '{self.retention}' with exponent {self.alpha}")
         return keeper
@@ -120,10 +122,11 @@ def parse_strategy(text: str) -> Strategy:
     if match is None:
         raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
     retention, number, sampling = match.groups()
-    if retention not in RETENTIONS:
-        raise ValueError(f"unknown retention '{retention}'{hint(retention, RETENTIONS)}; {_known()}")
+    if retention not in registry.names(registry.RETENTIONS):
+        meant = hint(retention, registry.names(registry.RETENTIONS))
+        raise ValueError(f"unknown retention '{retention}'{meant}; {_known()}")
     drawing = parts_of_sampling(sampling)
-    parameter = RETENTIONS[retention].parameter
+    parameter = keeper_class(retention).parameter
     if parameter is not None:
         return Strategy(retention, str(drawing), parameter.value(retention, number))
     if number is not None:
@@ -146,7 +149,8 @@ def parts_of_sampling(sampling: str) -> SamplingParts:
 
 
 def _known() -> str:
-    retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in RETENTIONS.items()]
+    keepers: dict[str, type[Keeper]] = registry.loadable(registry.RETENTIONS)
+    retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in keepers.items()]
     return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(samplings())}"
 
 

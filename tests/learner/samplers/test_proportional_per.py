@@ -46,7 +46,7 @@ def test_draws_follow_the_priorities(stored: int, batch: int, updates: int) -> N
 
 def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_over_updates() -> None:
     options = LearnerSettings(prop_per=ProportionalSettings("oh2021"))
-    setting = Setting(50, 10, 4, updates=40, options=options)
+    setting = Setting(50, 10, 4, updates=40, learner=options)
     per = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), setting)
     per.written(np.arange(50))
     td = np.random.default_rng(1).standard_normal(50)

@@ -18,7 +18,7 @@ from tests.learner.samplers.looks import looking_at
 def setting(capacity: int) -> Setting:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
     options = LearnerSettings(ners=NersSettings(hidden=(8, 8), score=(8,)))
-    return Setting(capacity, 16, 10, options=options, look=looking_at(actions[None]))
+    return Setting(capacity, 16, 10, learner=options, look=looking_at(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", samplings())
@@ -38,7 +38,7 @@ def test_every_known_sampling_draws(sampling: str) -> None:
 def test_the_exponent_of_rank_based_sampling_is_passed_on(sampling: str) -> None:
     def drawn(per_alpha: float | None = None) -> list[int]:
         plain = Setting(100, 16, 10)
-        given = plain if per_alpha is None else plain._replace(options=LearnerSettings(per_alpha=per_alpha))
+        given = plain if per_alpha is None else plain._replace(learner=LearnerSettings(per_alpha=per_alpha))
         sampler = sampler_for(Strategy("FIFO", sampling), np.random.default_rng(0), given)
         sampler.begin_episode(1)
         sampler.written(np.arange(100))

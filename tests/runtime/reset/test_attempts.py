@@ -12,6 +12,7 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.magman import Magman
 from onrig.sim.plants.pendulum import Pendulum
+from tests.runtime.foreign import Home
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 PERIOD_S = 0.02
@@ -161,3 +162,11 @@ def test_coils_that_are_not_there_are_named() -> None:
     assert isinstance(DRAW, Draw)
     reset = msgspec.structs.replace(DRAW, coils={"current_9": 0.1}, position="x")
     assert {at for at, _ in reset_problems(reset, MAGMAN.task.start, MAGMAN.rig)} == {"coils.current_9", "position"}
+
+
+@pytest.mark.parametrize(("how", "said"), [("infinite", "the action (inf,)"), ("whole", "the action (0.0, 0.0)")])
+def test_a_driver_from_outside_that_fails_is_the_end_of_the_reset(how: str, said: str) -> None:
+    reset = EpisodeReset(Home(within={"angle": 0.1}, how=how), PENDULUM.task.start, PENDULUM.rig)
+    assert reset.action((1.0, 0.0), 20_000) == (0.0,)
+    assert reset.progress is Progress.FAILED
+    assert said in reset.detail

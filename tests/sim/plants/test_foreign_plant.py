@@ -52,7 +52,14 @@ limits:
 """
 
 
-CART_POLES = ("CartPole", "Misspelt", "ForFloats", "Short", "AtACorner", "Later")
+CART_POLES = {
+    "cartpole": "CartPole",
+    "misspelt": "Misspelt",
+    "for_floats": "ForFloats",
+    "short": "Short",
+    "at_a_corner": "AtACorner",
+    "later": "Later",
+}
 
 CART_POLE = """\
 rig:
@@ -97,8 +104,8 @@ def site(tmp_path: Path) -> Path:
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
     (told / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = tests.sim.plants.spring:Spring\n"
-        + "".join(f"{name} = tests.sim.plants.cartpole:{name}\n" for name in CART_POLES)
-        + "[onrig.plant_boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
+        + "".join(f"{kind} = tests.sim.plants.cartpole:{name}\n" for kind, name in CART_POLES.items())
+        + "[onrig.boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
     )
     (tmp_path / "spring.yaml").write_text(RUN)
     (tmp_path / "cartpole.yaml").write_text(CART_POLE)
@@ -126,7 +133,7 @@ def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 breaches") == 2
     assert "predicted" in done.stdout, "the shield was never needed"
-    code = "from onrig.tools.load import load; from onrig.tools.web.about import drawing_of; "
+    code = "from onrig.tools.load import load; from onrig.tools.drawings import drawing_of; "
     drawn = told(site, "-c", f"{code}print(drawing_of(load('spring.yaml')))")
     assert "'kind': 'track'" in drawn.stdout, drawn.stderr
     done = onrig(site, "check", "spring.yaml")
@@ -145,14 +152,18 @@ def test_its_mistakes_are_told_like_ours(site: Path) -> None:
         assert message in done.stdout + done.stderr
 
 
-def test_a_package_that_is_broken_stops_nobody_else(site: Path) -> None:
+def test_a_package_that_is_broken_stops_only_those_who_choose_from_it(site: Path) -> None:
     (site / "springs-1.0.dist-info" / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = nothing.of.that.name:Spring\nours = onrig.sim.plants:Pendulum\n"
     )
     done = onrig(site, "check", "pendulum")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the plant 'spring' (nothing.of.that.name:Spring) cannot be loaded" in done.stderr
-    assert "the plant 'ours' (onrig.sim.plants:Pendulum) has a kind that is already taken" in done.stderr
+    assert done.stderr == ""
+    broken = "springs registers 'spring' in onrig.plants, which does not load: ModuleNotFoundError: No module named"
+    for kind, message in (("spring", broken), ("ours", "'ours' of onrig.plants is no struct with the tag 'ours'")):
+        done = onrig(site, "check", "pendulum", "--set", f"device.twin.plant={{kind: {kind}}}")
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert message in done.stderr
 
 
 BROKEN_BOX = """\

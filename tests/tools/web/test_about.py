@@ -7,7 +7,8 @@ from onrig.runtime.run_config import Device, Port, RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety.fallback import SafeOutput
 from onrig.runtime.safety.limits import Limits
-from onrig.tools.web.about import about, drawing_of, schedule
+from onrig.tools.drawings import drawing_of
+from onrig.tools.web.about import about, schedule
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 COILS = [0.025, 0.05, 0.075, 0.1]

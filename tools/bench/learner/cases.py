@@ -13,7 +13,7 @@ import numpy as np
 
 from onrig.learner.algorithms import algorithm_for
 from onrig.learner.algorithms.traced import Traced
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.tape.operations import OPERATIONS, Kind
 from onrig.tools.bench.processes import Unavailable
 from onrig.tools.bench.replay.cases import Shape
@@ -91,7 +91,7 @@ class LearnerCase(msgspec.Struct, frozen=True):
         if self.algorithm != "ddpg":
             units = [int(width) for width in self.network.split("-")]
             section = {"hidden": units, "batch": units[0]}
-        return msgspec.convert({"algorithm": self.algorithm, self.algorithm: section}, LearnerSettings)
+        return learner_settings({"algorithm": self.algorithm, self.algorithm: section})
 
     @property
     def alone(self) -> LearnerCase:

@@ -13,13 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import msgspec
 import numpy as np
 import torch
 
 from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, SacConfig, Td3Config
 from onrig.learner.algorithms import algorithm_for
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories, kept_by
 from onrig.runtime.run_config import RunConfig, capacity_of
@@ -185,7 +184,7 @@ class Strategy:
 
     def __init__(self, strategy: str, trials: int) -> None:
         self._config: Final = config_of(strategy)
-        settings = msgspec.convert(self._config.learner, LearnerSettings)
+        settings = learner_settings(self._config.learner)
         self._trials: Final[Trials] = run_trials(self._config, settings, range(trials))
         self._n_trials: Final = trials
         self._random: Final = np.random.default_rng(trials)

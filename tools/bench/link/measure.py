@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
 from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment
 from onrig.learner.mirror import Mirror
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
@@ -112,7 +111,7 @@ def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[La
         while (rows := link.pull(0, 0)[0]).upto < rows.inserted:
             pass
         assert link.mirror is not None
-        agent = Agent(config, msgspec.convert(config.learner, LearnerSettings), link.mirror)
+        agent = Agent(config, learner_settings(config.learner), link.mirror)
         agent.catch_up()
         agent.policies = attached.next_policy_id - 1
         switch = PolicySwitch(PolicySlot(Segment.attach(folder / "slot", SLOT_SCHEMA)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.export import Spread, export_policy, export_recurrent_policy
 from onrig.learner.refer_settings import VracerConfig
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.settings import learner_settings
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
@@ -187,7 +187,7 @@ def untrained(config: RunConfig, contract: PolicyContract | None = None, seed: i
         return 0.1 * rng.standard_normal((inputs, outputs)), np.zeros(outputs)
 
     n, m = len(config.signals), len(config.rig.actuators)
-    selected = msgspec.convert(config.learner, LearnerSettings).selected
+    selected = learner_settings(config.learner).selected
     if isinstance(selected, VracerConfig) and selected.recurrent is not msgspec.UNSET:
         units = selected.recurrent.units
         cells = [layer(inputs + own, 4 * own) for inputs, own in itertools.pairwise((n, *units))]

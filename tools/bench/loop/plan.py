@@ -58,6 +58,7 @@ class Request(NamedTuple):
     slice: float = 30.0
     """Seconds."""
     set: Sequence[str] = ()
+    trust: bool = False
     without: str = ""
     compare: Sequence[str] = ()
     against: Sequence[str] = ()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onrig.runtime.explore.schedule import amplitudes
-from onrig.runtime.explore.settings import NoExploration
+from onrig.runtime.explore.settings import Scheduled
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
 from onrig.runtime.run_config import RunConfig
@@ -91,7 +91,7 @@ def episodes_chart(m: RunFiles) -> Chart | None:
     title(panels[3], "missed ticks by cause, per episode")
     _share_episodes(panels, m, (2.4, 1, 1, 1))
     normalised = "Normalised reward: 0 is what random actions earn, 1 the reference controller"
-    if m.config.task.terminate:
+    if m.config.task.terminates:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
         normalised = "Return: sum of an episode's rewards in raw units; the task has no references to compare with"
@@ -151,7 +151,7 @@ def _exploration(axes: Axes, m: RunFiles) -> None:
     axes.plot(x, m.train["exploration"], ".", ms=2.5, color=PINK, alpha=0.5)
     axes.plot(x, smooth(m.train["exploration"]), "-", color=PINK, lw=1.6, label="measured (mean of 1-norm)")
     exploration = m.config.exploration
-    if not isinstance(exploration, NoExploration):
+    if isinstance(exploration, Scheduled):
         done = np.cumsum(m.train["steps"])
         at = {"episodes": x, "steps": done, "seconds": done * m.config.period_us * 1e-6}[exploration.over]
         names = [a.name for a in m.config.rig.actuators]

@@ -86,7 +86,7 @@ def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
         lines.append("The program had changes that were not committed: its revision alone does not tell what ran.")
-    hides_ends = m.config.task.terminate and m.config.task.normalization is not None
+    hides_ends = m.config.task.terminates and m.config.task.normalization is not None
     if hides_ends and number(m.meta.get("score_format")) < FORMAT:
         early = "its normalised rewards are means over the steps lived, which hides early ends"
         lines.append(f"This run began with an earlier version: {early}.")

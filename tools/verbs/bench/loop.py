@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal
 
-from onrig.tools.options import Config, File, Folder, Overrides, Port, Seconds, Value
+from onrig.tools.options import Config, File, Folder, Overrides, Port, Seconds, Trust, Value
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Options:
     slice: Seconds = 30.0
     """Seconds per slice."""
     set: Overrides = ()
+    trust: Trust = False
     without: Annotated[str, Value("PART,...")] = ""
     """Leave out parts everywhere: burner, cyclictest, learner, log, sentinel, web."""
     compare: tuple[Literal["learner", "log", "web"], ...] = ()

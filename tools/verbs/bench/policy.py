@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from onrig.tools.options import Config, File, Overrides, Value
+from onrig.tools.options import Config, File, Overrides, Trust, Value
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Options:
     hidden: Annotated[tuple[str, ...], Value("N,N")] = ()
     """Units of hidden layers; may be repeated (default: 50,20 64,64 128,128 400,300)."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

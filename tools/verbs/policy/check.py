@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, File, Overrides
+from onrig.tools.options import Config, File, Overrides, Trust
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Options:
     """Path or shipped name of the rig's configuration."""
     _: KW_ONLY
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

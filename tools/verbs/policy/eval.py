@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from onrig.tools.options import Config, Count, File, Json, Overrides, Seed
+from onrig.tools.options import Config, Count, File, Json, Overrides, Seed, Trust
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Options:
     seed: Seed | None = None
     """Seed of the run (default: the configuration's)."""
     set: Overrides = ()
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

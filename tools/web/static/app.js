@@ -8,6 +8,7 @@ import { Stage } from "./stage.js";
 import { drawPendulum } from "./draw_pendulum.js";
 import { drawMagman } from "./draw_magman.js";
 import { drawBars } from "./draw_bars.js";
+import { drawScene } from "./draw_scene.js";
 import { drawTrace } from "./trace.js";
 import { Coverage } from "./coverage.js";
 import { Learning } from "./learning.js";
@@ -15,7 +16,7 @@ import { Timing } from "./timing.js";
 import { Lists } from "./lists.js";
 
 const KINDS = ["about", "status", "episodes", "story", "figures", "memory", "motion", "clip", "ended"];
-const DRAW = { pendulum: drawPendulum, track: drawMagman, bars: drawBars };
+const DRAW = { pendulum: drawPendulum, track: drawMagman, bars: drawBars, scene: drawScene };
 const GOOD = ["running", "resetting", "ready"], BAD = ["fault"];
 const $ = (id) => document.getElementById(id);
 const page = { seen: new Set() };

@@ -49,6 +49,7 @@ class Full(Keeper):
     """
 
     name = "FULL"
+    keeps_all = True
     cyclic = True
 
     def __init__(self, capacity: int, rng: np.random.Generator) -> None:

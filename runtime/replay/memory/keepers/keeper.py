@@ -97,6 +97,8 @@ class Keeper:
     """Memory for checkpoints of its state: the copy they keep, and its replacement while one is written."""
     holds: ClassVar[str] = ""
     """Content of its memory, in words for users."""
+    keeps_all: ClassVar[bool] = False
+    """Whether nothing is overwritten, so that by default its capacity is that of the whole run."""
     cyclic: bool = False
     """Whether slots are written round robin (:class:`~onrig.runtime.replay.memory.storage.Storage`)."""
 

@@ -6,19 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onrig.runtime import registry
 from onrig.runtime.replay.memory.strategy import (
-    RETENTIONS,
     Strategy,
     parse_strategy,
     samplings,
 )
 
+KEEPERS = registry.loadable(registry.RETENTIONS)
+
 
 @given(
     retention=st.one_of(
-        st.tuples(st.sampled_from([name for name, k in RETENTIONS.items() if k.parameter is None]), st.none()),
+        st.tuples(st.sampled_from([name for name, k in KEEPERS.items() if k.parameter is None]), st.none()),
         st.tuples(
-            st.sampled_from([name for name, k in RETENTIONS.items() if k.parameter is not None]), st.floats(0.0, 100.0)
+            st.sampled_from([name for name, k in KEEPERS.items() if k.parameter is not None]), st.floats(0.0, 100.0)
         ),
     ),
     sampling=st.sampled_from(samplings()),
@@ -38,7 +40,7 @@ def test_text_is_the_notation_of_the_paper() -> None:
     [
         (
             "LIFO[Uniform]",
-            "unknown retention 'LIFO' (did you mean 'FIFO'?); known retentions: FIFO, FULL, Resv, TDE(ALPHA), ",
+            "unknown retention 'LIFO' (did you mean 'FIFO'?); known retentions: Expl(ALPHA), FIFO, FULL, ",
         ),
         ("FIFO[Random]", "unknown sampling 'Random'; known retentions"),
         (

@@ -1,0 +1,179 @@
+"""Exercise of an algorithm: everything that a run asks of its code, tried on random data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.algorithms import (
+    Algorithm,
+    Attending,
+    Behaviour,
+    Exportable,
+    Minibatches,
+    Signals,
+    Stored,
+    Window,
+    algorithm_for,
+)
+from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
+from onrig.learner.notes import Notes
+from onrig.learner.settings import LearnerSettings
+from onrig.learner.trajectories import Trajectories
+from onrig.runtime.policy.contract import contract_for
+from onrig.runtime.run_config import RunConfig
+
+_STATES: Final = 5
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
+    """What is wrong with an algorithm: its actions, its signals, its trials, and what it restores."""
+    n, m = len(config.signals), len(config.rig.actuators)
+    seen = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
+
+    def build(networks: Sequence[int], memories: Sequence[int]) -> tuple[Algorithm, Notes]:
+        algorithm = algorithm_for(settings, n, m, [_rng(seed) for seed in networks])
+        S, B = len(memories), settings.batch
+        notes = Notes(S, B)
+        if isinstance(algorithm, Attending):
+            links = Trajectories(S, B, lambda trial, first, second: first >= 0)
+            rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
+            algorithm.attend(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
+        return algorithm, notes
+
+    (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
+    acted = both.policy(seen)
+    if acted.shape != (2, _STATES, m) or not np.isfinite(acted).all():
+        yield f"gives actions of shape {acted.shape}, or not finite ones, for states of shape {seen.shape}"
+        return
+    if not np.array_equal(acted, both.policy(seen)):
+        yield "gives two actions for one state"
+    train = _on_batches if settings.selected.batch_steps else _on_minibatches
+    first = train(both, settings, n, m, slice(None))
+    if (problem := _signals_problem(first, settings)) is not None:
+        yield problem
+        return
+    alone_first = train(alone, settings, n, m, slice(1, 2))
+    if not (_equal(first, alone_first, 1) and np.array_equal(both.policy(seen)[1:], alone.policy(seen[1:]))):
+        yield "trains a trial beside another otherwise than alone: every bit of its results must be the same"
+    others.restore(notes.state())
+    other.restore({name: np.array(array) for name, array in both.state().items()})
+    again, restored = (train(algorithm, settings, n, m, slice(None)) for algorithm in (both, other))
+    if not (_equal(again, restored) and np.array_equal(both.policy(seen), other.policy(seen))):
+        yield "learns otherwise once its state is restored"
+
+
+def model_of(config: RunConfig, settings: LearnerSettings) -> bytes:
+    """The policy graph of an algorithm that has learned nothing."""
+    n, m = len(config.signals), len(config.rig.actuators)
+    algorithm = algorithm_for(settings, n, m, [_rng(1)])
+    if not isinstance(algorithm, Exportable):
+        raise TypeError("its policies have no policy_graph and behaviour, and its description says on_rig")
+    contract = contract_for(
+        config.rig,
+        config.rate_hz,
+        policy_id=1,
+        parent_run="check",
+        training_step=0,
+        behaviour=algorithm.behaviour,
+        signals=config.signals,
+    )
+    return algorithm.policy_graph(0, contract)
+
+
+def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
+    shape = (2, 2, settings.batch)
+    if settings.selected.batch_steps:
+        return None
+    for name, values in signals._asdict().items():
+        if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
+            return f"gives signals '{name}' of shape {np.shape(values)}, or not finite ones, expected {shape}"
+    if (signals.target is not None) is not settings.selected.gives_targets:
+        return "gives targets where its description does not say so, or the other way round (gives_targets)"
+    return None
+
+
+def _equal(a: Signals, b: Signals, trial: int | None = None) -> bool:
+    """Whether signals agree bit for bit; ``b`` may be of one trial alone."""
+    pairs = [(x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)]
+    return all((x is None and y is None) or np.array_equal(cast(Any, x), cast(Any, y)) for x, y in pairs)
+
+
+def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
+    """Learn from two minibatches, of these of two trials."""
+    batches = minibatches(_rng(9), (2, 2, settings.batch), n, m, settings, trials)
+    return algorithm.update(batches)
+
+
+def _gathered(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
+    """Experiences in slots (S, n), of the rows of each trial."""
+
+    def of(name: str, *parts: Minibatches | Behaviour | Window) -> Any:
+        return np.stack([getattr(part, name)[0][at] for part, at in zip(parts, slots, strict=True)])
+
+    acted = [row.behaviour for row in rows if row.behaviour is not None]
+    before = [row.window for row in rows if row.window is not None]
+    return Minibatches(
+        of("observation", *rows),
+        of("action", *rows),
+        of("reward", *rows),
+        of("next_observation", *rows),
+        of("terminated", *rows),
+        behaviour=Behaviour(*(of(name, *acted) for name in Behaviour._fields)) if acted else None,
+        window=Window(*(of(name, *before) for name in Window._fields)) if before else None,
+    )
+
+
+def _on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
+    """Learn from a batch of the present policies."""
+    rng, shape = _rng(9), (2, 1, settings.selected.batch_steps)
+    observation, after = rng.uniform(-1.0, 1.0, (2, *shape, n))
+    ends, nothing = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)
+    drawn, reward = rng.standard_normal((*shape, m)), rng.standard_normal(shape)
+    fields: Sequence[Any] = (observation, drawn, reward, after, ends, nothing, nothing)
+    cast(OnPolicy, algorithm).learn(PolicyBatch(*(field[trials] for field in fields)), 1.0)
+    return Signals(np.zeros((0, len(observation[trials]), 0)))
+
+
+def minibatches(
+    rng: np.random.Generator,
+    shape: Sequence[int],
+    n: int,
+    m: int,
+    settings: LearnerSettings,
+    trials: slice | None = None,
+) -> Minibatches:
+    """Random experiences, fields (*shape, ...); with ``trials`` of these along the second axis."""
+    selected, B = settings.selected, shape[-1]
+
+    def of(array: NDArray[Any]) -> NDArray[Any]:
+        return array if trials is None else array[:, trials]
+
+    def drawn(width: int) -> NDArray[np.float32]:
+        return of(rng.uniform(-1.0, 1.0, (*shape, width)).astype(np.float32))
+
+    observation, action, after, mean = drawn(n), drawn(m), drawn(n), drawn(m)
+    ends = of(rng.random(shape) < 0.1)
+    rewards = of(rng.standard_normal((*shape, selected.successors)).astype(np.float32))
+    at = np.broadcast_to(np.arange(B)[:, None], (*rewards.shape[:-1], selected.window))
+    window = Window(at, np.repeat(observation[..., None, :], selected.window, axis=-2), np.ones(at.shape, np.bool_))
+    acted = Behaviour(mean, np.full_like(mean, 0.5), action, np.zeros_like(ends))
+    return Minibatches(
+        observation,
+        action,
+        rewards[..., 0],
+        after,
+        ends,
+        rewards=rewards if selected.successors > 1 else None,
+        lengths=np.full(ends.shape, selected.successors) if selected.successors > 1 else None,
+        slots=at[..., 0],
+        behaviour=acted if settings.stochastic else None,
+        window=window if selected.window > 1 else None,
+    )

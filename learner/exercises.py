@@ -1,0 +1,151 @@
+"""Exercise of a retention and of a sampling: everything that a run asks of their code, tried on random data.
+
+Each lists what is wrong with the results, and raises whatever the code raises.  ``onrig check`` does so with what other
+packages and files bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from onrig.learner.algorithm_exercise import minibatches
+from onrig.learner.algorithms import Signals
+from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, REJECTED, Keeper
+from onrig.runtime.replay.memory.strategy import Strategy, keeper_for
+from onrig.runtime.run_config import RunConfig
+
+_CAPACITY: Final = 24
+_OFFERED: Final = 5 * _CAPACITY
+_EPISODE: Final = 7
+_LARGE: Final = 4096
+_OVERHEAD_BYTES: Final = 8192
+"""What a keeper may take regardless of capacity beyond its ``fixed_bytes``."""
+_ROUNDS: Final = 6
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+def keeper_problems(strategy: Strategy) -> Iterator[str]:
+    """What is wrong with a keeper: its slots, its bytes, and what it restores."""
+    keeper, rng = keeper_for(strategy, _CAPACITY, _rng(1)), _rng(2)
+    slots = _decisions(keeper, rng, range(_OFFERED))
+    stored = 0
+    for offer, slot in enumerate(slots):
+        if not isinstance(slot, int | np.integer) or not (slot == REJECTED or 0 <= slot <= min(stored, _CAPACITY - 1)):
+            free = f"0 to {stored}" if stored < _CAPACITY else f"0 to {_CAPACITY - 1}"
+            yield f"places offer {offer + 1} in slot {slot!r}, expected {free}, or REJECTED"
+            return
+        stored += int(slot == stored)
+    placed = [slot for slot in slots if slot != REJECTED]
+    if keeper.cyclic and placed != [number % _CAPACITY for number in range(len(placed))]:
+        yield "is cyclic, and does not place in turn"
+    large = keeper_for(strategy, _LARGE, _rng(1))
+    _decisions(large, rng, range(_LARGE))
+    if large.nbytes > large.bytes_per_slot * _LARGE + _OVERHEAD_BYTES:
+        yield f"holds {large.nbytes} bytes for {_LARGE} slots, it declares {large.bytes_per_slot:g} for each"
+    state = {name: array.copy() for name, array in keeper.state().items()}
+    given = keeper.state()
+    other = keeper_for(strategy, _CAPACITY, _rng(3))
+    other.restore({name: array.copy() for name, array in state.items()})
+    later = range(_OFFERED, 2 * _OFFERED)
+    if _decisions(keeper, _rng(4), later) != _decisions(other, _rng(4), later):
+        yield "decides otherwise once its state is restored"
+    if any(not np.array_equal(given[name], array) for name, array in state.items()):
+        yield "goes on with the arrays of its state(): return copies"
+
+
+def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
+    """Slots of offered experiences, each of them followed by feedback now and then."""
+    slots: list[int] = []
+    kept = keeper.capacity if offers.start else 0
+    for offer in offers:
+        slots.append(keeper.place())
+        if slots[-1] != REJECTED:
+            keeper.written(slots[-1], float(rng.exponential()), offer // _EPISODE)
+        kept = min(kept + 1, keeper.capacity)
+        for signal in FEEDBACK.values():
+            if signal in keeper.looks_at and offer % 3 == 0:
+                replayed = rng.integers(0, kept, 4)
+                keeper.learned(signal, replayed, rng.exponential(size=4).astype(np.float32))
+    return slots
+
+
+# -- sampling ----------------------------------------------------------------------------------------------------------
+
+
+def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
+    """What is wrong with a sampler: its draws, its weights, and what it restores."""
+    batch = settings.batch
+    capacity = max(2 * batch, _CAPACITY)
+    n, m = len(config.signals), len(config.rig.actuators)
+    look = Look(
+        lambda slots: minibatches(_rng(5), slots.shape, n, m, settings),
+        lambda observation: np.zeros((*observation.shape[:-1], m)),
+        lambda slots: slots / capacity,
+        n,
+        m,
+    )
+    setting = Setting.of_run(config, settings, capacity, look)
+
+    def build(seed: int) -> Sampler:
+        return sampler_for(strategy, _rng(seed), setting)
+
+    sampler, stored = build(1), capacity - batch // 2
+    sampler.written(np.arange(stored))
+    sampler.episode_closed(-1.0)
+    sampler.begin_episode(1)
+    for _ in range(_ROUNDS):
+        draw = sampler.draw(batch, 1)
+        problem = _draw_problem(draw, (1, batch), stored)
+        if problem is not None:
+            yield problem
+            return
+        _learn(sampler, draw, _rng(6))
+    sampler.written(np.arange(stored, capacity))
+    other = build(2)
+    other.restore({name: np.array(array) for name, array in sampler.state().items()})
+    for _ in range(_ROUNDS):
+        draws = sampler.draw(batch, 1), other.draw(batch, 1)
+        if not _same(*draws):
+            yield "draws otherwise once its state is restored"
+            return
+        for drawing, draw in zip((sampler, other), draws, strict=True):
+            _learn(drawing, draw, _rng(7))
+    if not sampler.looks_at:
+        together, singly = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
+        if not np.array_equal(together.slots, np.concatenate([draw.slots for draw in singly])):
+            yield "draws three minibatches at once otherwise than one by one"
+
+
+def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None:
+    slots, weights = draw.slots, draw.weights
+    if slots.shape != shape or not np.issubdtype(slots.dtype, np.integer):
+        return f"draws slots of shape {slots.shape} and type {slots.dtype}, expected {shape} whole numbers"
+    if slots.min() < 0 or slots.max() >= stored:
+        return f"draws slots {slots.min()} to {slots.max()}, only 0 to {stored - 1} are written"
+    if weights is not None and (weights.shape != shape or not np.isfinite(weights).all() or (weights < 0).any()):
+        return f"draws weights of shape {weights.shape}, or not finite ones from 0 on, expected shape {shape}"
+    return None
+
+
+def _learn(sampler: Sampler, draw: Draw, rng: np.random.Generator) -> None:
+    if sampler.looks_at:
+        td = rng.standard_normal(draw.slots.size)
+        sampler.updated(draw.slots.reshape(-1), Signals(td, None, td + 1.0, (td > 1).astype(float), td**2))
+
+
+def _same(a: Draw, b: Draw) -> bool:
+    if (a.weights is None) is not (b.weights is None):
+        return False
+    weighted = a.weights is None or b.weights is None or np.array_equal(a.weights, b.weights)
+    return np.array_equal(a.slots, b.slots) and weighted

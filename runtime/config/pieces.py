@@ -1,0 +1,81 @@
+"""``python: {GROUP: {NAME: FILE.py:ATTRIBUTE}}``: pieces in Python files, registered before the rest is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime import registry
+from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem, hint
+from onrig.runtime.config.yaml_nodes import Data, replaced
+from onrig.runtime.python_files import NotTrusted, python_file
+
+KEY: Final = "python"
+_NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
+
+
+def with_pieces(document: Document, beside: Path | None) -> Document:
+    """Register the pieces that a configuration names, which the result has resolved.
+
+    ``beside``: the configuration's folder; None for one that was resolved before.  Raises ConfigError, also for a file
+    that is not allowed to run.
+    """
+    given = document.data.get(KEY) if isinstance(document.data, dict) else None
+    if not isinstance(given, dict):
+        return document  # another type is a problem of its own
+    problems: list[Problem] = []
+    refused: dict[Path, NodePath] = {}
+    data = document.data
+    for key, pieces in given.items():
+        group = next((group for group in registry.GROUPS if registry.key_of(group) == key), None)
+        if group is None:
+            meant = hint(key, map(registry.key_of, registry.GROUPS))
+            problems.append(problem_at(document, (KEY, key), f"unknown group '{key}'{meant} at {KEY}", at_key=True))
+            continue
+        for name, place in pieces.items() if isinstance(pieces, dict) else ():
+            at: NodePath = (KEY, key, name)
+            try:
+                data = replaced(data, at, _registered(group, name, place, _folder(document, at, beside)))
+            except NotTrusted as refusal:
+                refused.setdefault(refusal.path, at)
+            except ValueError as error:
+                problems.append(problem_at(document, at, f"{error} at {KEY}.{key}.{name}"))
+    if refused:
+        problems.append(problem_at(document, next(iter(refused.values())), str(NotTrusted(*refused))))
+    if problems:
+        raise ConfigError(problems)
+    return dataclasses.replace(document, data=data)
+
+
+def _registered(group: str, name: str, place: Data, beside: Path | None) -> str:
+    if not isinstance(place, str) or not _NAME.fullmatch(name):
+        raise ValueError("expected NAME: FILE.py:ATTRIBUTE")
+    file = python_file(place, beside)
+    registry.add_file(group, name, file)
+    return file.resolved
+
+
+def _folder(document: Document, at: NodePath, beside: Path | None) -> Path | None:
+    """Folder that a file is relative to: on the command line the working directory."""
+    overridden = any(at[:n] in document.overrides for n in range(len(at) + 1))
+    return Path() if beside is not None and overridden else beside
+
+
+class _Named(msgspec.Struct):
+    python: dict[str, dict[str, str]] | msgspec.UnsetType = msgspec.UNSET
+
+
+def register_resolved(config: msgspec.Raw | bytes) -> None:
+    """Register the pieces of a resolved configuration in JSON, before it is decoded.
+
+    Raises ValueError, also for a file that has changed or is not allowed to run.
+    """
+    named = msgspec.json.decode(config, type=_Named).python
+    for key, pieces in ({} if named is msgspec.UNSET else named).items():
+        for name, place in pieces.items():
+            _registered(f"onrig.{key}", name, place, None)

@@ -1,0 +1,153 @@
+"""Sections that are chosen by ``kind`` from a group of the registry, whose names are known only while a run is read.
+
+A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; it may be within a union
+with None or UNSET, a tuple, a list, or the values of a mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from onrig.runtime import registry
+
+_TAG_FIELD = "kind"
+"""Key of the choice; exploration has another (``process``)."""
+
+
+def registered(group: str, tag_field: str = _TAG_FIELD) -> msgspec.Meta:
+    """Annotation of a field whose value is chosen from a group, by the key ``tag_field``."""
+    return msgspec.Meta(extra={"group": group, "tag_field": tag_field})
+
+
+def group_of(type_: inspect.Type) -> str | None:
+    """The group that a type is chosen from, by its annotation; None for any other."""
+    group = (type_.extra or {}).get("group") if isinstance(type_, inspect.Metadata) else None
+    return group if isinstance(group, str) else None
+
+
+def later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
+    """Annotation of a field whose struct has sections of registered pieces, and so is known only when it is read."""
+    return msgspec.Meta(extra={"later": type_of})
+
+
+def structs_at(type_: inspect.Type) -> list[inspect.Type] | None:
+    """Types that a value with one of these annotations may have; None for any other."""
+    if (group := group_of(type_)) is not None:
+        return list(structs_of(group))
+    type_of = _later(type_)
+    return None if type_of is None else [inspect.type_info(type_of())]
+
+
+def _later(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
+    extra = (type_.extra or {}) if isinstance(type_, inspect.Metadata) else {}
+    return extra.get("later")
+
+
+def structs_of(group: str) -> Iterator[inspect.StructType]:
+    """Types of a group's structs."""
+    for struct in registry.loadable(group).values():
+        described = inspect.type_info(struct)
+        if isinstance(described, inspect.StructType):
+            yield described
+
+
+class WithRegistered(msgspec.Struct, frozen=True):
+    """A section some of whose fields are ``registered``; a ``__post_init__`` of its own calls this one."""
+
+    def __post_init__(self) -> None:
+        """Turn mappings into structs of their kind; ValueError in the form of msgspec's errors."""
+        for name, encoded, type_ in _registered_fields(type(self)):
+            value = getattr(self, name)
+            built = _built(type_, value, f"$.{encoded}")
+            if built is not value:
+                msgspec.structs.force_setattr(self, name, built)
+
+
+@cache
+def _registered_fields(struct: type[msgspec.Struct]) -> list[tuple[str, str, inspect.Type]]:
+    described = inspect.type_info(struct)
+    assert isinstance(described, inspect.StructType)
+    return [(f.name, f.encode_name, f.type) for f in described.fields if _groups(f.type)]
+
+
+def _groups(type_: inspect.Type) -> bool:
+    parts: tuple[inspect.Type, ...] = ()
+    match type_:
+        case inspect.Metadata():
+            return bool(group_of(type_) or _later(type_)) or _groups(type_.type)
+        case inspect.UnionType():
+            parts = type_.types
+        case inspect.VarTupleType() | inspect.ListType():
+            parts = (type_.item_type,)
+        case inspect.DictType():
+            parts = (type_.value_type,)
+    return any(map(_groups, parts))
+
+
+def _built(type_: inspect.Type, value: Any, at: str) -> Any:
+    if value is None or value is msgspec.UNSET or isinstance(value, msgspec.Struct):
+        return value
+    match type_:
+        case inspect.Metadata():
+            group = group_of(type_)
+            type_of = _later(type_)
+            if type_of is not None:
+                return _converted(value, type_of(), at)
+            if group is None:
+                return _built(type_.type, value, at)
+            return chosen(group, value, at, (type_.extra or {}).get("tag_field", _TAG_FIELD))
+        case inspect.UnionType():
+            return _built(next(filter(_groups, type_.types)), value, at)
+        case inspect.VarTupleType() | inspect.ListType():
+            items = [_built(type_.item_type, item, f"{at}[{i}]") for i, item in enumerate(value)]
+            return tuple(items) if isinstance(type_, inspect.VarTupleType) else items
+        case inspect.DictType():
+            return {key: _built(type_.value_type, item, f"{at}.{key}") for key, item in value.items()}
+    return value
+
+
+def convert(data: object, type_: Any) -> Any:
+    """``msgspec.convert`` to a type that may have ``registered`` parts outside of any ``WithRegistered``."""
+    value, described = msgspec.convert(data, type_), inspect.type_info(type_)
+    try:
+        return _built(described, value, "$") if _groups(described) else value
+    except ValueError as error:
+        raise msgspec.ValidationError(str(error)) from None
+
+
+def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD) -> Any:
+    """The struct of a group that a mapping with a ``kind`` describes; ValueError in the form of msgspec's errors."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{at}`")
+    kind = value.get(tag_field)
+    if kind is None:
+        raise ValueError(f"Object missing required field `{tag_field}` - at `{at}`")
+    if kind not in registry.names(group):
+        raise ValueError(f"Invalid value '{kind}' - at `{at}.{tag_field}`")
+    try:
+        struct = registry.load(group, kind)
+    except ValueError as error:
+        raise ValueError(f"{error} - at `{at}.{tag_field}`") from None
+    config = getattr(struct, "__struct_config__", None)
+    if config is None or (config.tag_field, config.tag) != (tag_field, kind):
+        raise ValueError(
+            f"'{kind}' of {group} is no struct with the tag '{kind}' in its field '{tag_field}' - at `{at}`"
+        )
+    return _converted(value, struct, at)
+
+
+def _converted(value: object, struct: type[Any], at: str) -> Any:
+    try:
+        return msgspec.convert(value, struct)
+    except msgspec.ValidationError as error:
+        text, inside, place = str(error).rpartition(" - at `$")
+        raise ValueError(f"{text} - at `{at}{place}" if inside else f"{error} - at `{at}`") from None
+
+
+def _type_name(value: object) -> str:
+    return {"list": "array", "NoneType": "null"}.get(type(value).__name__, type(value).__name__)

@@ -1,0 +1,99 @@
+"""Rewards of a task's terms, which the replay process adds to the records that it reads; the tick needs none."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import CRC, Flag, RecordLayout, Step
+from onrig.runtime.rewards import Moves, TermFailed, term_reward
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.ring import RingReader
+from onrig.runtime.shm.segment import Segment
+
+Records = NDArray[np.void]
+_UNSCORED: Final = int(Flag.INVALID | Flag.NO_ACTION)
+
+
+class Terms:
+    """Terms of a task, added to the rewards of records."""
+
+    def __init__(self, add: Callable[[Moves, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout) -> None:
+        self._add, self._layout = add, layout
+
+    def score(self, records: Records) -> Records:
+        """Add the terms to each record whose transition the next one of ``records`` ends; the others stay as they are.
+
+        Raises TermFailed, also for a reward that is not finite.
+        """
+        first, second = records[:-1], records[1:]
+        scored = np.flatnonzero(
+            (first["flags"] & _UNSCORED == 0)
+            & (second["tick"] == first["tick"] + 1)
+            & (second["episode"] == first["episode"])
+            & (second["kind"] == first["kind"])
+        )
+        if not len(scored):
+            return records
+        moves = Moves(second["observation"][scored].astype(np.float64), first["applied"][scored].astype(np.float64))
+        rewards = self._add(moves, first["reward"][scored])
+        for i in np.flatnonzero(~np.isfinite(rewards))[:1]:
+            raise TermFailed(
+                f"the reward terms give {rewards[i]} at the observation {moves.observation[i].tolist()} after the "
+                f"action {moves.action[i].tolist()}"
+            )
+        records = records.copy()
+        records["reward"][scored] = rewards
+        body = self._layout.size - records.dtype[CRC.name].itemsize
+        for i in scored.tolist():
+            records[CRC.name][i] = zlib.crc32(records[i].tobytes()[:body])
+        return records
+
+    def complete(self, step: Step, following: Step) -> None:
+        """Add the terms to the reward of one step, as ``score`` does to its record; raises TermFailed."""
+        step.reward = float(self.score(self._layout.pack([step, following]))["reward"][0])
+
+
+def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
+    """The terms of a run's task; None where it has none.  Raises TermFailed."""
+    add = term_reward(config.task.reward.terms, config.rig)
+    return None if add is None else Terms(add, layout)
+
+
+class ScoredRing(RingReader):
+    """The replay process's end of the ring where a task has terms.
+
+    A record is readable once the one after it is, which its reward needs; the last of an episode needs none.
+    """
+
+    def __init__(self, segment: Segment, layout: RecordLayout, terms: Terms, ended: Callable[[], bool]) -> None:
+        """``ended``: whether nobody writes any more, so that nothing follows the last record."""
+        super().__init__(segment, layout)
+        self._terms, self._ended = terms, ended
+
+    def peek(self, limit: int = 4096) -> Records:
+        """Copy records as ``RingReader.peek``, with complete rewards; raises TermFailed."""
+        if not limit:
+            return super().peek(0)
+        ended = self._ended()  # before the ring is read: what is written until then is seen
+        found = super().peek(limit + 1)
+        if not len(found):
+            return found
+        scored = self._terms.score(found)
+        is_open = not (ended or int(found["flags"][-1]) & Flag.NO_ACTION)
+        return scored[: min(limit, len(scored) - is_open)]
+
+    def kept(self) -> Records:
+        """Copy records as ``RingReader.kept``, with complete rewards; raises TermFailed."""
+        kept = self.taken - self.tail
+        return self._terms.score(self._whole(self.tail, kept + min(self.waiting, 1)))[:kept]
+
+
+def ring_reader(config: RunConfig, segment: Segment, layout: RecordLayout, ended: Callable[[], bool]) -> RingReader:
+    """The replay process's end of the ring; raises TermFailed."""
+    terms = terms_of(config, layout)
+    return RingReader(segment, layout) if terms is None else ScoredRing(segment, layout, terms, ended)

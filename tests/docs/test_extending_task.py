@@ -1,0 +1,136 @@
+"""The reward term, the device over TCP and the input transform of docs/extending.md, from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs import outside
+from tests.docs.commands import ROOT
+from tests.processes.power_cut import PoweredRun, last_episode
+from tests.processes.rig import PATIENCE_S, process_of, until
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return outside.install(tmp_path_factory.mktemp("packages"))
+
+
+@pytest.fixture(params=["package", "file"])
+def how(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The examples as packages on the path, or as files beside the run; this folder is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    if request.param == "package":
+        monkeypatch.setenv("PYTHONPATH", str(request.getfixturevalue("installed")))
+    else:
+        outside.write_files(tmp_path)
+    return str(request.param)
+
+
+def written(folder: Path, how: str, **changes: object) -> Path:
+    """The run of the page, with what its text says of the other two."""
+    run: dict[str, Any] = yaml.safe_load(outside.block("A reward term", "yaml"))
+    run["task"]["inputs"] = [
+        {"observation": "angle", "form": {"kind": "bins", "width": 0.2}},
+        {"observation": "velocity"},
+    ]
+    if how == "file":
+        named = outside.GROUPS.items()
+        run["python"] = {
+            group: {outside.KINDS[module]: f"{module}.py:{outside.CLASSES[module]}"} for module, group in named
+        }
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump({**run, **changes}, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def run_verb(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onrig.tools.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def onrig(*arguments: object) -> str:
+    done = run_verb(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def uninterrupted(how: str, tmp_path: Path) -> Path:
+    """Folder of the run."""
+    run = written(tmp_path, how)
+    assert "sound" in onrig("check", run)
+    assert "data complete" in onrig("run", run, "--run-dir", tmp_path / "whole")
+    return tmp_path / "whole"
+
+
+def assert_replays(folder: Path, how: str) -> None:
+    told = run_verb("replay", folder, *trust(how))
+    assert told.returncode in (0, 6), told.stderr  # 6: a cut log lacks its last chunk
+    assert re.search(r"ticks that differ +0\n", told.stdout), told.stdout + told.stderr
+
+
+def trust(how: str) -> list[str]:
+    return ["--trust"] if how == "file" else []
+
+
+def test_term_and_transform_run_replay_and_resume_after_a_kill_bit_for_bit(
+    how: str, uninterrupted: Path, tmp_path: Path
+) -> None:
+    assert_replays(uninterrupted, how)
+    pieces = json.loads((uninterrupted / "meta.json").read_text())["pieces"]
+    assert {(piece["group"], piece["name"]) for piece in pieces} == {
+        ("onrig.rewards", "lean"),
+        ("onrig.input_transforms", "bins"),
+    }
+    folder = tmp_path / "cut"
+    with PoweredRun(tmp_path / "out", tmp_path / "run.yaml", "--run-dir", folder) as run:
+        for _ in range(round(2 * PATIENCE_S / 0.01)):
+            if last_episode(folder) >= 2:
+                break
+            assert run.ended(0.01) is None, "the run ended before its second episode"
+        run.cut()
+    with PoweredRun(tmp_path / "out", "--resume", folder, *trust(how)) as run:
+        assert run.ended(4 * PATIENCE_S) == 0
+    assert (folder / "episodes.csv").read_bytes() == (uninterrupted / "episodes.csv").read_bytes()
+    assert_replays(folder, how)
+
+
+def test_a_device_on_tcp_is_the_same_as_on_a_pty(how: str, uninterrupted: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    with process_of("onrig.tools.cli", "twin", written(tmp_path, how), "--link", link) as twin:
+        until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
+        with outside.on_tcp(link.read_text().strip()) as port:
+            line = {"kind": "tcp", "host": "127.0.0.1", "port": port}
+            run = written(tmp_path, how, device={"transport": line, "pace": "lockstep"})
+            assert f"device on 127.0.0.1:{port}" in onrig("check", run)
+            assert "data complete" in onrig("run", run, "--run-dir", tmp_path / "tcp")
+            assert f"127.0.0.1:{port}: device 'pendulum' is disarmed" in onrig("disarm", run)
+    assert (tmp_path / "tcp" / "episodes.csv").read_bytes() == (uninterrupted / "episodes.csv").read_bytes()
+    assert_replays(tmp_path / "tcp", how)
+
+
+@pytest.mark.parametrize("how", ["package"], indirect=True)
+def test_their_settings_are_told_like_built_in_ones(how: str) -> None:
+    assert "Half the cost of hanging still." in onrig("settings", "task.reward")
+    assert "Timeout of the connection." in onrig("settings", "device.transport")
+    assert "In the unit of the observation." in onrig("settings", "task.inputs")
+
+
+def test_the_examples_are_formatted_as_the_code_is(tmp_path: Path) -> None:
+    outside.write_files(tmp_path)
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

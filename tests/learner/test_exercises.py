@@ -1,0 +1,146 @@
+"""What check asks of foreign pieces holds for Onrig's own, and a piece that breaks it is told so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from onrig.learner.algorithm_config import algorithm_names
+from onrig.learner.algorithm_exercise import algorithm_problems, model_of
+from onrig.learner.algorithms import Algorithm, Minibatches, Signals
+from onrig.learner.exercises import keeper_problems, sampler_problems
+from onrig.learner.samplers import Draw
+from onrig.learner.samplers.uniform import Uniform
+from onrig.learner.settings import LearnerSettings
+from onrig.runtime import registry
+from onrig.runtime.replay.memory.keepers.by_chance import Reservoir
+from onrig.runtime.replay.memory.keepers.cyclic import Fifo
+from onrig.runtime.replay.memory.keepers.keeper import Arrays, Keeper
+from onrig.runtime.replay.memory.strategy import Strategy, keeper_class, parse_strategy, samplings
+from onrig.runtime.run_loading import load_run
+
+
+def settings_of(algorithm: str, **section: object) -> LearnerSettings:
+    return msgspec.convert({"algorithm": algorithm, algorithm: section, "updates_per_episode": 1}, LearnerSettings)
+
+
+@pytest.mark.parametrize("name", registry.names(registry.RETENTIONS))
+def test_our_retentions_do_what_is_asked_of_others(name: str) -> None:
+    alpha = "" if keeper_class(name).parameter is None else "(1.0)"
+    assert [*keeper_problems(parse_strategy(f"{name}{alpha}[Uniform]"))] == []
+
+
+@pytest.mark.parametrize("sampling", samplings())
+def test_our_samplings_do_what_is_asked_of_others(sampling: str) -> None:
+    settings, config = settings_of("td3", batch=8), load_run("pendulum")
+    assert [*sampler_problems(parse_strategy(f"FIFO[{sampling}]"), config, settings)] == []
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_our_algorithms_do_what_is_asked_of_others(name: str) -> None:
+    config, settings = load_run("pendulum"), settings_of(name, batch=8)
+    if settings.stochastic:
+        config = msgspec.structs.replace(config, exploration=load_run("pendulum", ["recipe=pendulum-sac"]).exploration)
+    assert [*algorithm_problems(config, settings)] == []
+    if settings.selected.on_rig:
+        assert model_of(config, settings)
+
+
+class Stuck(Fifo):
+    name = "Stuck"
+
+    def place(self) -> int:
+        return self.capacity
+
+
+class Forgetful(Reservoir):
+    name = "Forgetful"
+
+    def restore(self, state: Arrays) -> None:
+        return
+
+
+class Generous(Reservoir):
+    name = "Generous"
+
+    def state(self) -> Arrays:
+        self._given = getattr(self, "_given", np.zeros(1))
+        return super().state() | {"given": self._given}
+
+    def place(self) -> int:
+        if hasattr(self, "_given"):
+            self._given += 1
+        return super().place()
+
+
+@pytest.mark.parametrize(
+    ("keeper", "message"),
+    [
+        (Stuck, "places offer 1 in slot 24, expected 0 to 0, or REJECTED"),
+        (Forgetful, "decides otherwise once its state is restored"),
+        (Generous, "goes on with the arrays of its state(): return copies"),
+    ],
+)
+def test_a_bad_keeper_is_told_so(keeper: type[Keeper], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Strategy, "keeper", property(lambda strategy: keeper))
+    assert message in [*keeper_problems(parse_strategy("FIFO[Uniform]"))]
+
+
+class Beyond(Uniform):
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        return super().draw(batch, updates)._replace(slots=np.full((updates, batch), 999))
+
+
+class Infinite(Uniform):
+    def draw(self, batch: int, updates: int = 1) -> Draw:
+        return Draw(super().draw(batch, updates).slots, np.full((updates, batch), np.inf, np.float32))
+
+
+class Amnesiac(Uniform):
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        self._stored = int(state["stored"])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (Beyond, r"draws slots 999 to 999, only 0 to 19 are written"),
+        (Infinite, r"draws weights of shape \(1, 8\), or not finite ones"),
+        (Amnesiac, r"draws otherwise once its state is restored"),
+    ],
+)
+def test_a_bad_sampler_is_told_so(sampler: type[Uniform], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onrig.learner.samplers.sampler_class", lambda name: sampler)
+    problems = sampler_problems(parse_strategy("FIFO[Uniform]"), load_run("pendulum"), settings_of("td3", batch=8))
+    assert re.search(message, next(problems))
+
+
+def _restless(algorithm: Algorithm, observation: NDArray[np.floating]) -> NDArray[np.floating]:
+    calls = algorithm.__dict__["calls"] = algorithm.__dict__.get("calls", 0) + 1
+    return np.full((*observation.shape[:-1], 1), 0.1 * calls)
+
+
+def _mixing(algorithm: Algorithm, batches: Minibatches) -> Signals:
+    td = batches.reward - batches.reward.mean(axis=1, keepdims=True)
+    return Signals(td, target=td)
+
+
+@pytest.mark.parametrize(
+    ("member", "wrong", "message"),
+    [
+        ("policy", lambda self, observation: observation, r"gives actions of shape \(2, 5, 2\)"),
+        ("policy", _restless, "gives two actions for one state"),
+        ("update", lambda self, batches: Signals(np.zeros(3)), r"gives signals 'td' of shape \(3,\)"),
+        ("update", _mixing, "trains a trial beside another otherwise than alone"),
+        ("restore", lambda self, state: None, "learns otherwise once its state is restored"),
+    ],
+)
+def test_a_bad_algorithm_is_told_so(member: str, wrong: object, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"onrig.learner.algorithms.ddpg.Ddpg.{member}", wrong)
+    problems = [*algorithm_problems(load_run("pendulum"), settings_of("ddpg", batch=8))]
+    assert any(re.match(message, problem) for problem in problems), problems

@@ -1,0 +1,161 @@
+"""Pieces in files that a configuration names: what may run, what is registered, and what is said otherwise."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onrig.runtime import python_files, registry
+from onrig.runtime.config.document import Document, document_of
+from onrig.runtime.config.pieces import register_resolved, with_pieces
+from onrig.runtime.config.problem import ConfigError
+
+SOURCE = """\
+from onrig.runtime.replay.memory.keepers.cyclic import Fifo
+
+class Mine(Fifo):
+    name = "Mine"
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that has read no configuration, in a folder of its own."""
+    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    monkeypatch.setattr(python_files, "_everything", False)
+    monkeypatch.setenv("ONRIG_TRUST", "")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(source: str) -> Path:
+        (tmp_path / "mine.py").write_text(source)
+        return tmp_path / "mine.py"
+
+    return written
+
+
+def named(place: str = "mine.py:Mine", name: str = "Mine", group: str = "retentions") -> Document:
+    return document_of(f"python: {{{group}: {{{name}: '{place}'}}}}".encode(), "run.yaml")
+
+
+def said(document: Document, beside: Path | None = Path()) -> str:
+    with pytest.raises(ConfigError) as failure:
+        with_pieces(document, beside)
+    return str(failure.value)
+
+
+def resolved(document: Document) -> str:
+    place = with_pieces(document, Path()).data["python"]["retentions"]["Mine"]  # type: ignore[index,call-overload]
+    assert isinstance(place, str)
+    return place
+
+
+def test_a_name_is_registered_without_running_the_file(write: Write) -> None:
+    path = write("raise SystemExit('it ran')\n")
+    assert re.fullmatch(rf"{path}:Mine#sha256:[0-9a-f]{{64}}", resolved(named()))
+    assert "Mine" in registry.names(registry.RETENTIONS)
+
+
+def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
+    write(SOURCE)
+    with_pieces(named(), Path())
+    keeper = registry.load(registry.RETENTIONS, "Mine")
+    assert keeper.name == "Mine"
+    assert registry.is_foreign(keeper)
+    origin = registry.origin_of(registry.RETENTIONS, "Mine")
+    assert origin is not None
+    assert origin.source.endswith("mine.py")
+    assert registry.home(keeper, ":Mine") is keeper
+    assert registry.load(registry.RETENTIONS, "Mine") is keeper
+
+
+def test_a_configuration_outside_the_working_directory_runs_nothing(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(SOURCE)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert said(named(), tmp_path).endswith(f"would run {path}: read it, then allow it with --trust")
+    assert "Mine" not in registry.names(registry.RETENTIONS)
+    python_files.trust_everything()
+    with_pieces(named(), tmp_path)
+    assert "Mine" in registry.names(registry.RETENTIONS)
+
+
+def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(SOURCE)
+    place = resolved(named())
+    with_pieces(named(place), None)  # allowed by the configuration itself, also for child processes
+    allowed = os.environ["ONRIG_TRUST"]
+    monkeypatch.setenv("ONRIG_TRUST", "")
+    monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
+    assert "would run" in said(named(place), None)
+    with pytest.raises(python_files.NotTrusted):
+        register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
+    monkeypatch.setenv("ONRIG_TRUST", allowed)
+    register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
+    assert "Mine" in registry.names(registry.RETENTIONS)
+
+
+def test_a_file_that_has_changed_is_refused(write: Write) -> None:
+    write(SOURCE)
+    place = resolved(named())
+    write(SOURCE + "# changed\n")
+    assert "mine.py' has changed since the run began: restore it, or start a new run" in said(named(place), None)
+
+
+def test_what_is_run_is_what_was_hashed(write: Write) -> None:
+    write(SOURCE + "# never run before\n")
+    with_pieces(named(), Path())
+    write(SOURCE + "# changed in between\n")
+    with pytest.raises(ValueError, match="has changed since it was checked"):
+        registry.load(registry.RETENTIONS, "Mine")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (named("/etc/mine.py:Mine"), "'/etc/mine.py' must be beside the configuration or in a folder below it"),
+        (named("../mine.py:Mine"), "must be beside the configuration"),
+        (named("absent.py:Mine"), "absent.py' cannot be read: No such file or directory at python.retentions.Mine"),
+        (named("mine:Mine"), "'mine:Mine' is no piece in a file: expected FILE.py:NAME"),
+        (named(name="FIFO"), "onrig registers 'FIFO' in onrig.retentions: choose another name"),
+        (named(group="retention"), "unknown group 'retention' (did you mean 'retentions'?)"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(write: Write, document: Document, message: str) -> None:
+    write(SOURCE)
+    assert message in said(document)
+    assert said(document).startswith("run.yaml:1:")
+
+
+def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None:
+    write(SOURCE)
+    (tmp_path / "other.py").write_text(SOURCE + "# another\n")
+    (tmp_path / "copy.py").write_text(SOURCE)
+    with_pieces(named(), Path())
+    with_pieces(named("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
+    assert re.search(r"'Mine' names \S+/mine\.py:Mine already: choose another name", said(named("other.py:Mine")))
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def broken(:\n", r"SyntaxError: invalid syntax \(mine\.py, line 1\)"),
+        ("import nothing_of_that_name\n", r"ModuleNotFoundError: .* \(\S+/mine\.py, line 1\)"),
+        ("Other = 1\n", r"AttributeError: .* has no attribute 'Mine'"),
+    ],
+)
+def test_a_broken_file_is_told_with_its_line(write: Write, source: str, message: str) -> None:
+    write(source)
+    with_pieces(named(), Path())
+    with pytest.raises(ValueError, match=rf"'Mine' of retentions does not load from \S+/mine\.py:Mine: {message}"):
+        registry.load(registry.RETENTIONS, "Mine")

@@ -1,0 +1,106 @@
+"""Published trials: what is read back from one file per cell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from onrig.tools.experiments.archive import packed, write_archive
+from onrig.tools.experiments.folder import Unsuitable, check_folder
+from onrig.tools.experiments.store import (
+    Cell,
+    CellTrials,
+    Trial,
+    archive_path,
+    read_cells,
+    read_spec,
+    read_trials,
+    write_cells,
+    write_trial,
+)
+from tests.tools.experiments import specs
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    cells = specs.small_cells(folder)
+    specs.written(folder, specs.SMALL, "spec.yaml")
+    write_cells(folder, cells)
+    for seed in range(3):
+        train = np.array([-160.0, -1.0 / 3, -seed])
+        write_trial(
+            folder, cells[0], seed, Trial(train, np.array([np.nan, -2.0 / 3, -seed]), np.array([0.1, 0.2, 0.3]))
+        )
+    (folder / "meta.json").write_text('{"git_revision": "abc", "command": ["/home/me"], "resumed": [{"command": []}]}')
+    return folder
+
+
+def test_an_archive_is_read_like_the_folder(folder: Path, tmp_path: Path) -> None:
+    cells = read_cells(folder)
+    write_archive(folder, tmp_path / "data", cells)
+    kept, own = read_trials(tmp_path / "data", cells[0]), read_trials(folder, cells[0])
+    assert kept.seeds.tolist() == own.seeds.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(kept.train, own.train, rtol=0, atol=160 * 8e-6)
+    np.testing.assert_allclose(kept.evaluation, own.evaluation, rtol=0, atol=2 * 8e-6)
+    assert kept.batch_noise is not None
+    assert kept.batch_noise.tolist() == [[0.1, 0.2, 0.3]] * 3
+    assert (kept.replayed, kept.shield) == (None, None)
+    assert read_spec(tmp_path / "data").name == "small"
+    assert len(read_trials(tmp_path / "data", cells[1]).seeds) == 0
+
+
+def test_an_archive_names_the_revision_and_no_path_of_the_machine(folder: Path, tmp_path: Path) -> None:
+    write_archive(folder, tmp_path / "data", read_cells(folder))
+    told = (tmp_path / "data" / "meta.json").read_text()
+    assert "abc" in told
+    assert "command" not in told
+
+
+def test_an_archive_is_replaced(folder: Path, tmp_path: Path) -> None:
+    cells = read_cells(folder)
+    write_archive(folder, tmp_path / "data", cells)
+    former = archive_path(tmp_path / "data", cells[1])
+    former.write_bytes(b"of a cell without trials now")
+    write_archive(folder, tmp_path / "data", cells)
+    assert not former.exists()
+
+
+@given(arrays(np.float64, (2, 5), elements=st.floats(-1e6, 1e6) | st.just(np.nan)))
+def test_rounding_is_within_its_bound_and_keeps_what_is_missing(values: np.ndarray) -> None:
+    codes = packed(CellTrials(np.arange(2), values, values, None, None, None), exact=False)
+    if not np.isfinite(values).any():
+        assert np.isnan(codes["train"]).all()
+        return
+    low, step = codes["train.low"], codes["train.step"]
+    back = np.where(codes["train.codes"] == 65535, np.nan, low + step * codes["train.codes"])
+    assert np.isnan(back).tolist() == np.isnan(values).tolist()
+    span = np.nanmax(values) - np.nanmin(values)
+    assert np.all(np.isnan(values) | (np.abs(back - values) <= 8e-6 * span + 1e-9))
+
+
+def test_scores_that_diverged_are_kept_exactly() -> None:
+    values = np.array([[1.0, np.inf]])
+    arrays_ = packed(CellTrials(np.arange(1), values, values, None, None, None), exact=False)
+    assert arrays_["train"].tolist() == [[1.0, np.inf]]
+
+
+def test_a_damaged_archive_says_which_file(folder: Path, tmp_path: Path) -> None:
+    cells = read_cells(folder)
+    write_archive(folder, tmp_path / "data", cells)
+    archive_path(tmp_path / "data", cells[0]).write_bytes(b"PK")
+    with pytest.raises(ValueError, match=rf"{cells[0].id}\.npz' is damaged"):
+        read_trials(tmp_path / "data", cells[0])
+
+
+def test_published_trials_are_not_added_to(folder: Path, tmp_path: Path) -> None:
+    cells: list[Cell] = read_cells(folder)  # type: ignore[assignment]
+    write_archive(folder, tmp_path / "data", cells)
+    with pytest.raises(Unsuitable, match="published"):
+        check_folder(tmp_path / "data", cells, resume=True)

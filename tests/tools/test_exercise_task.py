@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from onrig.runtime.inputs import PolicyInput
+from onrig.runtime.run_config import RunConfig
+from onrig.tools import exercise_task
+from onrig.tools.exercise_task import task_findings
+from tests.runtime.foreign import Condition, Form, Home, Noise, Term
+from tests.runtime.samples import PENDULUM
+
+WITHIN = {"angle": 0.1}
+
+
+def bringing(**pieces: Any) -> RunConfig:
+    """The pendulum's run with a piece in its task, or another exploration."""
+    task = PENDULUM.task
+    if "exploration" in pieces:
+        return msgspec.structs.replace(PENDULUM, **pieces)
+    if "terms" in pieces:
+        pieces = {"reward": msgspec.structs.replace(task.reward, **pieces)}
+    return msgspec.structs.replace(PENDULUM, task=msgspec.structs.replace(task, **pieces))
+
+
+def said(config: RunConfig) -> list[str]:
+    return [message for _, message in task_findings(config)]
+
+
+def test_sound_pieces_pass() -> None:
+    assert said(bringing(terms={"mine": Term()})) == []
+    assert said(bringing(terminations={"mine": Condition()})) == []
+    assert said(bringing(inputs=(PolicyInput("angle", Form()),))) == []
+    assert said(bringing(reset=Home(within=WITHIN))) == []
+    assert said(bringing(exploration=Noise())) == []
+    assert said(PENDULUM) == []
+
+
+BROKEN = [
+    ("raises", r"raises KeyError: 'table' \(.*foreign\.py, line \d+\)"),
+    ("infinite", "gives inf at the observation "),
+    ("random", "gives another result for the same input"),
+    ("whole", r"gives values of shape \(9, 2\) for 9 observations"),
+    ("alone", "alone at the observation"),
+    ("changes", "changes the arrays"),
+]
+
+
+@pytest.mark.parametrize(("how", "message"), BROKEN)
+def test_a_broken_term_is_told_with_what_is_wrong(how: str, message: str) -> None:
+    (finding,) = task_findings(bringing(terms={"mine": Term(how)}))
+    assert finding[0] == ("task", "reward", "terms", "mine")
+    assert finding[1].startswith("the reward term 'mine' ")
+    assert finding[1].endswith(" at task.reward.terms.mine")
+    assert re.search(message, finding[1])
+
+
+@pytest.mark.parametrize(("how", "message"), BROKEN)
+def test_a_broken_form_is_told_with_what_is_wrong(how: str, message: str) -> None:
+    (finding,) = task_findings(bringing(inputs=(PolicyInput("angle", Form(how)),)))
+    assert finding[0] == ("task", "inputs", 0, "form")
+    assert re.search(message, finding[1])
+
+
+def test_a_termination_says_true_or_false() -> None:
+    (message,) = said(bringing(terminations={"mine": Condition("infinite")}))
+    assert "gives values of type float64, expected true or false" in message
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (bringing(reset=Home(within=WITHIN, how="infinite")), "gives the action (inf,)"),
+        (bringing(reset=Home(within=WITHIN, how="whole")), "gives the action (0.0, 0.0)"),
+        (bringing(exploration=Noise(how="whole")), "draws a signal of shape (200, 2) for 200 steps and 1 actuators"),
+        (bringing(exploration=Noise(how="random")), "draws another signal from the same generator"),
+    ],
+    ids=["reset infinite", "reset wide", "noise wide", "noise random"],
+)
+def test_resets_and_processes_are_tried(config: RunConfig, message: str) -> None:
+    (found,) = said(config)
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    "config",
+    [bringing(terminations={"mine": Condition()}), bringing(inputs=(PolicyInput("angle", Form()),))],
+    ids=["termination", "input"],
+)
+def test_what_runs_in_the_tick_keeps_its_budget(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exercise_task, "measured_ns", lambda call: 2_500_000)
+    (message,) = said(config)
+    assert "takes 2500 us (99 of 100 calls), in the tick its budget is 2000 us" in message

@@ -1,0 +1,74 @@
+"""Exercise of what other packages and files bring: each piece once, and its exceptions with file and line.
+
+Plants and boxes are tried where the twin and the prediction are checked (``onrig.tools.load``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from onrig.learner.settings import learner_settings
+from onrig.runtime import registry
+from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
+from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.exercise_task import task_findings
+from onrig.tools.foreign import used_by
+
+_STRATEGY: Final = ("selection", "strategy")
+
+
+def foreign_findings(config: RunConfig) -> Iterator[Finding]:
+    """What is wrong with the foreign pieces of a configuration that is valid otherwise."""
+    yield from task_findings(config)
+    for group, name in dict.fromkeys(used_by(config)):
+        exercise = _EXERCISES.get(group)
+        if exercise is None or registry.origin_of(group, name) is None:
+            continue
+        at, problems = exercise
+        whose = f"'{name}' of {registry.key_of(group)}"
+        for path, message in guarded(lambda p=problems, a=at: ((a, m) for m in p(config)), whose, at):  # type: ignore[misc]
+            said = message if message.startswith(whose) else f"{whose} {message}"
+            yield path, f"{said} at {format_path(at)}"
+
+
+def _keeper(config: RunConfig) -> Iterator[str]:
+    from onrig.learner.exercises import keeper_problems
+
+    yield from keeper_problems(parse_strategy(config.selection.strategy))
+
+
+def _sampler(config: RunConfig) -> Iterator[str]:
+    from onrig.learner.exercises import sampler_problems
+
+    yield from sampler_problems(parse_strategy(config.selection.strategy), config, learner_settings(config.learner))
+
+
+def _algorithm(config: RunConfig) -> Iterator[str]:
+    from onrig.learner.algorithm_exercise import algorithm_problems, model_of
+    from onrig.runtime.policy.admission import Refused
+    from onrig.tools.evaluate import judge
+
+    settings = learner_settings(config.learner)
+    yield from algorithm_problems(config, settings)
+    if settings.selected.on_rig:
+        verdict = judge(model_of(config, settings), config)
+        if isinstance(verdict, Refused) and verdict.stage != "latency":
+            yield f"has a policy graph that is refused at {verdict.stage}: {verdict.reason}"
+
+
+def _drawing(config: RunConfig) -> Iterator[str]:
+    from onrig.tools.drawings import drawing_of
+
+    drawing_of(config)
+    yield from ()
+
+
+_EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]]]] = {
+    registry.RETENTIONS: (_STRATEGY, _keeper),
+    registry.SAMPLERS: (_STRATEGY, _sampler),
+    registry.ALGORITHMS: (("learner", "algorithm"), _algorithm),
+    registry.DRAWINGS: (("view", "drawing"), _drawing),
+}
+"""By group: where a piece is chosen, and what is wrong with it."""

@@ -1,0 +1,170 @@
+"""Exercise of a task's foreign pieces: reward terms, terminations, forms of inputs, resets, exploration processes.
+
+Each is built and asked at the middle and the corners of the rig's ranges: shapes, finite values, the same result for
+the same input, and for many at once the bits that each has alone.  What runs in the tick is timed against its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime import registry
+from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
+from onrig.runtime.explore.settings import ActionNoise
+from onrig.runtime.guard import MOST_BUDGET_NS, budget_ns, measured_ns
+from onrig.runtime.inputs import PolicyInput
+from onrig.runtime.rewards import Moves, RewardTerm, corners
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.task import episode_steps
+from onrig.runtime.terminations import Termination
+
+Function = Callable[..., Any]
+_FEW_STEPS: Final = 1000
+
+
+def task_findings(config: RunConfig) -> Iterator[Finding]:
+    """What is wrong with the foreign pieces of a task and of its exploration."""
+    for at, whose, problems in _pieces(config):
+        with np.errstate(all="ignore"):
+            found = [*guarded(lambda p=problems, a=at: ((a, m) for m in p()), whose, at)]  # type: ignore[misc]
+        for path, message in found:
+            said = message if message.startswith(whose) else f"{whose} {message}"
+            yield path, f"{said} at {format_path(at)}"
+
+
+def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
+    """Place, name and exercise of each foreign piece."""
+    task = config.task
+    for name, term in (task.reward.terms or {}).items():
+        if registry.is_foreign(term):
+            yield (
+                ("task", "reward", "terms", name),
+                f"the reward term '{name}'",
+                partial(_term, config, term),
+            )
+    for name, test in (task.terminations or {}).items():
+        if registry.is_foreign(test):
+            at: NodePath = ("task", "terminations", name)
+            yield at, f"the termination '{name}'", partial(_termination, config, test)
+    for i, term_ in enumerate(task.inputs or ()):
+        if registry.is_foreign(term_.transform):
+            whose = f"the input of kind '{term_.transform.__struct_config__.tag}'"
+            yield ("task", "inputs", i, "form"), whose, partial(_form, config, term_)
+    if task.reset is not None and registry.is_foreign(task.reset):
+        yield ("task", "reset"), "the reset", partial(_reset, config)
+    if registry.is_foreign(config.exploration):
+        yield ("exploration",), f"the process '{config.exploration.__struct_config__.tag}'", partial(_noise, config)
+
+
+def _term(config: RunConfig, term: RewardTerm) -> Iterator[str]:
+    reward = term.build(config.rig)
+    yield from _problems(lambda *arrays: reward(Moves(*arrays)), corners(config.rig), float)
+
+
+def _termination(config: RunConfig, test: Termination) -> Iterator[str]:
+    yield from _in_tick(config, test.build(config.rig), test.build_scalar(config.rig), bool)
+
+
+def _problems(function: Function, arrays: Sequence[NDArray[np.float64]], type_: type) -> Iterator[str]:
+    """What is wrong with a function of (k, ...) arrays, which gives a value for each row."""
+    n = len(arrays[0])
+    given = [array.copy() for array in arrays]
+    many = np.asarray(function(*given))
+    if any(not np.array_equal(a, b) for a, b in zip(given, arrays, strict=True)):
+        yield "changes the arrays that it is given"
+        return
+    if many.shape not in ((), (n,)):
+        yield f"gives values of shape {many.shape} for {n} observations, expected {(n,)}"
+        return
+    if (many.dtype.kind == "b") != (type_ is bool) or many.dtype.kind not in "bfiu":
+        yield f"gives values of type {many.dtype}, expected {'true or false' if type_ is bool else 'numbers'}"
+        return
+    many = np.broadcast_to(many, (n,)).astype(type_)
+    bad = np.flatnonzero(~np.isfinite(many))
+    if len(bad):
+        yield f"gives {many[bad[0]]} at {_point(arrays, bad[0])}"
+    again: NDArray[Any] = np.broadcast_to(np.asarray(function(*given)), (n,)).astype(type_)
+    if again.tobytes() != many.tobytes():
+        yield "gives another result for the same input: it must not draw random numbers or remember"
+        return
+    for i in range(n):
+        alone = np.asarray(function(*[array[i] for array in given]))
+        if alone.shape != () or alone.astype(type_).tobytes() != many[i].tobytes():
+            yield f"gives {many[i]} among many and {alone} alone at {_point(arrays, i)}: use numpy's functions for both"
+            return
+    pairs = [np.stack([array, array]) for array in given]
+    if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(type_).tobytes() != np.stack([many] * 2).tobytes():
+        yield "gives another result for arrays of two dimensions"
+
+
+def _point(arrays: Sequence[NDArray[np.float64]], i: int) -> str:
+    names = ("the observation", "the action")
+    return " and ".join(f"{name} {array[i].tolist()}" for name, array in zip(names, arrays, strict=False))
+
+
+def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:
+    """What is wrong with a function of observations that the tick calls, in either form."""
+    observations = corners(config.rig).observation
+    found = [*_problems(many, [observations], type_)]
+    yield from found
+    if found:
+        return
+    rows = [tuple(row) for row in observations.tolist()]
+    for row, value in zip(rows, np.broadcast_to(np.asarray(many(observations)), len(rows)), strict=True):
+        if np.asarray(one(row), type_).tobytes() != np.asarray(value, type_).tobytes():
+            yield f"gives {one(row)} for floats and {value} for arrays at the observation {list(row)}"
+            return
+    yield from _slow(lambda: one(rows[0]), budget_ns(config.period_us))
+
+
+def _slow(call: Callable[[], object], budget: int) -> Iterator[str]:
+    took = measured_ns(call)
+    if took > budget:
+        yield f"takes {took / 1e3:.0f} us (99 of 100 calls), in the tick its budget is {budget / 1e3:.0f} us"
+
+
+def _form(config: RunConfig, term: PolicyInput) -> Iterator[str]:
+    rig, transform = config.rig, term.transform
+    at = [o.name for o in rig.signals].index(term.observation)
+    signal = transform.signal(rig.signals[at])
+    if not -np.inf < signal.low < signal.high < np.inf:
+        yield f"has a range of {signal.low} to {signal.high}, expected low < high"
+    yield from _in_tick(config, transform.build(at, rig), transform.build_scalar(at, rig), float)
+
+
+def _reset(config: RunConfig) -> Iterator[str]:
+    reset, rig = config.task.reset, config.rig
+    assert reset is not None
+    drivers = [reset.driver(config.task.start, rig) for _ in range(2)]
+    for driver in drivers:
+        driver.begin(1)
+    width = len(rig.observations)
+    for row in corners(rig).observation[:, :width].tolist():
+        first, second = (tuple(driver.drive(tuple(row), 0.0)) for driver in drivers)
+        if len(first) != len(rig.actuators) or not np.isfinite(first).all():
+            yield f"gives the action {first} at the observation {row}, expected {len(rig.actuators)} finite values"
+            return
+        if first != second:
+            yield f"gives another action for the same observations: {first} and {second}"
+            return
+    yield from _slow(lambda: drivers[0].drive(tuple(row), 0.0), MOST_BUDGET_NS)
+
+
+def _noise(config: RunConfig) -> Iterator[str]:
+    process = config.exploration
+    if not isinstance(process, ActionNoise):
+        yield "is no onrig.runtime.explore.settings.ActionNoise"
+        return
+    steps, m = min(episode_steps(config.task, config.rate_hz), _FEW_STEPS), len(config.rig.actuators)
+    first, second = (np.asarray(process.draw(np.random.default_rng(1), steps, m), np.float64) for _ in range(2))
+    if first.shape != (steps, m):
+        yield f"draws a signal of shape {first.shape} for {steps} steps and {m} actuators, expected {(steps, m)}"
+    elif not np.isfinite(first).all():
+        yield "draws a signal with values that are not finite"
+    elif first.tobytes() != second.tobytes():
+        yield "draws another signal from the same generator: use no other source of randomness"

@@ -1,0 +1,92 @@
+"""Published trials of an experiment: one compressed file per cell, small enough for the repository.
+
+The folder is an experiment's own (``onrig.tools.experiments.store``) with ``trials/CELL.npz`` in place of
+``trials/CELL/SEED.npz``: ``onrig report`` draws it like any other.  The two scores of every episode of a run are
+rounded to 16 bits of their range in the cell, by at most 8e-6 of it; everything else is exact.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.files import read_fields
+from onrig.tools.experiments.cost import COSTS
+from onrig.tools.experiments.store import (
+    CELLS,
+    META,
+    SPEC,
+    TRIALS,
+    AnyCell,
+    CellTrials,
+    WorldCell,
+    archive_path,
+    read_trials,
+    write_whole,
+)
+
+DATA: Final = "data"
+"""Folder of the archives beside the published pages."""
+_ROUNDED: Final = ("train", "evaluation")
+_PRIVATE: Final = frozenset({"command"})
+"""Fields of ``meta.json`` that name paths of the machine."""
+
+
+def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
+    """Write all finished trials of an experiment's folder to another; its archives of before are replaced.
+
+    Raises OSError.
+    """
+    (into / TRIALS).mkdir(parents=True, exist_ok=True)
+    for name in (SPEC, CELLS, COSTS):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, into / name)
+    meta = msgspec.json.encode(_published(read_fields(folder / META)))
+    write_whole(into / META, msgspec.json.format(meta, indent=1) + b"\n")
+    written = set()
+    for cell in cells:
+        trials = read_trials(folder, cell)
+        if len(trials.seeds):
+            content = io.BytesIO()
+            np.savez_compressed(content, **packed(trials, exact=isinstance(cell, WorldCell)))
+            path = archive_path(into, cell)
+            write_whole(path, content.getvalue())
+            written.add(path)
+    for path in (into / TRIALS).glob("*.npz"):
+        if path not in written:
+            path.unlink()
+
+
+def packed(trials: CellTrials, *, exact: bool) -> dict[str, Any]:
+    """Arrays of an archive by name; scores that are rounded as ``NAME.codes``, ``NAME.low`` and ``NAME.step``."""
+    arrays: dict[str, Any] = {}
+    for name, values in trials._asdict().items():
+        if values is None:
+            continue
+        rounded = None if exact or name not in _ROUNDED else _to_16_bits(values)
+        arrays |= {name: values} if rounded is None else {f"{name}.{part}": array for part, array in rounded.items()}
+    return arrays
+
+
+def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]] | None:
+    """Codes 0 to 65534 over the range of the values, 65535 for NaN; None without a finite range."""
+    missing = np.isnan(values)
+    low, high = (float(f(values, where=~missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
+    if not np.isfinite(high - low):
+        return None
+    step = (high - low) / 65534 or 1.0
+    codes = np.where(missing, 65535, np.round((np.where(missing, low, values) - low) / step)).astype(np.uint16)
+    return {"codes": codes, "low": np.array(low), "step": np.array(step)}
+
+
+def _published(fields: object) -> object:
+    if isinstance(fields, dict):
+        return {name: _published(value) for name, value in fields.items() if name not in _PRIVATE}
+    return [_published(value) for value in fields] if isinstance(fields, list) else fields

@@ -1,0 +1,94 @@
+"""The pieces of other packages and of files that a configuration chooses, as ``meta.json`` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from onrig.learner.settings import learner_settings
+from onrig.learner.trials.step_run import StepRun
+from onrig.runtime import registry
+from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.view.drawing import ViewOptions
+from onrig.sim.twin.options import TwinOptions
+
+KEY: Final = "pieces"
+"""In ``meta.json``; absent where there are none."""
+_SHOWN: Final = 12
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """One piece, and what it was."""
+
+    group: str
+    name: str
+    source: str
+    """Package, or path of the file."""
+    version: str
+    """Of the package; empty for a file."""
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.version}".rstrip() + f" (sha256 {self.sha256[:_SHOWN]})"
+
+
+def used_by(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
+    """Group and name of what a checked configuration chooses from the registry, Onrig's own included."""
+    strategy = parse_strategy(config.selection.strategy)
+    yield registry.RETENTIONS, strategy.retention
+    yield registry.SAMPLERS, parts_of_sampling(strategy.sampling).name
+    sections: list[msgspec.Struct] = [config]
+    if isinstance(config, RunConfig):
+        yield registry.ALGORITHMS, learner_settings(config.learner).algorithm
+        if config.device.twin is not None:
+            sections.append(msgspec.convert(config.device.twin, TwinOptions))
+        sections.append(msgspec.convert(config.view or {}, ViewOptions))
+    else:
+        yield registry.ALGORITHMS, config.learner.algorithm
+    for section in sections:
+        yield from _chosen_in(section)
+
+
+def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
+    """The registered structs within a section, by their kinds."""
+    if isinstance(value, msgspec.Struct):
+        kind = value.__struct_config__.tag
+        for group in registry.GROUPS if isinstance(kind, str) else ():
+            if kind in registry.names(group) and registry.loadable(group, [str(kind)]).get(str(kind)) is type(value):
+                yield group, str(kind)
+        for name in value.__struct_fields__:
+            yield from _chosen_in(getattr(value, name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _chosen_in(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _chosen_in(item)
+
+
+def pieces_of(*configs: RunConfig | StepRun) -> list[Piece]:
+    """The foreign pieces of configurations, in order of group and name."""
+    used = {choice for config in configs for choice in used_by(config)}
+    found = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
+    return [Piece(group, name, *origin) for group, name, origin in found if origin is not None]
+
+
+def recorded(pieces: list[Piece]) -> dict[str, object]:
+    """Their part of ``meta.json``."""
+    return {KEY: msgspec.to_builtins(pieces)} if pieces else {}
+
+
+def difference(meta: Mapping[str, object], pieces: list[Piece]) -> str | None:
+    """What is not as a ``meta.json`` has it, in one line; None where it agrees, or was not recorded."""
+    before = msgspec.convert(meta.get(KEY, []), list[Piece])
+    here = {(piece.group, piece.name): piece for piece in pieces}
+    for was in before:
+        now = here.get((was.group, was.name))
+        same = now is not None and (was.version, was.sha256) == (now.version, now.sha256)
+        if not same:
+            is_now = "is Onrig's own" if now is None else f"is {now}"
+            return f"'{was.name}' of {registry.key_of(was.group)} was {was} and {is_now} here: restore what the run had"
+    return None
