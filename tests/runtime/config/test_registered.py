@@ -46,10 +46,13 @@ def test_they_are_built_wherever_they_stand() -> None:
     [
         ("first: {kind: pendulm}", "invalid value 'pendulm' at shelf.first.kind (did you mean 'pendulum'?)"),
         ("first: {mass: 1}", "missing required field 'kind' at shelf.first"),
-        ("first: 3", "expected mapping, got int at shelf.first"),
+        ("first: 3", "expected settings in braces, such as {kind: magman}, or null, got 3 at shelf.first"),
         ("row: [{kind: pendulum, mas: 1}]", "unknown field 'mas' at shelf.row[0] (did you mean 'mass'?)"),
         ("row: [{kind: pendulum, mass: 0}]", "expected at least 1e-18, got 0 at shelf.row[0].mass"),
-        ("by_name: {a: {kind: pendulum, mass: heavy}}", "expected float, got str at shelf.by_name.a.mass"),
+        (
+            "by_name: {a: {kind: pendulum, mass: heavy}}",
+            "expected a number, such as 0.5, got 'heavy' at shelf.by_name.",
+        ),
     ],
 )
 def test_a_mistake_is_told_at_its_place(section: str, message: str) -> None:
