@@ -164,14 +164,12 @@ def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, packag
     assert "sound" in files.onrig("check", "lab.yaml")
     files.kill_in_mid_run()
     refused = files.onrig("run", "--resume", "run", code=2)
-    assert re.search(
-        r"would run \S+/fourier\.py, .*/oscillator\.py: read it, then allow it with --trust$", refused.strip()
-    )
+    assert re.search(r"its Python code runs only with --trust; read it first: \S+/fourier\.py, \S+", refused)
     files.onrig("run", "--resume", "run", "--trust")
     whole, resumed = ((lab.folder / "run" / "episodes.csv").read_text() for lab in (package, files))
     assert resumed == whole
     assert "ticks that differ  0" in files.onrig("replay", "run", "--trust")
-    assert "would run" in files.onrig("report", "run", code=2)
+    assert "only with --trust" in files.onrig("report", "run", code=2)
     assert "features: " in files.onrig("settings", "--of", "lab.yaml", "learner.fourier")
     with (files.folder / "dullest.py").open("a") as file:
         file.write("# changed\n")
