@@ -176,6 +176,14 @@ def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, packag
     assert "dullest.py' has changed since the run began" in files.onrig("replay", "run", "--trust", code=2)
 
 
+def test_an_error_in_a_file_is_what_the_user_reads(files: Lab) -> None:
+    path = files.folder / "dullest.py"
+    path.write_text(path.read_text().replace("self._error[slot] = np.inf", "self._error[slot] = self.nothing"))
+    line = path.read_text()[: path.read_text().index("self.nothing")].count("\n") + 1
+    message = files.onrig("check", "lab.yaml", code=2)
+    assert re.search(rf"'Dullest' of retentions raises AttributeError: .* \(\S+/dullest\.py, line {line}\)", message)
+
+
 def test_in_the_tree_they_train_side_by_side(tmp_path: Path) -> None:
     for name in ("runtime", "hw", "sim", "learner", "configs", "tools"):
         shutil.copytree(ROOT / name, tmp_path / "onrig" / name, ignore=shutil.ignore_patterns("__pycache__"))
