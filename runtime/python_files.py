@@ -48,7 +48,8 @@ class NotTrusted(ValueError):
     """Files that nobody allowed to run."""
 
     def __init__(self, *paths: Path) -> None:
-        super().__init__(f"would run {', '.join(map(str, paths))}: read it, then allow it with --trust")
+        # What to do comes first: long messages are cut.
+        super().__init__(f"its Python code runs only with --trust; read it first: {', '.join(map(str, paths))}")
         self.path = paths[0]
 
 

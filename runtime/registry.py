@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from onrig.runtime import python_files
-from onrig.runtime.python_files import PythonFile
+from onrig.runtime.files import read_file
+from onrig.runtime.python_files import MAX_BYTES, PythonFile
 
 ALGORITHMS: Final = "onrig.algorithms"
 """Classes of the ``learner`` section (``onrig.learner.algorithm_config.AlgorithmConfig``), by the algorithm's name."""
@@ -215,5 +216,5 @@ def _digest_of(module: str) -> str:
     for root in () if spec is None else spec.submodule_search_locations or (spec.origin or "",):
         files = sorted(Path(root).rglob("*.py")) if Path(root).is_dir() else [Path(root)]
         for file in files:
-            digest.update(f"{file.relative_to(Path(root).parent)}\0".encode() + file.read_bytes() + b"\0")
+            digest.update(f"{file.relative_to(Path(root).parent)}\0".encode() + read_file(file, MAX_BYTES) + b"\0")
     return digest.hexdigest()

@@ -44,10 +44,11 @@ def running_rigs() -> list[Running]:
     for pid, shm in live_folders():
         try:
             folder = Path(os.fsdecode((shm / _NAME).read_bytes().removesuffix(b"\n")))
-            for digest in (shm / _TRUSTED).read_text().split():
-                trust(digest)
         except OSError:
             continue  # just starting or ending: nothing moves
+        with contextlib.suppress(OSError):  # a run of an earlier version
+            for digest in (shm / _TRUSTED).read_text().split():
+                trust(digest)
         found.append(Running(pid, shm, folder))
     return found
 

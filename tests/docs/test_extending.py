@@ -164,18 +164,24 @@ def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, packag
     assert "sound" in files.onrig("check", "lab.yaml")
     files.kill_in_mid_run()
     refused = files.onrig("run", "--resume", "run", code=2)
-    assert re.search(
-        r"would run \S+/fourier\.py, .*/oscillator\.py: read it, then allow it with --trust$", refused.strip()
-    )
+    assert re.search(r"its Python code runs only with --trust; read it first: \S+/fourier\.py, \S+", refused)
     files.onrig("run", "--resume", "run", "--trust")
     whole, resumed = ((lab.folder / "run" / "episodes.csv").read_text() for lab in (package, files))
     assert resumed == whole
     assert "ticks that differ  0" in files.onrig("replay", "run", "--trust")
-    assert "would run" in files.onrig("report", "run", code=2)
+    assert "only with --trust" in files.onrig("report", "run", code=2)
     assert "features: " in files.onrig("settings", "--of", "lab.yaml", "learner.fourier")
     with (files.folder / "dullest.py").open("a") as file:
         file.write("# changed\n")
     assert "dullest.py' has changed since the run began" in files.onrig("replay", "run", "--trust", code=2)
+
+
+def test_an_error_in_a_file_is_what_the_user_reads(files: Lab) -> None:
+    path = files.folder / "dullest.py"
+    path.write_text(path.read_text().replace("self._error[slot] = np.inf", "self._error[slot] = self.nothing"))
+    line = path.read_text()[: path.read_text().index("self.nothing")].count("\n") + 1
+    message = files.onrig("check", "lab.yaml", code=2)
+    assert re.search(rf"'Dullest' of retentions raises AttributeError: .* \(\S+/dullest\.py, line {line}\)", message)
 
 
 def test_in_the_tree_they_train_side_by_side(tmp_path: Path) -> None:

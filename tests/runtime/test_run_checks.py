@@ -91,7 +91,7 @@ CASES = {
     "strategy": (
         '"FULL[Uniform]"',
         '«"FULL[Uni]"',
-        "unknown sampling 'Uni' (did you mean 'Uniform'?); known retentions: FIFO",
+        "unknown sampling 'Uni' (did you mean 'Uniform'?); known retentions: Expl(ALPHA), FIFO",
     ),
     "capacity": ('"FULL[Uniform]"', '"FIFO[Uniform]"\n  capacity: «0»', "at least 1, got 0 at selection.capacity"),
     "full": ('"FULL[Uniform]"', '"FULL[Uniform]"\n  capacity: «99999»', "all of the run's 100000 experiences"),

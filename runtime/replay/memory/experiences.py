@@ -49,7 +49,7 @@ class Memory:
     def overflows(self) -> bool:
         """Whether a memory that keeps everything has no room for more; a thinned one refuses long before that."""
         full = self.storage.stored == self.storage.capacity
-        return full and self.keeper.refused > 0 and self.keeper.keeps_all
+        return full and self.keeper.refused > 0 and self.strategy.keeper.keeps_all
 
     def insert(self, t: Transitions) -> None:
         """Offer a batch of transitions to the keeper, in order, except those that the configuration excludes."""

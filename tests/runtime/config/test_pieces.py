@@ -83,7 +83,7 @@ def test_a_configuration_outside_the_working_directory_runs_nothing(
     path = write(SOURCE)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert said(named(), tmp_path).endswith(f"would run {path}: read it, then allow it with --trust")
+    assert said(named(), tmp_path).endswith(f"its Python code runs only with --trust; read it first: {path}")
     assert "Mine" not in registry.names(registry.RETENTIONS)
     python_files.trust_everything()
     with_pieces(named(), tmp_path)
@@ -97,7 +97,7 @@ def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch:
     allowed = os.environ["ONRIG_TRUST"]
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
-    assert "would run" in said(named(place), None)
+    assert "only with --trust" in said(named(place), None)
     with pytest.raises(python_files.NotTrusted):
         register_resolved(f'{{"python": {{"retentions": {{"Mine": "{place}"}}}}}}'.encode())
     monkeypatch.setenv("ONRIG_TRUST", allowed)

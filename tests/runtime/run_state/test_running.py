@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from onrig.runtime import python_files
 from onrig.runtime.run_state.running import Remote, Running, announce, running_rigs
 from onrig.runtime.shm import segment
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
@@ -28,6 +29,20 @@ def test_a_run_is_found_by_its_folder_while_its_owner_lives(base: Path, tmp_path
     assert (found.shm, found.folder) == (shm, tmp_path / "a run")
     remove_folder(shm)
     assert running_rigs() == []
+
+
+def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONRIG_TRUST", "abc")
+    shm = create_folder()
+    announce(shm, tmp_path / "run")
+    monkeypatch.setenv("ONRIG_TRUST", "")
+    running_rigs()
+    assert python_files.trusted() == {"abc"}
+    (shm / "trusted").unlink()  # as of a version that knew of no files
+    assert len(running_rigs()) == 1
+    remove_folder(shm)
 
 
 def test_a_folder_whose_name_is_no_text_is_found_too(base: Path, tmp_path: Path) -> None:
