@@ -11,8 +11,8 @@ from typing import Final
 
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.faultlab.processes import CONTROL, LEARNER, PATIENCE_S, REPLAY, TWIN, Impatient, Process, until
-from onrig.tools.faultlab.run import Run
+from tests.lab.rig.processes import CONTROL, LEARNER, PATIENCE_S, REPLAY, TWIN, Impatient, Process, until
+from tests.lab.rig.run import Run
 from tests.runtime.policy import models
 
 __all__ = [

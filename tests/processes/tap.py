@@ -8,7 +8,7 @@ from typing import Final
 
 from onrig.hw.messages import State
 from onrig.hw.transport import DescriptorTransport
-from onrig.tools.faultlab.wire import Wire
+from tests.lab.rig.wire import Wire
 from tests.processes.rig import Process, until
 
 

@@ -69,9 +69,9 @@ def at_least(name: str, value: float, bound: float) -> Check:
     return Check(name, round(value, 4), round(bound, 4), value >= bound)
 
 
-def parser_of(what: str, description: str | None, quick: str | None = None) -> VerbParser:
-    """Parser of ``onrig bench WHAT`` with the options that every benchmark has."""
-    p = VerbParser(prog=f"onrig bench {what}", description=description)
+def parser_of(program: str, description: str | None, quick: str | None = None) -> VerbParser:
+    """Return a parser with the options that every benchmark has; ``program`` is what its user types."""
+    p = VerbParser(prog=program, description=description)
     p.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     if quick is not None:
         p.add_argument("--quick", action="store_true", help=quick)

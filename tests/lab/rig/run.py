@@ -1,0 +1,300 @@
+"""``onrig run`` as a process under test: started, observed from outside, disturbed, and waited for.
+
+Every wait is bounded and ends as soon as its condition holds, so nothing depends on timing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.segment import Segment, SegmentError
+from tests.lab.rig.processes import PATIENCE_S, Process, children, cut, marked, until
+
+_MARK: Final = "ONRIG_FAULTLAB"
+_GRACE_S: Final = 5.0
+_ONRIG: Final = "import sys; sys.modules['matplotlib'] = None; from onrig.tools.cli import main; sys.exit(main())"
+"""``onrig`` as on a board without matplotlib: a picture at the end costs more than all else that the program does."""
+
+T = TypeVar("T")
+
+
+def can_be_built() -> bool:
+    """Whether this user may mount in a private namespace (some kernels and containers forbid it)."""
+    if shutil.which("unshare") is None or shutil.which("nsenter") is None:
+        return False
+    return subprocess.run([*_unshare(), "true"], capture_output=True, check=False).returncode == 0
+
+
+def _unshare() -> list[str]:
+    return ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount"]
+
+
+class Room:
+    """Context manager of a mount namespace with tmpfs of given sizes over given folders, to start programs in.
+
+    The contents are lost at the end.  Raises OSError if it cannot be built.
+    """
+
+    def __init__(self, sizes: dict[Path, int]) -> None:
+        mounts = [f"mount -t tmpfs -o size={size},mode=1777 tmpfs '{folder}'" for folder, size in sizes.items()]
+        script = " && ".join([*mounts, "echo built", "read -r _"])
+        self._holder = subprocess.Popen(
+            [*_unshare(), "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        self._in, self._out = self._holder.stdin, self._holder.stdout
+        if self._out.readline() != b"built\n":
+            self.close()
+            raise OSError("cannot build a namespace with small disks: mounting is not allowed")
+        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        # Set the working directory again: inside, the same path is another folder.
+        where = f"--wd={Path.cwd()}"
+        self.entrance: Final = ["nsenter", f"--target={self._holder.pid}", *user, "--mount", where, "--"]
+        """Prefix of commands to run in it."""
+
+    def path(self, inside: str | Path) -> Path:
+        """Outside path of a path in it."""
+        return Path(f"/proc/{self._holder.pid}/root{inside}")
+
+    def fill(self, folder: Path) -> Path:
+        """Fill the disk of a folder; returns the file to unlink afterwards."""
+        ballast = self.path(folder) / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            for piece in (1 << 20, 1 << 12, 1):
+                try:
+                    while file.write(bytes(piece)) == piece:
+                        pass
+                except OSError:
+                    continue
+        return ballast
+
+    def __enter__(self) -> Room:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release it; processes still in it keep it until they end."""
+        self._in.close()
+        try:
+            self._holder.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._holder.kill()
+            self._holder.wait()
+        self._out.close()
+
+
+class PoweredRun:
+    """``onrig run`` and all its processes, which can lose power together; context manager, leaves no process behind."""
+
+    def __init__(
+        self,
+        output: Path,
+        *arguments: str | Path,
+        heard: bool = True,
+        environment: Mapping[str, str] | None = None,
+        room: Room | None = None,
+    ) -> None:
+        self._mark = f"{_MARK}={uuid.uuid4().hex}"
+        name, _, value = self._mark.partition("=")
+        inside = [] if room is None else room.entrance
+        self._output = output
+        with output.open("ab") as file:
+            self._popen = subprocess.Popen(
+                [*inside, sys.executable, "-c", _ONRIG, "run", *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=file if heard else subprocess.PIPE,
+                stderr=file,
+                env={**os.environ, **(environment or {}), name: value},
+                start_new_session=True,
+            )
+        if self._popen.stdout is not None:
+            self._popen.stdout.readline()
+            self._popen.stdout.close()
+        self.pid = self._popen.pid
+        self.process = Process(self.pid)
+
+    def __enter__(self) -> PoweredRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cut()
+        self.process.close()
+        if error is not None:
+            error.add_note(f"the run's output:\n{self.output}")
+
+    @property
+    def output(self) -> str:
+        """Its output so far."""
+        return self._output.read_text(errors="replace")
+
+    def ended(self, within_s: float) -> int | None:
+        """Wait for its end; returns the exit code, or None if it is still running."""
+        try:
+            return self._popen.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self, signum: int) -> None:
+        """Send the supervisor a signal."""
+        self.process.kill(signum)
+
+    def cut(self) -> None:
+        """Cut the power: stop all processes, then kill them."""
+        cut(self.living)
+        self._popen.wait(PATIENCE_S)
+
+    def living(self) -> list[int]:
+        """Process ids of all live processes, including orphans."""
+        return marked(self._mark)
+
+
+class Run(PoweredRun):
+    """A run in its own folder, with observable processes, shared memory and files.
+
+    ``output`` receives its output: by default a file beside its folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: str,
+        *overrides: str,
+        port: str | None = None,
+        resume: bool = False,
+        heard: bool = True,
+        environment: Mapping[str, str] | None = None,
+        room: Room | None = None,
+        output: Path | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder if room is None else room.path(folder)
+        words = ["--resume", str(folder)] if resume else [config, "--run-dir", str(folder)]
+        for override in overrides:
+            words += ["--set", override]
+        if port is not None:
+            words += ["--device", port]
+        output = output or folder.with_name(f"{folder.name}.out")
+        super().__init__(output, *words, *arguments, heard=heard, environment=environment, room=room)
+        self._shared = Path("/dev/shm") if room is None else room.path("/dev/shm")
+        self._seen: dict[int, tuple[str, Process]] = {}
+        self._board: tuple[Segment, Board] | None = None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        for _, process in self._seen.values():
+            process.close()
+        if self._board is not None:
+            segment, board = self._board
+            board.close()
+            segment.close()
+
+    @property
+    def shm(self) -> Path | None:
+        """Its folder in shared memory; None if it does not exist."""
+        return next(self._shared.glob(f"onrig-{self.pid}-*"), None)
+
+    def _look(self) -> None:
+        """Note the present children."""
+        for module, pid in children(self.pid).items():
+            if pid not in self._seen:
+                with contextlib.suppress(ProcessLookupError):
+                    self._seen[pid] = (module, Process(pid))
+
+    def children(self) -> Mapping[str, Process]:
+        """Running child processes by module."""
+        self._look()
+        return {module: process for module, process in self._seen.values() if not process.ended}
+
+    def child(self, module: str, *, other_than: Process | None = None) -> Process:
+        """Wait for the child process that runs a module."""
+
+        def find() -> Process | None:
+            found = self.children().get(module)
+            return None if found is other_than else found
+
+        return until(find, f"{module} to start", self.process)
+
+    def word(self, word: Word) -> int:
+        """Read a word of the board (0 before it exists); it stays readable after the run."""
+        if self._board is None:
+            if self.shm is None or not (self.shm / "board").exists():
+                return 0
+            try:
+                segment = Segment.attach(self.shm / "board", BOARD_SCHEMA)
+            except SegmentError:  # it is just being created
+                return 0
+            self._board = segment, Board(segment)
+        return self._board[1][word]
+
+    def until(self, condition: Callable[[], T | Literal[False] | None], what: str, limit_s: float = PATIENCE_S) -> T:
+        """Wait for a condition while the run continues; raises Impatient."""
+        return until(condition, what, self.process, limit_s=limit_s)
+
+    def until_ticks(self, more: int) -> None:
+        """Wait for ``more`` more ticks of the loop."""
+        start = self.word(Word.TICK)
+        self.until(lambda: self.word(Word.TICK) >= start + more, f"{more} more ticks")
+
+    def events(self, kind: str | None = None) -> list[dict[str, object]]:
+        """Lines of ``events.jsonl``, all or of one kind."""
+        path = self.folder / "events.jsonl"
+        content = path.read_bytes() if path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1].splitlines()  # the last one may be incomplete
+        events = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]
+        return [event for event in events if kind is None or event["kind"] == kind]
+
+    def policies(self) -> list[int]:
+        """Ids of the policies admitted so far, ascending."""
+        return sorted(int(path.stem) for path in (self.folder / "policies").glob("*.onnx"))
+
+    def rows(self) -> list[dict[str, str]]:
+        """Rows of ``episodes.csv``."""
+        path = self.folder / "episodes.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    def ended(self, within_s: float = PATIENCE_S) -> int:
+        """Wait for the end; returns the exit code, raises Impatient."""
+        self._look()
+        self.process.wait(within_s)
+        return self._popen.wait(PATIENCE_S)
+
+    def interrupt(self) -> int:
+        """Ctrl-C, and wait for the end; returns the exit code."""
+        self.stop(signal.SIGINT)
+        return self.ended()
+
+    def leftovers(self) -> list[str]:
+        """Processes and shared memory that an ended run has left behind; must be empty."""
+        left = [module for module, process in self._seen.values() if not process.ended]
+        return left + ([] if self.shm is None else [str(self.shm)])
+
+    def summary(self) -> dict[str, object]:
+        """``summary.json``."""
+        return msgspec.json.decode((self.folder / "summary.json").read_bytes(), type=dict[str, object])
