@@ -1,10 +1,13 @@
-# make setup | run | test | lint | wheels | study.  Everything happens in .venv; nothing is installed outside it.
+# make setup | run | test | lint | wheels | study, and the laboratory's commands.  Everything happens in .venv; nothing is
+# installed outside it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test lint test-core wheels study clean
+LABORATORY := attack soak faults learner learning seeds
+
+.PHONY: setup run test lint test-core wheels study clean $(LABORATORY)
 
 setup: $(STAMP)
 
@@ -49,6 +52,10 @@ wheels: setup
 # The slow studies: seeds 0-9 of `pendulum` and `magman`, killed runs, a network that fails, and the like.
 study: setup
 	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
+
+# The laboratory (tests/lab/README.md): make attack ARGS='--quick --out attack-quick'
+$(LABORATORY): setup
+	$(BIN)/python -m tests.lab.$@ $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-core build dist hw/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
