@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from onrig.learner.algorithms.ddpg import Ddpg
-from onrig.tools.bench.processes import Unavailable
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.timing import Timings
 from onrig.tools.progress import PlainProgress
+from onrig.tools.workers import Unavailable
 from tests.lab import learner
 from tests.lab.learner import limit_sentence, limit_table, rates_table
 from tests.lab.learners.cases import (

@@ -1,7 +1,6 @@
 """Campaigns: many cases of one kind of attack, in pieces that are saved one by one, so that they can be resumed.
 
-The pieces of ``Fuzzing`` are judged in a process of their own, which may die of them and must not grow:
-``python -m tests.lab.attacks.campaign configurations|models COUNT SEED FOLDER`` prints the outcome as a JSON line.
+The pieces of ``Fuzzing`` are judged in a process of their own, which may die of them and must not grow.
 """
 
 from __future__ import annotations
@@ -9,12 +8,9 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,6 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from onrig.runtime.files import append_lines
+from onrig.tools.workers import Channel, Unavailable, WorkerProcess
 from tests.lab.rig.balance import Gauges
 
 GROWN_MB: Final = 10.0
@@ -175,78 +172,61 @@ class Fuzzing:
     def run(self, number: int, folder: Path) -> Piece:
         """Judge one piece."""
         seed = 1_000_003 * self._seed + number
-        command = [sys.executable, "-m", "tests.lab.attacks.campaign", self.name, str(self._cases), str(seed)]
-        out, err = folder / "judged.json", folder / "child.err"
-        gauges = Gauges()
+        gauges, judged, found = Gauges(), Judged(), []
         limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
-        with out.open("wb") as said, err.open("wb") as complained:
-            child = subprocess.Popen([*command, str(folder)], stdin=subprocess.DEVNULL, stdout=said, stderr=complained)
-            while child.poll() is None and time.monotonic() < limit_s:
-                gauges.sample(time.monotonic(), {"judge": child.pid})
-                time.sleep(_SAMPLE_S)
-            if child.poll() is None:
-                child.send_signal(signal.SIGKILL)
-            code = child.wait()
-        complaint = err.read_text(errors="replace")
-        judged, found = Judged(), []
-        if code == 0:
-            judged = msgspec.json.decode(out.read_bytes(), type=Judged)
-            found = [f"a traceback on stderr (seed {seed})"] if "Traceback" in complaint else []
-        else:
-            last = complaint.strip().splitlines()[-1:]
-            found = [f"the process that judges ended with {code}: {''.join(last)[:300]} (seed {seed})"]
+        with WorkerProcess(__name__) as judge:
+            try:
+                judge.answer()
+                judge.call(self.name, self._cases, seed, str(folder))
+                while not judge.has_reply(_SAMPLE_S):
+                    gauges.sample(time.monotonic(), {"judge": judge.pid})
+                    if time.monotonic() > limit_s:
+                        raise Unavailable(f"no verdict within {60 + _ALLOWED_S * self._cases:g} s")
+                judged = msgspec.json.decode(judge.answer(), type=Judged)
+            except Unavailable as reason:
+                found = [f"the process that judges: {reason} (seed {seed})"[:400]]
+            if "Traceback" in judge.complaints:
+                found.append(f"a traceback on stderr (seed {seed})")
         grown_mb = gauges.grown_mb(_WARM_UP_S) if self._steady else {}
         return Piece(number, self._cases, [*judged.findings, *found], judged.counts, grown_mb)
 
 
-def judge_configurations(count: int, seed: int, folder: Path) -> Judged:
-    """Judge damaged configurations; those that do what they must not are kept in ``folder``."""
-    from tests.lab.mutants.configurations import judge, mutants
+class Judge:
+    """A judge as a worker: what its process is called for."""
 
-    judged = Judged(counts={"sound or refused": 0})
-    for mutant in islice(mutants(seed), count):
-        finding = judge(mutant, folder)
-        if finding is None:
-            judged.counts["sound or refused"] += 1
-            continue
-        kept = folder / f"{mutant.name}.yaml"
-        kept.write_bytes(mutant.content)
-        told = finding.what.strip().splitlines()
-        judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {told[0][:300] if told else ''}")
-    return judged
+    def configurations(self, count: int, seed: int, folder: str) -> Judged:
+        """Judge damaged configurations; those that do what they must not are kept in ``folder``."""
+        from tests.lab.mutants.configurations import judge, mutants
 
+        judged = Judged(counts={"sound or refused": 0})
+        for mutant in islice(mutants(seed), count):
+            finding = judge(mutant, Path(folder))
+            if finding is None:
+                judged.counts["sound or refused"] += 1
+                continue
+            kept = Path(folder) / f"{mutant.name}.yaml"
+            kept.write_bytes(mutant.content)
+            told = finding.what.strip().splitlines()
+            judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {told[0][:300] if told else ''}")
+        return judged
 
-def judge_models(count: int, seed: int, folder: Path) -> Judged:
-    """Judge mutated models, and run the well-formed ones, to find any that breaks something."""
-    from tests.lab.mutants.models import MUTATIONS, campaign, subject
+    def models(self, count: int, seed: int, folder: str) -> Judged:
+        """Judge mutated models, and run the well-formed ones, to find any that breaks something."""
+        from tests.lab.mutants.models import MUTATIONS, campaign, subject
 
-    judged, verdicts = Judged(), Counter[str]()
-    each = -(-count // len(MUTATIONS))
-    for mutate in MUTATIONS:
-        name = mutate.__name__
-        place = folder / name
-        place.mkdir()
-        outcome = campaign(each, random.Random(f"{seed} {name}").randrange(1 << 30), mutate, place, subject())
-        verdicts.update(outcome.verdicts)
-        if outcome.unbuilt:
-            judged.findings.append(f"{name}: {outcome.unbuilt} were admitted and cannot be run (seed {seed})")
-    judged.counts = {"admitted": verdicts["admitted"], "refused": verdicts.total() - verdicts["admitted"]}
-    return judged
-
-
-_JUDGES: Final[dict[str, Callable[[int, int, Path], Judged]]] = {
-    "configurations": judge_configurations,
-    "models": judge_models,
-}
-
-
-def main(arguments: list[str]) -> int:
-    """Judge; returns the exit code."""
-    what, count, seed, folder = arguments
-    judged = _JUDGES[what](int(count), int(seed), Path(folder))
-    sys.stdout.buffer.write(msgspec.json.encode(judged))
-    return 0
+        judged, verdicts = Judged(), Counter[str]()
+        each = -(-count // len(MUTATIONS))
+        for mutate in MUTATIONS:
+            name = mutate.__name__
+            place = Path(folder) / name
+            place.mkdir()
+            outcome = campaign(each, random.Random(f"{seed} {name}").randrange(1 << 30), mutate, place, subject())
+            verdicts.update(outcome.verdicts)
+            if outcome.unbuilt:
+                judged.findings.append(f"{name}: {outcome.unbuilt} were admitted and cannot be run (seed {seed})")
+        judged.counts = {"admitted": verdicts["admitted"], "refused": verdicts.total() - verdicts["admitted"]}
+        return judged
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    Channel().serve(Judge)

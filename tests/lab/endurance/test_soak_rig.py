@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.load import load_for_rig
+from onrig.tools.workers import Unavailable
 from tests.lab.endurance.schedule import NATURES, Kind, Place
 from tests.lab.endurance.soak_rig import BASE_DELAY_S, LineFaults, NetworkFaults
 from tests.lab.rig.rig import steady_policy
-from tests.lab.rig.wire import Mode, Wire, obey
+from tests.lab.rig.wire import FLIP, Mode, ServedWire, Wire, WireProcess
 
 LASTING = [k for k in Kind if NATURES[k].place is Place.SERIAL and k not in (Kind.LOST_FRAMES, Kind.DEVICE_REBOOT)]
 
@@ -85,17 +87,26 @@ def test_a_cut_ends_while_a_delay_goes_on() -> None:
     assert link.quality == (BASE_DELAY_S, 0.0)
 
 
-def test_the_line_s_process_obeys_what_it_understands() -> None:
+def test_a_line_in_another_process_changes_and_carries() -> None:
     wire = Wire(2, 1, keep=False)
-    try:
-        obey(wire, "lose 3\n")
-        obey(wire, "freeze\n")
-        obey(wire, "fly away\n")
-        obey(wire, "nonsense\n")
-        assert (wire.still_to_lose, wire.mode) == (3, "freeze")
-    finally:
-        wire.start()
-        wire.close()
+    served = ServedWire(wire)
+    served.lose(3)
+    served.behave("freeze")
+    assert (wire.still_to_lose, wire.mode) == (3, "freeze")
+    wire.start()
+    wire.close()
+    with WireProcess(2, 1) as line:
+        line.mode = "garble"
+        device, host = (os.open(port, os.O_RDWR | os.O_NOCTTY) for port in (line.ports.device, line.ports.host))
+        try:
+            os.write(host, b"abc")
+            assert os.read(device, 3) == b"abc".translate(FLIP)
+            with pytest.raises(Unavailable, match="nonsense"):
+                line.ask("behave", "nonsense", returns=type(None))
+        finally:
+            os.close(device)
+            os.close(host)
+    assert line.ended
 
 
 @pytest.mark.parametrize("name", ["pendulum", "magman", "pendulum-hidden"])

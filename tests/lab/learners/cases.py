@@ -15,9 +15,9 @@ from onrig.learner.algorithms import algorithm_for
 from onrig.learner.algorithms.traced import Traced
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.tape.operations import OPERATIONS, Kind
-from onrig.tools.bench.processes import Unavailable
 from onrig.tools.bench.replay.cases import Shape
 from onrig.tools.bench.report import Check, Row, at_least, percentiles
+from onrig.tools.workers import Unavailable
 
 ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"

@@ -23,10 +23,10 @@ from onrig.learner.trials.engine import Trials, run_trials
 from onrig.learner.trials.memories import Memories, kept_by
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
-from onrig.tools.bench.processes import Unavailable, serve
 from onrig.tools.bench.replay.buffers import Floats, transitions
 from onrig.tools.bench.timing import Timings, measure, measure_beside_stalls, quiet_collector
 from onrig.tools.load import load
+from onrig.tools.workers import Channel, Unavailable
 from tests.lab.learners.cases import (
     JAX_PEER,
     LARGE,
@@ -240,4 +240,4 @@ def come_up(subject: str) -> Subject:
 
 
 if __name__ == "__main__":
-    serve(lambda: come_up(sys.argv[1]))
+    Channel().serve(lambda: come_up(sys.argv[1]))

@@ -2,10 +2,6 @@
 
 Two pseudo terminals, joined by a thread that runs above the loop's priority where it may.  It can keep every state
 frame that the device sends, regardless of what the host sees: the device's own record of its output.
-
-``python -m tests.lab.rig.wire SENSORS ACTUATORS`` is such a line in a process of its own, for callers whose own
-work must not delay the bytes.  It prints the two ports as one JSON line and obeys orders on stdin (see ``obey``) until
-stdin ends.
 """
 
 from __future__ import annotations
@@ -13,19 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import subprocess
 import sys
 import threading
 import time
 import tty
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Self, get_args
+from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, State, StateLayout, shows_safe
+from onrig.tools.workers import Channel, WorkerProcess
 
 Mode = Literal["carry", "cut", "deaf", "freeze", "garble", "unplugged"]
 """``cut``: nothing passes; ``deaf``: the device hears nothing, and is heard; ``freeze``: the host is shown the same
@@ -34,7 +30,6 @@ _TO_DEVICE: Final = ("carry", "freeze")
 _PRIORITY: Final = 60
 _IDLE_S: Final = 0.05
 _READ_BYTES: Final = 4096
-_GRACE_S: Final = 5.0
 FLIP: Final = bytes(b ^ 0x5A for b in range(256))
 """What garbling makes of each byte."""
 
@@ -182,22 +177,33 @@ def safe_since_us(seen: list[Seen], after_us: float, period_us: int, safe: Seque
     return None
 
 
-class WireProcess:
-    """Handle of a wire in a process of its own; a context that ends it."""
+class ServedWire:
+    """A wire as a worker: what its process is called for."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire: Final = wire
+
+    def ports(self) -> Ports:
+        """Device files of the two ends."""
+        return self._wire.ports
+
+    def lose(self, frames: int) -> None:
+        """Lose the next state frames."""
+        self._wire.lose(frames)
+
+    def behave(self, mode: Mode) -> None:
+        """Carry in another mode from now on."""
+        self._wire.mode = mode
+
+
+class WireProcess(WorkerProcess):
+    """A wire in a process of its own, for callers whose work must not delay the bytes; a context that ends it."""
 
     def __init__(self, n_sensors: int, n_actuators: int) -> None:
-        command = [sys.executable, "-m", "tests.lab.rig.wire", str(n_sensors), str(n_actuators)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._in, self._out = self._process.stdin, self._process.stdout
-        self.ports: Final = msgspec.json.decode(self._out.readline(), type=Ports)
+        super().__init__(__name__, str(n_sensors), str(n_actuators))
+        self.answer()
+        self.ports: Final = self.ask("ports", returns=Ports)
         self._mode: Mode = "carry"
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
 
     @property
     def mode(self) -> Mode:
@@ -207,48 +213,13 @@ class WireProcess:
     @mode.setter
     def mode(self, mode: Mode) -> None:
         self._mode = mode
-        self._say(mode)
+        self.ask("behave", mode, returns=type(None))
 
     def lose(self, frames: int) -> None:
         """Lose the next state frames."""
-        self._say(f"lose {frames}")
-
-    def _say(self, order: str) -> None:
-        self._in.write(order.encode() + b"\n")
-        self._in.flush()
-
-    def __enter__(self) -> WireProcess:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._in.close()
-        try:
-            self._process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._out.close()
-
-
-def obey(wire: Wire, order: str) -> None:
-    """Carry out one order: a mode, or ``lose N`` (state frames); anything else is ignored."""
-    match order.split():
-        case ["lose", count]:
-            wire.lose(int(count))
-        case [mode]:
-            wire.mode = next((m for m in get_args(Mode) if m == mode), wire.mode)
-
-
-def main(arguments: list[str]) -> int:
-    """Carry until stdin ends; returns the exit code."""
-    wire = Wire(int(arguments[0]), int(arguments[1]), keep=False)
-    wire.start()
-    print(msgspec.json.encode(wire.ports).decode(), flush=True)
-    for order in sys.stdin:
-        obey(wire, order)
-    wire.close()
-    return 0
+        self.ask("lose", frames, returns=type(None))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with Wire(int(sys.argv[1]), int(sys.argv[2]), keep=False) as carrying:
+        Channel().serve(lambda: ServedWire(carrying))
