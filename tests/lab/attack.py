@@ -132,9 +132,10 @@ def main(arguments: list[str]) -> int:
     if problem is not None:
         return complain("attack", problem)
 
+    from onrig.tools.bench.report import conclude
     from onrig.tools.progress import progress_for
     from tests.lab.attacks.campaign import Filed
-    from tests.lab.pages import attack_line, attack_markdown, attack_text, write_attack
+    from tests.lab.pages import attack_line, attack_markdown, attack_report, attack_text
 
     chosen = [campaign for campaign in chosen if campaign.name in only]
     done_s = [c.piece_s * (c.pieces - len(Filed(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]
@@ -151,11 +152,9 @@ def main(arguments: list[str]) -> int:
             print(attack_line(verdicts[-1]), flush=True)
     finally:
         progress.close()
-    print(f"\n{attack_text(verdicts)}")
+    conclude(attack_report(args.seed, verdicts), [f"\n{attack_text(verdicts)}"], args.json)
     if args.markdown is not None:
         args.markdown.write_text(attack_markdown(verdicts), encoding="utf-8")
-    if args.json is not None:
-        write_attack(args.json, args.seed, verdicts)
     return ExitCode.OK if all(v.holds for v in verdicts) else ExitCode.INTERNAL
 
 

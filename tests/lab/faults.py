@@ -16,10 +16,10 @@ from onrig.tools.bench.report import (
     Row,
     aligned,
     at_most,
+    conclude,
     describe_machine,
     markdown,
     parser_of,
-    write_json,
 )
 from onrig.tools.progress import progress_for
 from onrig.tools.terminal import VerbParser, unwritable
@@ -69,11 +69,9 @@ def main(arguments: list[str]) -> int:
                 if args.keep is None:
                     shutil.rmtree(folder, ignore_errors=True)
     rows = [_cells(case, found[case.name], bound_ms) for case in cases]
-    print(aligned([_HEAD, *rows]))
+    conclude(report(cases, found, bound_ms), [aligned([_HEAD, *rows])], args.json)
     if args.markdown is not None:
         args.markdown.write_text(markdown([_HEAD, *rows]), encoding="utf-8")
-    if args.json is not None:
-        write_json(report(cases, found, bound_ms), args.json)
     return ExitCode.OK
 
 

@@ -1,4 +1,4 @@
-"""Results of a soak and of an attack: text for a terminal, tables, JSON, and the picture of a soak."""
+"""Results of a soak and of an attack: text for a terminal, tables, report, and the picture of a soak."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Final
 
 import msgspec
 
-from onrig.runtime.files import replace_file
-from onrig.tools.bench.report import Check, aligned, at_most, describe_machine, markdown
+from onrig.tools.bench.report import Check, Report, aligned, at_most, describe_machine, markdown
 from tests.lab.attacks.campaign import GROWN_MB, Verdict
 from tests.lab.endurance.schedule import NATURES, Place
 from tests.lab.rig.balance import (
@@ -20,6 +19,7 @@ from tests.lab.rig.balance import (
     WARM_UP_S,
     Gauges,
     Ledger,
+    Trend,
     by_kind,
     causes,
     failed,
@@ -32,11 +32,6 @@ _COLOURS: Final = {Place.SERIAL: "tab:red", Place.NETWORK: "tab:blue", Place.PRO
 _ATTACK_HEAD: Final = ("part", "what was done", "findings", "outcome", "memory, last tenth minus first", "took")
 _MEMORY_HEAD: Final = ("MB first", "MB last", "MB peak", "MB/min")
 _SHOWN: Final = 20
-
-
-def _write(path: Path, content: dict[str, object]) -> None:
-    whole = {"machine": describe_machine(), **content}
-    replace_file(path, msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
 
 
 # -- soak ------------------------------------------------------------------------------------------------------------
@@ -123,21 +118,35 @@ def soak_text(ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> str:
     return "\n\n".join(parts)
 
 
-def write_soak(path: Path, plan: dict[str, float], ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> None:
-    """Write all of a soak, and the slope of every single process, as JSON."""
+class Measured(msgspec.Struct, frozen=True):
+    """Memory and descriptors of one process over time, and the slope of its memory."""
+
+    role: str
+    pid: int
+    t_s: list[float]
+    private_mb: list[float]
+    descriptors: list[float]
+    trend: Trend | None
+
+
+class SoakReport(Report, frozen=True):
+    """The report of all benchmarks, with the ledger and all time series."""
+
+    plan: dict[str, float]
+    totals: dict[str, str]
+    ledger: Ledger
+    processes: list[Measured]
+    balances: bool
+
+
+def soak_report(plan: dict[str, float], ledger: Ledger, gauges: Gauges, found: list[Check]) -> SoakReport:
+    """Return everything about a soak."""
     series = [
-        {
-            "role": s.role,
-            "pid": s.pid,
-            "t_s": s.times_s,
-            "private_mb": s.private_mb,
-            "descriptors": s.descriptors,
-            "trend": trend([(s.times_s, s.private_mb)], WARM_UP_S),
-        }
+        Measured(s.role, s.pid, s.times_s, s.private_mb, s.descriptors, trend([(s.times_s, s.private_mb)], WARM_UP_S))
         for s in gauges.series.values()
     ]
-    books: dict[str, object] = {"plan": plan, "totals": dict(totals(ledger)), "ledger": ledger}
-    _write(path, {**books, "processes": series, "checks": found, "balances": not failed(found)})
+    books = dict(totals(ledger))
+    return SoakReport(describe_machine(), 0.0, [], found, plan, books, ledger, series, not failed(found))
 
 
 def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bool:
@@ -227,8 +236,15 @@ def attack_markdown(verdicts: Sequence[Verdict]) -> str:
     return markdown(attack_table(verdicts))
 
 
-def write_attack(path: Path, seed: int, verdicts: Sequence[Verdict]) -> None:
-    """Write all of an attack as JSON, checks in the shape of a benchmark's."""
+class AttackReport(Report, frozen=True):
+    """The report of all benchmarks, with the verdicts and their findings."""
+
+    seed: int
+    verdicts: list[Verdict]
+
+
+def attack_report(seed: int, verdicts: list[Verdict]) -> AttackReport:
+    """Return everything about an attack."""
     checks = [Check(f"{v.name}: findings", float(len(v.findings)), 0.0, v.holds) for v in verdicts]
     checks += [at_most(f"{v.name}: MB grown", v.grown_mb, GROWN_MB) for v in verdicts if v.grown_mb is not None]
-    _write(path, {"seed": seed, "verdicts": verdicts, "checks": checks})
+    return AttackReport(describe_machine(), 0.0, [], checks, seed, verdicts)

@@ -90,11 +90,12 @@ def problem_with(minutes: float, rate_hz: float, every_s: float, seed: int) -> s
 
 
 def _soak(args: argparse.Namespace, settings: list[str]) -> int:
+    from onrig.tools.bench.report import conclude
     from onrig.tools.progress import progress_for
     from tests.lab.endurance.schedule import plan
     from tests.lab.endurance.soak import NotUp, Soak
     from tests.lab.endurance.soak_rig import SoakRig
-    from tests.lab.pages import draw_soak, soak_text, write_soak
+    from tests.lab.pages import draw_soak, soak_report, soak_text
     from tests.lab.rig.audit import WatchingMirror
     from tests.lab.rig.balance import checks, failed
 
@@ -125,10 +126,9 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         except NotUp as error:
             return complain("soak", str(error), ExitCode.INTERNAL)
     found = checks(soak.ledger)
-    print(soak_text(soak.ledger, soak.gauges, found))
-    if args.json is not None:
-        figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}
-        write_soak(args.json, figures, soak.ledger, soak.gauges, found)
+    figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}
+    report = soak_report(figures, soak.ledger, soak.gauges, found)
+    conclude(report, [soak_text(soak.ledger, soak.gauges, found)], args.json)
     if args.plot is not None:
         draw = partial(draw_soak, args.plot, soak.ledger, soak.gauges, soak.counts_from_s)
         if drawn(str(args.plot), draw, lambda line: complain("soak", line)) is False:

@@ -4,7 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from tests.lab.pages import draw_soak, soak_text, write_soak
+from onrig.tools.bench.report import conclude
+from tests.lab.pages import draw_soak, soak_report, soak_text
 from tests.lab.rig.balance import Gauges, checks
 from tests.lab.rig.processes import children, use_of
 from tests.lab.rig.test_balance import balanced
@@ -33,7 +34,7 @@ def test_a_page_says_what_does_not_balance() -> None:
 
 def test_the_file_holds_plan_ledger_series_and_checks(tmp_path: Path) -> None:
     books = balanced()
-    write_soak(tmp_path / "soak.json", {"seed": 3.0}, books, gauges(), checks(books))
+    conclude(soak_report({"seed": 3.0}, books, gauges(), checks(books)), [], tmp_path / "soak.json")
     read = json.loads((tmp_path / "soak.json").read_text())
     assert read["plan"] == {"seed": 3.0}
     assert read["balances"] is True

@@ -24,7 +24,7 @@ def worker() -> Iterator[WorkerProcess]:
 def test_a_call_gives_its_value_after_its_notes(worker: WorkerProcess) -> None:
     assert worker.ask("doubled", (1, 2), returns=list[int]) == [2, 4]
     worker.call("doubled", [3])
-    replies = []
+    replies: list[object] = []
     while len(replies) < 2:
         assert worker.has_reply(60)
         replies += worker.replies()

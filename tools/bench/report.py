@@ -82,12 +82,7 @@ def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
     """Print tables and notes, and write the JSON where it is asked for."""
     print("\n\n".join(parts))
     if json is not None:
-        write_json(report, json)
-
-
-def write_json(report: Report, path: Path) -> None:
-    """Write ``report`` as JSON."""
-    replace_file(path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+        replace_file(json, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
 
 def installed_version(package: str) -> str | None:
