@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from tests.processes.rig import UNHURRIED
+from tests.lab.rig.run import UNHURRIED
 
 PORT: Final = "/dev/ttyUSB0"
 """Stands for a device in the documentation; a twin in the tests."""

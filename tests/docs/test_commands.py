@@ -23,7 +23,8 @@ import pytest
 from onrig.tools.cli import VERBS, main
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
 from tests.docs.shortened import PORT, shortened, shortened_in_laboratory
-from tests.processes.rig import UNHURRIED, process_of, until
+from tests.lab.rig.processes import process_of, until
+from tests.lab.rig.run import UNHURRIED
 
 OTHERS: Final = {
     ".", "apt", "apt-cache", "cd", "cyclictest", "echo", "git", "groups", "journalctl", "ls", "make", "pip",

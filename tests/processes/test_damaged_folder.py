@@ -20,8 +20,9 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.runtime.view.run_view import RunView
 from onrig.tools import cli
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import Run
 from tests.processes.power_cut import last_episode, outcome_of
-from tests.processes.rig import PATIENCE_S, Run
 from tests.processes.test_lockstep import SETTINGS
 
 EPISODES: Final = 5

@@ -28,14 +28,11 @@ from tests.lab.rig.audit import Observed, findings
 from tests.lab.rig.balance import Gauges
 from tests.lab.rig.processes import REPLAY, ROLES, Impatient, children
 from tests.lab.rig.rig import learner_keys
-from tests.lab.rig.run import Run
+from tests.lab.rig.run import UNHURRIED, Run
 from tests.lab.rig.run_folder import config_of, left_by, tracebacks
 
 SETTINGS: Final = (
-    "realtime.priority=0",
-    "realtime.lock_memory=false",
-    "rig.lease_periods=255",
-    "limits.predicted=null",
+    *UNHURRIED,
     "device.pace={scaled: 4}",
     "task.episode_s=2",
     "episodes=100000",

@@ -22,7 +22,8 @@ from tests.lab.endurance.injection import Hits
 from tests.lab.endurance.schedule import FATAL, Hit, Role, hits
 from tests.lab.rig.audit import Observed, findings, lost, unlike, unlike_policies
 from tests.lab.rig.processes import ROLES, Impatient, until
-from tests.lab.rig.run import Room, Run, can_be_built
+from tests.lab.rig.room import Room, can_be_built
+from tests.lab.rig.run import Run
 from tests.lab.rig.run_folder import Left, config_of, left_by, tracebacks
 
 _STEPS, _EVERY = 100, 4

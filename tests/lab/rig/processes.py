@@ -6,8 +6,10 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -92,6 +94,20 @@ def until(
         if time.monotonic() > limit:
             raise Impatient(f"waited {limit_s:g} s for {what}")
         select.select([p.fd for p in processes], (), (), every_s)
+
+
+@contextlib.contextmanager
+def process_of(module: str, *arguments: str | Path) -> Iterator[Process]:
+    """A single process of a rig, killed at the end."""
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as popen:
+        process = Process(popen.pid)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.close()
 
 
 def use_of(pid: int) -> Use | None:

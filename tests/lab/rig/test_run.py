@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.rig.run import Room, can_be_built
+from tests.lab.rig.room import Room, can_be_built
 
 SIZE = 1 << 20
 
