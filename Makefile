@@ -24,7 +24,6 @@ run: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	mkdir -p build/types && ln -sfn ../.. build/types/onrig
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

@@ -116,7 +116,7 @@ def job_of(unit: Unit) -> AnyJob:
     )
 
 
-def job_in(line: bytes) -> AnyJob:
+def job_in(line: bytes | msgspec.Raw) -> AnyJob:
     """Decode a job, the pieces in files of its configuration registered; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
