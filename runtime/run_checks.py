@@ -15,8 +15,8 @@ from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNois
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.replay.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
+from onrig.runtime.run_advice import advice
 from onrig.runtime.run_config import RunConfig, layout_of
-from onrig.runtime.safety.advice import advice
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
 from onrig.runtime.task import episode_steps
 from onrig.runtime.task_checks import task_problems

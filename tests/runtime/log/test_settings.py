@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.log.settings import Log
+from onrig.runtime.process_settings import Log
 from onrig.runtime.run_loading import load_run
 
 
