@@ -31,7 +31,7 @@ lint: setup
 WITHOUT_LIBRARY := $(addprefix tests/,hw/test_framing.py learner/algorithms/test_returns.py learner/samplers/test_sum_tree.py \
 	learner/samplers/test_uniform.py learner/tape runtime/control/test_policy_switch.py runtime/control/test_tick.py \
 	runtime/policy/test_admission.py runtime/policy/test_network.py runtime/policy/test_probing.py runtime/policy/test_session.py \
-	runtime/replay/memory/keepers runtime/replay/memory/order runtime/replay/memory/test_records.py tools/test_replay.py)
+	runtime/memory/keepers runtime/memory/order runtime/memory/test_records.py tools/test_replay.py)
 
 test: lint
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder  # half of them wait for processes that they start

@@ -18,11 +18,11 @@ from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
 from onrig.runtime.inputs import policy_signals
 from onrig.runtime.link.endpoint import Link
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.settings import Selection, capacity_for
 from onrig.runtime.policy.settings import Probation
 from onrig.runtime.process_settings import Log, RealTime, Staleness, Supervision
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.settings import Selection, capacity_for
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.task import Task, episode_steps
 

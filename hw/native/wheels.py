@@ -32,7 +32,7 @@ TESTS: Final = (
     "tests/learner/algorithms",
     "tests/learner/samplers",
     "tests/runtime/policy/test_network.py",
-    "tests/runtime/replay/memory/order",
+    "tests/runtime/memory/order",
 )
 """What the C library does, compared with its Python form; files that need torch are skipped."""
 _DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -14,7 +14,7 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Grade, evidence_of, faults
-from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.recovery import Point
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted, Whole

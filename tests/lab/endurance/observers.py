@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.files import LineTail
+from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.record import Miss
-from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.events import times
 from onrig.runtime.run_state.states import State

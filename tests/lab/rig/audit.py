@@ -22,8 +22,8 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 from onrig.runtime.run_config import RunConfig
 from tests.lab.rig.run_folder import Fields, Left, kept_memory
 

@@ -17,7 +17,7 @@ from onrig.runtime.record import Flag
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
 from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, manifest_numbers, read_manifest
 from onrig.runtime.replay.checkpoint.restore import restore
-from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.storage import Storage
 from tests.lab.rig.audit import Observed, differing, findings, lost, unlike, unlike_policies
 from tests.lab.rig.folders import CONFIG, row, whole
 from tests.lab.rig.run_folder import Episode, Left, LoggedRun, Told
