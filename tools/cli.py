@@ -27,8 +27,6 @@ VERBS: Final = {
     "experiment": "run many trials of many strategies, on all cores or on a cluster",
     "report": "report the results of a run or an experiment",
     "bench": "benchmark a part of Onrig, next to peer libraries where they are installed",
-    "soak": "run a rig and a learner over a bad network with injected faults, and balance the ledger",
-    "attack": "try to break a rig: fuzzing, hostile peers, killed processes, exhausted resources",
     "baseline": "score a random and a model-based controller on a task",
     "identify": "estimate a plant's parameters from its device's signals, with joint uncertainty",
     "safety": "drive adversarial policies against the shield and report the worst margin",
@@ -49,6 +47,9 @@ _PLACES: Final = {
     "resume": "verbs.stop:resume",
 }
 """Modules below ``onrig.tools`` of verbs without one of their own name; ``main`` unless a function is named."""
+
+_LABORATORY: Final = ("attack", "soak")
+"""Verbs of earlier versions."""
 
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (details: onrig VERB --help)\n\n"
 _EXIT_CODES: Final = """
@@ -92,6 +93,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"onrig {version('onrig')}\n")
         return 0
     verb = arguments[0]
+    if verb in _LABORATORY:
+        from onrig.tools.terminal import refer_to_laboratory
+
+        return refer_to_laboratory(f"onrig {verb}", verb)
     if verb not in VERBS:
         from onrig.runtime.config.problem import hint
 

@@ -9,9 +9,9 @@ import msgspec
 
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
+from onrig.runtime.memory.settings import Selection, Weighted
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.replay.memory.strategy import parse_strategy
-from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of

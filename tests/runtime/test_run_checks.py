@@ -9,7 +9,7 @@ import pytest
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenbeck
-from onrig.runtime.replay.settings import Selection, Synthetic
+from onrig.runtime.memory.settings import Selection, Synthetic
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run

@@ -78,7 +78,7 @@ class Policy(NamedTuple):
 
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
-    p = parser_of("policy", __doc__, quick="a fifth of the rounds, each shorter")
+    p = parser_of("onrig bench policy", __doc__, quick="a fifth of the rounds, each shorter")
     p.add_argument("config", nargs="?", default="pendulum", help="path or shipped name of a run (default: pendulum)")
     p.add_argument("--file", dest="files", type=Path, action="append", default=[], help="a policy (ONNX; repeatable)")
     p.add_argument(

@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Final, NamedTuple
 
-from onrig.tools.terminal import VerbParser, tell_missing_library
+from onrig.tools.terminal import VerbParser, refer_to_laboratory, tell_missing_library
 
 
 class Benchmark(NamedTuple):
@@ -24,14 +24,6 @@ WHAT: Final = {
     "replay": Benchmark(
         "bench.replay.verb", "insert, sample and update of the replay memory, next to other libraries' buffers"
     ),
-    "learner": Benchmark(
-        "bench.learner.verb",
-        "updates of DDPG, TD3 and SAC, single and batched trials, next to Stable-Baselines3 and the limit of one core",
-    ),
-    "learning": Benchmark(
-        "bench.learner.learning", "how well TD3, SAC and PPO learn, next to Stable-Baselines3 with its settings (hours)"
-    ),
-    "seeds": Benchmark("bench.seeds", "how reliably a run learns through the whole stack: many seeds of it (hours)"),
     "link": Benchmark(
         "bench.link.verb",
         "time from the last gradient step to the rig; experiences per second, with and without keys",
@@ -39,11 +31,9 @@ WHAT: Final = {
     "policy": Benchmark(
         "bench.policy", "what policies of several sizes cost in a tick and to build, next to numpy and torch"
     ),
-    "faults": Benchmark(
-        "faultlab.bench",
-        "fault matrix (cable pulled, processes killed, disk full, ...): time until the actuators are safe",
-    ),
 }
+_LABORATORY: Final = ("faults", "learner", "learning", "seeds")
+"""Benchmarks of earlier versions."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,6 +50,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str]) -> int:
     """Run one benchmark; returns the exit code, 0 whether or not its checks hold."""
+    if arguments and arguments[0] in _LABORATORY:
+        return refer_to_laboratory(f"onrig bench {arguments[0]}", arguments[0])
     what = parser().parse_args(arguments[:1]).what
     tell_missing_library("bench")
     module = importlib.import_module(f"onrig.tools.{WHAT[what].module}")

@@ -75,7 +75,7 @@ class OfDoor(NamedTuple):
 
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
-    return parser_of("link", __doc__, quick="fewer policies, and a memory of 1e5 experiences, not 1e6")
+    return parser_of("onrig bench link", __doc__, quick="fewer policies, and a memory of 1e5 experiences, not 1e6")
 
 
 def main(arguments: list[str]) -> int:

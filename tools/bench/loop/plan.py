@@ -55,7 +55,7 @@ class Slice(NamedTuple):
 
 def parser(description: str | None) -> VerbParser:
     """Build the benchmark's argument parser."""
-    p = parser_of("loop", description)
+    p = parser_of("onrig bench loop", description)
     p.add_argument(
         "config",
         nargs="?",

@@ -184,7 +184,7 @@ QUICK: Final = Plan(SHAPES, (10_000,), 4, 20_000, 40, 100_000, 100_000)
 
 def parser() -> VerbParser:
     """Build the benchmark's argument parser."""
-    p = parser_of("replay", __doc__, quick="a minute instead of six: 10000 transitions, fewer rounds")
+    p = parser_of("onrig bench replay", __doc__, quick="a minute instead of six: 10000 transitions, fewer rounds")
     p.add_argument("--capacity", type=int, action="append", metavar="N", help="only this capacity (repeatable)")
     return p
 
