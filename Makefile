@@ -1,10 +1,13 @@
-# make setup | run | test | lint | wheels | study.  Everything happens in .venv; nothing is installed outside it.
+# make setup | run | test | lint | wheels | study, and the laboratory's commands.  Everything happens in .venv; nothing is
+# installed outside it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup run test lint test-core wheels study clean
+LABORATORY := attack soak faults learner learning seeds
+
+.PHONY: setup run test lint test-core wheels study clean $(LABORATORY)
 
 setup: $(STAMP)
 
@@ -21,7 +24,6 @@ run: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	mkdir -p build/types && ln -sfn ../.. build/types/onrig
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
@@ -29,7 +31,7 @@ lint: setup
 WITHOUT_LIBRARY := $(addprefix tests/,hw/test_framing.py learner/algorithms/test_returns.py learner/samplers/test_sum_tree.py \
 	learner/samplers/test_uniform.py learner/tape runtime/control/test_policy_switch.py runtime/control/test_tick.py \
 	runtime/policy/test_admission.py runtime/policy/test_network.py runtime/policy/test_probing.py runtime/policy/test_session.py \
-	runtime/replay/memory/keepers runtime/replay/memory/order runtime/replay/memory/test_records.py tools/test_replay.py)
+	runtime/memory/keepers runtime/memory/order runtime/memory/test_records.py tools/test_replay.py)
 
 test: lint
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder  # half of them wait for processes that they start
@@ -49,6 +51,10 @@ wheels: setup
 # The slow studies: seeds 0-9 of `pendulum` and `magman`, killed runs, a network that fails, and the like.
 study: setup
 	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
+
+# The laboratory (tests/lab/README.md): make attack ARGS='--quick --out attack-quick'
+$(LABORATORY): setup
+	$(BIN)/python -m tests.lab.$@ $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-core build dist hw/native/*.so *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

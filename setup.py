@@ -10,7 +10,7 @@ from setuptools import Command, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build import build
 
-_spec = importlib.util.spec_from_file_location("onrig_native_build", Path(__file__).parent / "hw/native/build.py")
+_spec = importlib.util.spec_from_file_location("onrig_native_build", Path(__file__).parent / "onrig/hw/native/build.py")
 assert _spec is not None
 assert _spec.loader is not None
 native = importlib.util.module_from_spec(_spec)
@@ -44,7 +44,7 @@ class BuildNative(Command):
 
     def get_source_files(self) -> list[str]:
         """Return the files that a source distribution needs."""
-        return [str(path.relative_to(Path(__file__).parent.resolve())) for path in native.HERE.glob("*.[ch]")]
+        return [f"onrig/hw/native/{path.name}" for path in native.HERE.glob("*.[ch]")]
 
     def get_outputs(self) -> list[str]:
         """Return what the wheel gets."""

@@ -31,11 +31,11 @@ from onrig.learner.policy_batches import PolicyBatches
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import open_file, replace_own_file
+from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
-from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 

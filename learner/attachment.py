@@ -36,8 +36,8 @@ from onrig.runtime.link.messages import (
     Ruling,
     Verdict,
 )
-from onrig.runtime.replay.memory.layout import Layout, Slots
-from onrig.runtime.replay.settings import Weighted
+from onrig.runtime.memory.layout import Layout, Slots
+from onrig.runtime.memory.settings import Weighted
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
 from onrig.runtime.task import Task

@@ -15,8 +15,8 @@ from onrig.learner.algorithm_exercise import minibatches
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, REJECTED, Keeper
-from onrig.runtime.replay.memory.strategy import Strategy, keeper_for
+from onrig.runtime.memory.keepers.keeper import FEEDBACK, REJECTED, Keeper
+from onrig.runtime.memory.strategy import Strategy, keeper_for
 from onrig.runtime.run_config import RunConfig
 
 _CAPACITY: Final = 24

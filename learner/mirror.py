@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
 from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
-from onrig.runtime.replay.memory.layout import Batch, Flag, Layout, Slots
-from onrig.runtime.replay.memory.storage import STAMP_WORDS, Storage
+from onrig.runtime.memory.layout import Batch, Flag, Layout, Slots
+from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 
 
 def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.memory.layout import Slots
 
 
 class Notes:

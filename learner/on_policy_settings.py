@@ -11,7 +11,7 @@ from onrig.hw.bounds import NotNegative, Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hidden, LogStd
 from onrig.runtime.explore.schedule import least_amplitude
 from onrig.runtime.explore.settings import OwnNoise
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 

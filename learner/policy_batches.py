@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms.on_policy import PolicyBatch
-from onrig.runtime.replay.memory.layout import POLICY_SHIFT, Flag, Slots
-from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.memory.layout import POLICY_SHIFT, Flag, Slots
+from onrig.runtime.memory.storage import Storage
 
 _DEVIATES: Final = np.uint32(Flag.DEVIATES)
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)

@@ -10,10 +10,10 @@ from msgspec import UNSET, UnsetType
 
 from onrig.hw.bounds import Positive, Share
 from onrig.learner.algorithm_config import AlgorithmConfig, Hidden
-from onrig.runtime.replay.memory.keepers.keeper import Parameter, Signal
-from onrig.runtime.replay.memory.keepers.ranked import MAX_EXPONENT
-from onrig.runtime.replay.memory.order.ranked import BYTES_PER_SLOT
-from onrig.runtime.replay.memory.strategy import Sampling
+from onrig.runtime.memory.keepers.keeper import Parameter, Signal
+from onrig.runtime.memory.keepers.ranked import MAX_EXPONENT
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT
+from onrig.runtime.memory.strategy import Sampling
 
 Exponent = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_EXPONENT)]
 Sample = Annotated[int, msgspec.Meta(ge=1, le=65_536)]

@@ -14,8 +14,8 @@ from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.sampler_settings import Exponent, SamplerSettings
 from onrig.runtime import registry
 from onrig.runtime.explore.settings import EpsilonGreedy, Exploration, NoExploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Signal
-from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling, sampling_of
+from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
+from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling, sampling_of
 
 _DEFAULT: Final = "ddpg"
 _ALWAYS: Final = ("ddpg", "dqn")

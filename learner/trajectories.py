@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.memory.layout import Slots
 
 Bools = NDArray[np.bool_]
 Continues = Callable[[int, Slots, Slots], Bools]

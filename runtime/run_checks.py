@@ -13,10 +13,10 @@ from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
-from onrig.runtime.replay.settings import selection_findings
+from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
+from onrig.runtime.run_advice import advice
 from onrig.runtime.run_config import RunConfig, layout_of
-from onrig.runtime.safety.advice import advice
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
 from onrig.runtime.task import episode_steps
 from onrig.runtime.task_checks import task_problems

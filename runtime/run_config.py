@@ -15,17 +15,15 @@ from onrig.hw.line import Line, Serial
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import WithRegistered, registered
-from onrig.runtime.control.settings import RealTime, Staleness
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
 from onrig.runtime.inputs import policy_signals
 from onrig.runtime.link.endpoint import Link
-from onrig.runtime.log.settings import Log
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.settings import Selection, capacity_for
 from onrig.runtime.policy.settings import Probation
+from onrig.runtime.process_settings import Log, RealTime, Staleness, Supervision
 from onrig.runtime.record import RecordLayout
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.settings import Selection, capacity_for
 from onrig.runtime.safety.limits import Limits
-from onrig.runtime.supervise.settings import Supervision
 from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+import numpy as np
 from msgspec import UNSET
 
 from onrig.hw.rig import Rig
+from onrig.runtime.rewards import corners, term_reward
 from onrig.runtime.task import Task, compile_reward
 
 FORMAT: Final = 2
@@ -84,6 +86,10 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
     worst -= sum(weights.get(a.name, 0.0) * max(abs(a.low), abs(a.high)) for a in rig.actuators)
     if task.reward.wall is not None:
         worst -= task.reward.wall.penalty
+    add = term_reward(task.reward.terms, rig)
+    if add is not None:  # of the terms, the worst corner of the rig's ranges
+        moves = corners(rig)
+        worst += float(add(moves, np.zeros(len(moves.action))).min())
     if task.normalization is not None:
         typical = task.normalization.random_reward
     else:

@@ -22,7 +22,7 @@ settings.register_profile(
 )
 settings.load_profile("onrig")
 
-DEAR: Final = ("docs", "processes", "tools/test_attack.py", "tools/web", "tools/experiments", "tools")
+DEAR: Final = ("docs", "processes", "lab", "tools/web", "tools/experiments", "tools")
 """The most expensive files (whole rigs), which run first, so that all workers finish at about the same time."""
 EXTRAS: Final = ("torch", "onnx")
 """Libraries without which a learner, and so most of its tests, must work."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -18,13 +18,41 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("runtime", "hw", "sim", "learner", "configs", "tools")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LINKS = (*FOLDERS, "docs")
 
 
-def test_the_list_of_packages_is_the_tree() -> None:
-    folders = {path.parent for top in FOLDERS for path in (ROOT / top).rglob("*.py")}
-    names = {".".join(("onrig", *folder.relative_to(ROOT).parts)) for folder in folders}
-    assert PROJECT["tool"]["setuptools"]["packages"] == ["onrig", *sorted(names)]
+def test_the_package_links_to_each_room_by_a_relative_path() -> None:
+    links = {path.name: os.readlink(path) for path in (ROOT / "onrig").iterdir() if path.is_symlink()}
+    assert links == {name: f"../{name}" for name in LINKS}
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"onrig", "tests"}
+    assert rooms == set(FOLDERS)
+    assert {path for room in FOLDERS for path in (ROOT / room).rglob("*.py")} == {
+        path for room in FOLDERS for path in (ROOT / room).rglob("*.py") if (path.parent / "__init__.py").exists()
+    }, "a module outside a package would not be installed"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
+def test_git_keeps_the_links_and_an_archive_of_it_too(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-s", "onrig"], cwd=ROOT, capture_output=True, text=True, check=True)
+    modes = {line.split("\t")[1]: line.split()[0] for line in listed.stdout.splitlines()}
+    assert {path for path, mode in modes.items() if mode == "120000"} == {f"onrig/{name}" for name in LINKS}
+    archive = subprocess.run(["git", "archive", "HEAD", "onrig"], cwd=ROOT, capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        links = {member.name: member.linkname for member in packed.getmembers() if member.issym()}
+    assert links == {f"onrig/{name}": f"../{name}" for name in LINKS}
+
+
+def test_a_plain_clone_resolves_its_own_imports(source: Path, tmp_path: Path) -> None:
+    """Without an installation: from its root, and from elsewhere by PYTHONPATH."""
+    code = "import onrig.runtime.run_config as r, onrig.tools.cli as c; print(r.__file__, c.__file__)"
+    for folder, path in ((source, "."), (tmp_path, str(source))):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        files = [(folder / file).resolve() for file in done.stdout.split()]
+        assert files == [(source / "runtime/run_config.py").resolve(), (source / "tools/cli.py").resolve()]
 
 
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -37,7 +65,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in (*FOLDERS, "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "py.typed"):
+    shutil.copytree(ROOT / "onrig", source / "onrig", symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     return source
 
@@ -118,6 +147,20 @@ def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: 
     pages = {f"onrig/docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
     assert pages
     assert pages <= set(names)
+    modules = {f"onrig/{path.relative_to(ROOT)}" for top in FOLDERS for path in (ROOT / top).rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == {"onrig/__init__.py", *modules}
+    assert len(names) == len(set(names)), "a file twice"
+
+
+def test_a_wheel_of_the_sources_holds_what_one_of_the_tree_holds(sources: Path, wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(sources) as archive:
+        members = archive.getmembers()
+    assert not [member.name for member in members if member.issym()], "the sources are whole without links"
+    assert len({member.name for member in members}) == len(members)
+    again = zipfile.ZipFile(built(sources, tmp_path, **NO_COMPILER)).namelist()
+    libraries = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
+    there = {name for name in again if ".dist-info/" not in name}
+    assert there == {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name} - libraries
 
 
 SHORT = [w for s in ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=5") for w in ("--set", s)]
@@ -128,7 +171,7 @@ def test_without_a_compiler_it_installs_and_runs_on_numpy_and_says_so(
 ) -> None:
     with tarfile.open(sources) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {f"hw/native/{path.name}" for path in (ROOT / "hw" / "native").glob("*.[ch]")} <= names
+    assert {f"onrig/hw/native/{path.name}" for path in (ROOT / "hw" / "native").glob("*.[ch]")} <= names
     wheel = built(sources, tmp_path / "wheel", **NO_COMPILER)
     assert wheel.name.endswith("-py3-none-any.whl")
     scripts = environment_with(wheel, tmp_path / "environment")

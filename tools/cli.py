@@ -27,8 +27,6 @@ VERBS: Final = (
     "experiment",
     "report",
     "bench",
-    "soak",
-    "attack",
     "baseline",
     "identify",
     "safety",
@@ -43,24 +41,8 @@ VERBS: Final = (
 )
 """In the order of the help; each a module of ``onrig.tools.verbs``, or a package of them."""
 
-_ELSEWHERE: Final = {
-    "soak": ("soak", "Run a rig and a learner over a bad network with injected faults, and balance the ledger"),
-    "attack": ("attack", "Try to break a rig: fuzzing, hostile peers, killed processes, exhausted resources"),
-    "bench learner": (
-        "bench.learner.verb",
-        "Updates of DDPG, TD3 and SAC, single and batched trials, next to Stable-Baselines3 and the limit of one core",
-    ),
-    "bench learning": (
-        "bench.learner.learning",
-        "How well TD3, SAC and PPO learn, next to Stable-Baselines3 with its settings (hours)",
-    ),
-    "bench seeds": ("bench.seeds", "How reliably a run learns through the whole stack: many seeds of it (hours)"),
-    "bench faults": (
-        "faultlab.bench",
-        "Fault matrix (cable pulled, processes killed, disk full, ...): time until the actuators are safe",
-    ),
-}
-"""Verbs with parsers of their own: module below ``onrig.tools`` and summary."""
+_LABORATORY: Final = ("attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds")
+"""Verbs of earlier versions."""
 
 _FOLDER: Final = os.path.join(os.path.dirname(__file__), "verbs")
 _USAGE: Final = "usage: onrig VERB [ARGUMENT ...]      (details: onrig VERB --help)\n\n"
@@ -76,13 +58,9 @@ _EXTRAS: Final = dict.fromkeys(("torch", "onnx", "gymnasium"), "learner")
 def entry(verb: str) -> Callable[[list[str]], int]:
     """Return the function that runs a verb (``run``, ``policy``, ``policy check``): of the arguments, the exit code."""
     from functools import partial
-    from importlib import import_module
 
     from onrig.tools.options import run_verb
 
-    if verb in _ELSEWHERE:
-        main: Callable[[list[str]], int] = import_module(f"onrig.tools.{_ELSEWHERE[verb][0]}").main
-        return main
     return partial(_run_group if members(verb) else run_verb, verb)
 
 
@@ -112,21 +90,17 @@ def _listing(summaries: dict[str, str]) -> str:
 def members(group: str) -> list[str]:
     """Names of the verbs in a group such as ``policy``; none for a verb."""
     folder = f"{_FOLDER}/{group}"
-    ours = [name.removesuffix(".py") for name in os.listdir(folder)] if os.path.isdir(folder) else []
-    others = [name.removeprefix(f"{group} ") for name in _ELSEWHERE if name.startswith(f"{group} ")]
-    return sorted([name for name in ours if not name.startswith("_")] + others)
+    names = (name.removesuffix(".py") for name in os.listdir(folder)) if os.path.isdir(folder) else ()
+    return sorted(name for name in names if not name.startswith("_"))
 
 
-def described() -> list[str]:
-    """All verbs whose arguments are described by ``Options``, those of groups in full: ``run``, ``policy check``."""
-    every = [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
-    return [verb for verb in every if verb not in _ELSEWHERE]
+def every_verb() -> list[str]:
+    """All verbs, those of groups in full: ``run``, ``policy check``."""
+    return [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
 
 
 def summary(verb: str) -> str:
     """First line of the docstring of a verb's module or package, which is not imported: ``Run a rig``."""
-    if verb in _ELSEWHERE:
-        return _ELSEWHERE[verb][1]
     place = f"{_FOLDER}/{verb.replace(' ', '/')}"
     with open(f"{place}/__init__.py" if os.path.isdir(place) else f"{place}.py", encoding="utf-8") as source:
         return source.readline().strip().strip('"').removesuffix(".")
@@ -153,6 +127,11 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"onrig {version('onrig')}\n")
         return 0
     verb = arguments[0]
+    for former in (verb, " ".join(arguments[:2])):
+        if former in _LABORATORY:
+            from onrig.tools.terminal import refer_to_laboratory
+
+            return refer_to_laboratory(f"onrig {former}", former.split()[-1])
     if verb not in VERBS:
         from onrig.runtime.config.problem import hint
 

@@ -11,7 +11,7 @@ from typing import Final
 from onrig.learner.settings import learner_settings
 from onrig.runtime import registry
 from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.exercise_task import task_findings
 from onrig.tools.foreign import used_by

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
+from onrig.runtime.memory.settings import Selection, Weighted
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.policy.probation import terms_of
-from onrig.runtime.replay.memory.strategy import parse_strategy
-from onrig.runtime.replay.settings import Selection, Weighted
 from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of
@@ -32,6 +34,8 @@ _RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
 def tables(config: RunConfig) -> Iterator[Table]:
     """All tables, in the order in which their subjects act."""
     yield _observations(config)
+    if named := _named_pieces(config.task):
+        yield named
     if config.composed:
         yield _inputs(config)
     yield _actuators(config)
@@ -40,6 +44,16 @@ def tables(config: RunConfig) -> Iterator[Table]:
     yield from exploration_tables(config)
     yield _learning(config)
     yield policy_table(config)
+
+
+def _named_pieces(task: Task) -> Table | None:
+    """Terms and terminations beside those of the observations; None without any."""
+    rows = []
+    for what, chosen in (("reward", task.reward.terms or {}), ("ends the episode", task.terminations or {})):
+        for name, piece in chosen.items():
+            kind, *settings = msgspec.to_builtins(piece).items()
+            rows.append((name, what, str(kind[1]), ", ".join(f"{key} {value}" for key, value in settings) or "-"))
+    return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
 
 def span(low: float, high: float) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.runtime import registry
-from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
+from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions

@@ -21,13 +21,13 @@ from onrig.learner.settings import (
 from onrig.runtime.config.document import is_file
 from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, path_steps
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.memory.settings import MOST_CAPACITY
+from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.registry import is_foreign
-from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
-from onrig.runtime.replay.settings import MOST_CAPACITY
+from onrig.runtime.run_advice import unseen_delay
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
-from onrig.runtime.safety.advice import unseen_delay
 from onrig.runtime.safety.limits import prediction_trial
 from onrig.runtime.safety.plant_box import PlantBox, box_name
 from onrig.runtime.scoring import early_end

@@ -12,9 +12,9 @@ import numpy as np
 from onrig.learner.settings import learner_settings
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
-from onrig.runtime.replay.memory.strategy import bytes_of, keeper_for, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.scoring import normalized

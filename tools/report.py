@@ -13,7 +13,7 @@ from onrig.learner.trials.measures import RULE_LEVEL, rule_of_thumb
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder

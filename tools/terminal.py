@@ -224,13 +224,26 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
     return code
 
 
-def tell_missing_library(verb: str) -> None:
-    """Print a line where the C library is missing, with the reason and the cost."""
+def missing_library() -> str | None:
+    """Return why there is no C library and what that costs; None where there is one."""
     from onrig.hw.native import COST, state
 
     found = state()
-    if found.library is None:
-        complain(verb, f"no C library ({found.reason}): {COST}; `onrig doctor` says how to get it")
+    if found.library is not None:
+        return None
+    return f"no C library ({found.reason}): {COST}; `onrig doctor` says how to get it"
+
+
+def tell_missing_library(verb: str) -> None:
+    """Print a line where the C library is missing."""
+    if missing := missing_library():
+        complain(verb, missing)
+
+
+def refer_to_laboratory(command: str, name: str) -> int:
+    """Print where a command went that only a checkout has; returns the exit code."""
+    sys.stderr.write(f"{command}: run `python -m tests.lab.{name}` in a checkout of Onrig\n")
+    return ExitCode.CONFIGURATION
 
 
 class Table(NamedTuple):

@@ -1,5 +1,5 @@
 /* Minibatches: distinct uniform slots (onrig/learner/samplers/uniform.py is the reference), and their rows gathered
- * into records (onrig/runtime/replay/memory/records.py is). */
+ * into records (onrig/runtime/memory/records.py is). */
 #include "native.h"
 #include <string.h>
 

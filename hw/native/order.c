@@ -1,4 +1,4 @@
-/* Prioritised orders and sums: onrig/runtime/replay/memory/order has the reference and the layout of the structs.
+/* Prioritised orders and sums: onrig/runtime/memory/order has the reference and the layout of the structs.
  *
  * Every entry point checks what it is given before it changes anything; nothing is allocated. */
 #include "native.h"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from onrig.learner.notes import Notes
 from onrig.learner.trajectories import Chain
 from onrig.runtime import registry
+from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.policy.contract import PolicyContract
-from onrig.runtime.replay.memory.keepers.keeper import Signal
 
 if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
     from onrig.learner.settings import LearnerSettings

@@ -38,7 +38,7 @@ from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, follow
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.memory.layout import Slots
 
 _AT_ONCE: Final = 128
 """Steps in a piece, at most."""

@@ -23,8 +23,8 @@ from onrig.learner.lstm import Lstm, Memory
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
+from onrig.runtime.memory.layout import Slots
 from onrig.runtime.policy.contract import PolicyContract
-from onrig.runtime.replay.memory.layout import Slots
 
 
 class RecurrentVracer(Vracer):

@@ -12,7 +12,7 @@ from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.tape.spaces import Layout, rows_of
 from onrig.learner.trajectories import Chain
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.memory.layout import Slots
 
 
 class Steps(NamedTuple):

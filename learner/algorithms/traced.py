@@ -19,7 +19,7 @@ from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.program import Program, program_of
 from onrig.learner.tape.spaces import Field, Layout, rows_of
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
 
 Values = NDArray[Any]
 

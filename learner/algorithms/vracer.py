@@ -27,7 +27,7 @@ from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.memory.layout import Slots
 
 _AT_ONCE: Final = 16
 """Experiences valued at once, whatever the number: a trial's rounding must not depend on the others."""

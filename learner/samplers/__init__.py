@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.samplers.importance import Linear
 from onrig.runtime import registry
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling, sampling_of
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, sampling_of
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 

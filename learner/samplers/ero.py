@@ -26,8 +26,8 @@ from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
 
 _FEATURES: Final = 3
 _TD: Final = 2

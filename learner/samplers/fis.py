@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, State
 from onrig.learner.samplers.importance import Linear
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.memory.keepers.keeper import Signal
 
 
 def replay_tail(n: int, p: float) -> NDArray[np.float64]:

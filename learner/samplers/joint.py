@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Look, Setting, State
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.memory.keepers.keeper import Signal
 
 
 class Joint:

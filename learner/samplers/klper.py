@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers import Draw, Look, Sampler, Setting, State
 from onrig.learner.samplers.uniform import Uniform
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.memory.keepers.keeper import Signal
 
 RIDGE: Final = 1e-6
 """Added to the covariance, which is singular where all differences are equal."""

@@ -27,8 +27,8 @@ from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.uniforms import restore_streams, words_of_streams
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
 
 LEAST: Final = 1e-6
 """Added to a score in its logarithm (eq. 7); scores below it count as this one, so that all can be drawn."""

@@ -17,8 +17,8 @@ from onrig.learner.sampler_settings import ProportionalSettings
 from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
 from onrig.learner.samplers.sum_tree import sum_tree
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.uniforms import UniformArrays
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.order.uniforms import UniformArrays
 
 
 class ProportionalPer(Sampler):

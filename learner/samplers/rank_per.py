@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Draw, Sampler, Setting, State
 from onrig.learner.samplers.importance import Linear, Scale, importance_weights
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.compiled import ranked_orders
-from onrig.runtime.replay.memory.order.uniforms import UniformRows
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.order.compiled import ranked_orders
+from onrig.runtime.memory.order.uniforms import UniformRows
 
 
 def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) -> NDArray[np.int64]:

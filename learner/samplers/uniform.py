@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import library
 from onrig.learner.samplers import Draw, Sampler, Setting, State
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.order.uniforms import UniformArrays, restore_stream, stream_words
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.order.uniforms import UniformArrays, restore_stream, stream_words
 
 
 class _Struct(ctypes.Structure):

@@ -29,8 +29,8 @@ from onrig.learner.trials.worlds import Bools, World, episode_returns
 from onrig.learner.trials.worlds.making import make_world
 from onrig.learner.trials.worlds.plants import PlantWorld
 from onrig.runtime.explore.settings import OwnNoise
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 

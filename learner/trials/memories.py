@@ -19,17 +19,17 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Trajectories
 from onrig.learner.trials.sampling import sampling_for
 from onrig.learner.trials.worlds import Policy
+from onrig.runtime.memory.keepers.keeper import FEEDBACK, Keeper
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.strategy import Strategy, keeper_for, parse_strategy
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK, Keeper
-from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.strategy import Strategy, keeper_for, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of
 
 Rows = NDArray[np.float32]
 
 
 class Altered(NamedTuple):
-    """Experiences of one episode, some of them synthetic (``onrig.runtime.replay.memory.transitions``)."""
+    """Experiences of one episode, some of them synthetic (``onrig.runtime.memory.transitions``)."""
 
     rows: Rows
     """(S, T, width): the measured rows, some of them replaced."""
@@ -251,7 +251,7 @@ class Memories:
 
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
         """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
-        ``onrig.runtime.replay.memory.experiences``."""
+        ``onrig.runtime.replay.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self.columns.exploration
         episode = self._episode[trial]
         kept, offered = self.rows[trial], altered.rows[trial]

@@ -20,10 +20,10 @@ from onrig.learner.samplers.klper import Klper, closest
 from onrig.learner.samplers.rank_per import RankDraws
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime import registry
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.strategy import SamplingParts, Strategy, parts_of_sampling, sampling_of
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.strategy import SamplingParts, Strategy, parts_of_sampling, sampling_of
 
 
 class Sampling(Protocol):

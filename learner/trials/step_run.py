@@ -11,8 +11,8 @@ from onrig.hw.bounds import NotNegative, Share
 from onrig.learner.algorithm_config import algorithms_where
 from onrig.learner.settings import LearnerSettings, settings_problems, settings_type, strategy_problems
 from onrig.runtime.config.registered import WithRegistered, later
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.settings import Selection, capacity_for, selection_findings
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.settings import Selection, capacity_for, selection_findings
 from onrig.runtime.run_config import Pieces
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]

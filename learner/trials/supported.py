@@ -15,9 +15,9 @@ from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.explore.schedule import follows_episode_alone
 from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, NoExploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.model import model_problems
 from onrig.sim.twin.faults import FaultPlan

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import DiscreteActions
 from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
 from onrig.learner.trials.memories import Altered, Columns, Rows
-from onrig.runtime.replay.memory.layout import Flag
-from onrig.runtime.replay.memory.transitions import Transitions
-from onrig.runtime.replay.settings import Synthetic
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import Synthetic
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from onrig.sim.synthetic.model import PlantModel

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:  # `onrig doctor` imports this module and must work with a broken msgspec
-    from onrig.runtime.control.settings import RealTime
+    from onrig.runtime.process_settings import RealTime
 
 
 _MCL_CURRENT, _MCL_FUTURE = 1, 2

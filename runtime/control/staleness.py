@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.policy_switch import PolicySwitch
-from onrig.runtime.control.settings import Staleness
 from onrig.runtime.explore.explorer import Explorer
+from onrig.runtime.process_settings import Staleness
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word

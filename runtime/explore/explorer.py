@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isinf
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
+from onrig.hw.rig import Observation, Rig
 from onrig.runtime.explore.budgets import Ledger, Pause
 from onrig.runtime.explore.noise import Scale, measured, perturbed_model, unit_signal
 from onrig.runtime.explore.schedule import (
@@ -23,14 +24,45 @@ from onrig.runtime.explore.schedule import (
     is_quiet,
     retreat_factor,
 )
-from onrig.runtime.explore.settings import ParameterNoise, Scheduled
+from onrig.runtime.explore.settings import Exploration, ParameterNoise, Scheduled
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.record import Kind
-from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
-from onrig.runtime.task import episode_steps
+from onrig.runtime.task import Task, episode_steps
+
+
+class Explored(Protocol):
+    """What exploration reads of a run's configuration."""
+
+    @property
+    def rig(self) -> Rig:
+        """Actuators and sensors."""
+
+    @property
+    def task(self) -> Task:
+        """Length of an episode."""
+
+    @property
+    def signals(self) -> Sequence[Observation]:
+        """Inputs of the policy."""
+
+    @property
+    def exploration(self) -> Exploration:
+        """The section."""
+
+    @property
+    def rate_hz(self) -> float:
+        """Sampling rate."""
+
+    @property
+    def period_us(self) -> int:
+        """Sampling period."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run's random streams."""
 
 
 class Explorer:
@@ -40,7 +72,7 @@ class Explorer:
     and ``after`` what happened, ``end_episode``, and a ``rest`` for as long as ``pause_due`` requires.
     """
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: Explored) -> None:
         rig = config.rig
         self._exploration = config.exploration
         self._seed, self._period_us = config.seed, config.period_us

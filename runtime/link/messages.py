@@ -98,7 +98,7 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     why: str = ""
     """Reason why not, if it asked to."""
     behaviour: bool = False
-    """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.replay.memory.layout``)."""
+    """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.memory.layout``)."""
     run: str = ""
     """Identity of the run, kept when it is resumed; unlike ``run_id``, no other run has it."""
 
@@ -169,7 +169,7 @@ class Feedback(msgspec.Struct, frozen=True, tag="feedback"):
 
     batch: int
     kinds: Annotated[tuple[Kind, ...], msgspec.Meta(min_length=1, max_length=4)] = ("td",)
-    """Of ``onrig.runtime.replay.memory.keepers.keeper.FEEDBACK``."""
+    """Of ``onrig.runtime.memory.keepers.keeper.FEEDBACK``."""
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):

@@ -7,12 +7,12 @@ step record.  In lockstep the duration is ignored, so that the run stays reprodu
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from onrig.runtime.policy.settings import Probation
 from onrig.runtime.record import STAGES, Rule
-from onrig.runtime.run_config import RunConfig
 
 _FINITE = Rule.FINITE
 POLICY_STAGE = STAGES.index("policy")
@@ -58,7 +58,27 @@ class Terms(NamedTuple):
                 return "reported by the loop; the record was lost"
 
 
-def terms_of(config: RunConfig) -> Terms | None:
+class Probed(Protocol):
+    """What a probation reads of a run's configuration."""
+
+    @property
+    def probation(self) -> Probation | None:
+        """The section; None: no rollback."""
+
+    @property
+    def rate_hz(self) -> float:
+        """Sampling rate."""
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether durations do not count."""
+
+    @property
+    def wall_period_ns(self) -> float:
+        """Period on the wall clock."""
+
+
+def terms_of(config: Probed) -> Terms | None:
     """Limits from the section ``probation``; None if it is disabled."""
     rules = config.probation
     if rules is None:

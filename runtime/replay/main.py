@@ -23,9 +23,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import KeyFault
 from onrig.runtime.link.server import Unreachable
 from onrig.runtime.log.sink import LogMissing
+from onrig.runtime.memory.transitions import Resynthesiser
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.growth import Overgrown
-from onrig.runtime.replay.memory.transitions import Resynthesiser
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
 from onrig.runtime.replay.recovery import Recovery
 from onrig.runtime.rewards import TermFailed

@@ -14,6 +14,7 @@ from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import read_file
 from onrig.runtime.link.server import listen
 from onrig.runtime.log.sink import open_log
+from onrig.runtime.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.policy.probation import terms_of
 from onrig.runtime.replay.accounts.figures import FILE as TIMING_FILE
 from onrig.runtime.replay.accounts.figures import RunFigures, TickEvents, TimingFile
@@ -22,6 +23,7 @@ from onrig.runtime.replay.accounts.telemetry import open_telemetry
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
 from onrig.runtime.replay.continuity import Continuity, Standing, files_at, recovered
 from onrig.runtime.replay.evidence import run_identity
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.growth import Growth
 from onrig.runtime.replay.intake import Horizon, Intake, Looks, closed_before, takable
 from onrig.runtime.replay.learners.admission_rate import admission_rate
@@ -29,8 +31,6 @@ from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk, run_id
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.transitions import Resynthesiser, TransitionBuilder
 from onrig.runtime.replay.scoring import ring_reader
 from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary

@@ -10,14 +10,14 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.files import replace_own_file
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.accounts.figures import RunFigures
 from onrig.runtime.replay.accounts.telemetry import Standing
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.layout import Flag
-from onrig.runtime.replay.memory.transitions import TransitionBuilder
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingReader

@@ -31,7 +31,7 @@ from onrig.runtime.view.reader import ViewReader
 from onrig.runtime.view.sentences import Event, parse_event
 
 if TYPE_CHECKING:
-    from onrig.runtime.replay.memory.experiences import Memory
+    from onrig.runtime.replay.experiences import Memory
 
 Fields = Mapping[str, object]
 Values = NDArray[np.float64]
@@ -124,7 +124,7 @@ class RunView:
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
-        from onrig.runtime.replay.memory.experiences import Memory
+        from onrig.runtime.replay.experiences import Memory
 
         if capacity_of(self.config) * layout_of(self.config).row_bytes > most_bytes:
             return "it is too large to be restored"

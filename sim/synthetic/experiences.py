@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import Synthetic
+from onrig.runtime.memory.transitions import Resynthesised, Transitions
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.layout import Flag
-from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
-from onrig.runtime.replay.settings import Synthetic
 from onrig.sim.synthetic.model import PlantModel
 
 Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]]

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Rig
 from onrig.runtime.explore.noise import episode_noise
 from onrig.runtime.files import read_file
+from onrig.runtime.memory.settings import Synthetic
+from onrig.runtime.memory.transitions import Resynthesised, Transitions
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.replay.main import main
-from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
-from onrig.runtime.replay.settings import Synthetic
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.task import episode_steps
@@ -90,7 +90,7 @@ class RunResynthesiser:
         self._episodes: dict[int, tuple[Draws, NDArray[np.float64]]] = {}
 
     def __call__(self, measured: Transitions) -> Resynthesised:
-        """Replace some of the transitions (``onrig.runtime.replay.memory.transitions``)."""
+        """Replace some of the transitions (``onrig.runtime.memory.transitions``)."""
         n = len(measured.reward)
         draws = Draws(np.empty(n), np.empty(n), np.empty((n, self._n_obs)), np.empty((n, self._n_act)))
         noise = np.empty((n, self._n_act))

@@ -15,7 +15,7 @@ from onrig.hw.rig import Rig
 from onrig.hw.transport import Transport, open_port
 from onrig.tools.load import load
 from tests.conformance.host import LONG, Host
-from tests.processes.rig import Process, until
+from tests.lab.rig.processes import Process, until
 
 
 @pytest.mark.usefixtures("device_process")

@@ -8,7 +8,7 @@ from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
 from tests.conformance.pty import OnPty
 from tests.hw.firmware.build import device_process
-from tests.processes.rig import Process
+from tests.lab.rig.processes import Process
 
 
 class FirmwareOnPty(OnPty):

@@ -11,7 +11,7 @@ from onrig.tools.load import load
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.paced import PacedConformance
 from tests.conformance.pty import OnPty
-from tests.processes.rig import TWIN, Process, process_of, until
+from tests.lab.rig.processes import TWIN, Process, process_of, until
 from tests.sockets import short_folder
 
 

@@ -11,7 +11,7 @@ from onrig.hw.transport import Transport
 from tests.conformance.lockstep import LockstepConformance
 from tests.conformance.test_twin_pty import TwinOnPty
 from tests.docs import outside
-from tests.processes.rig import Process
+from tests.lab.rig.processes import Process
 from tests.sockets import short_folder
 
 

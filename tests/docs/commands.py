@@ -9,7 +9,11 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted(
-    [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md"), ROOT / "runtime" / "SAFETY.md"]
+    [
+        *(ROOT / name for name in ("README.md", "runtime/SAFETY.md", "tests/lab/README.md")),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("*/README.md"),
+    ]
 )
 _BLOCK: Final = re.compile(r"^```(sh|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMENT: Final = re.compile(r"\s+#\s.*$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from onrig.tools.cli import VERBS, described, members, summary
+from onrig.tools.cli import every_verb, summary
 from onrig.tools.options import Argument, arguments_of, module_of, usage
 
 _HEAD: Final = """# Commands
@@ -19,6 +19,10 @@ CONFIG is a path, a folder that holds its `run.yaml`, or the name of a shipped r
 
 Exit codes: 0 ok · 2 usage or configuration · 3 preflight failed · 4 hardware or link · 5 safety trip · 6 ended, data
 incomplete · 70 internal · 130 interrupted.
+
+`--trust` runs the Python files that a run folder, or a configuration from elsewhere, names
+([extending](extending.md#what-runs-and-what-is-checked)). Attack, endurance test, fault matrix and the comparisons of
+learners are run in a checkout: [tests/lab](../tests/lab/README.md).
 """
 _TAIL: Final = """## Stopping
 
@@ -40,12 +44,10 @@ shipped configurations, run folders, ports and files; [below](#onrig-completion)
 
 def page() -> str:
     """The page as Markdown."""
-    names = [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
-    ours = described()
-    links = [f"[`onrig {n}`](#onrig-{n.replace(' ', '-')})" if n in ours else f"`onrig {n}`" for n in names]
-    rows = [f"| {link} | {summary(name)} |" for name, link in zip(names, links, strict=True)]
+    verbs = every_verb()
+    rows = [f"| [`onrig {verb}`](#onrig-{verb.replace(' ', '-')}) | {summary(verb)} |" for verb in verbs]
     table = "\n".join(["| command | does |", "|---|---|", *rows])
-    return "\n".join([_HEAD, f"{table}\n", _TAIL, *("\n".join(_section(verb)) for verb in ours)])
+    return "\n".join([_HEAD, f"{table}\n", _TAIL, *("\n".join(_section(verb)) for verb in verbs)])
 
 
 def _section(verb: str) -> Iterator[str]:

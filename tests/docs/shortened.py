@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from tests.processes.rig import UNHURRIED
+from tests.lab.rig.run import UNHURRIED
 
 PORT: Final = "/dev/ttyUSB0"
 """Stands for a device in the documentation; a twin in the tests."""
@@ -38,11 +38,18 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "doctor":
         with_config = [bool(words[1:] and not words[1].startswith("-")) for words in before if words[0] == "doctor"]
         return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
-    if verb == "attack":  # tests/tools/faultlab/attack makes a short one
-        return [*arguments, "--list"]
     # Tests of their own: tests/tools/identification, tests/tools/test_baseline.py.  A learner needs its rig beside it:
     # tests/processes/test_remote_learner.py.  A service needs root, or a home: tests/tools/service/test_verb.py.
     return None if verb in ("baseline", "identify", "learn", "service") else arguments
+
+
+def shortened_in_laboratory(command: list[str]) -> list[str] | None:
+    """The words of a command of the laboratory (``-m tests.lab.NAME`` first) as they are executed; None: not here.
+
+    What takes hours is only listed; tests/lab runs short ones.
+    """
+    listing = {"tests.lab.attack": "--list", "tests.lab.soak": "--plan"}.get(command[1])
+    return None if listing is None else [*command, listing]
 
 
 def _run(rest: list[str], before: Sequence[list[str]]) -> list[str]:

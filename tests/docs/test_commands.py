@@ -22,8 +22,9 @@ import pytest
 
 from onrig.tools.cli import VERBS, main
 from tests.docs.commands import PAGES, ROOT, Command, commands_of, every_command
-from tests.docs.shortened import PORT, shortened
-from tests.processes.rig import UNHURRIED, process_of, until
+from tests.docs.shortened import PORT, shortened, shortened_in_laboratory
+from tests.lab.rig.processes import process_of, until
+from tests.lab.rig.run import UNHURRIED
 
 OTHERS: Final = {
     ".", "apt", "apt-cache", "cd", "cyclictest", "echo", "git", "groups", "journalctl", "ls", "make", "pip",
@@ -54,7 +55,7 @@ def _ours(command: Command) -> list[str] | None:
 
 
 def _run(arguments: list[str], folder: Path, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}  # the laboratory's
     return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s,
         check=False, stdin=subprocess.DEVNULL,
@@ -125,6 +126,11 @@ def test_a_page_can_be_followed_from_top_to_bottom(
         if ours is None or any(_names(word, folder) for word in ours for folder in not_made):
             continue
         words = ours
+        if ours[1].startswith("tests.lab."):
+            listed = shortened_in_laboratory(ours)
+            if listed is None:
+                continue
+            words = listed
         if ours[1] == "onrig.tools.cli":
             short = shortened(ours[2:], [e.words for e in executed])
             if short is None or "--dry-run" in short:

@@ -14,8 +14,9 @@ import yaml
 
 from tests.docs import outside
 from tests.docs.commands import ROOT
-from tests.processes.power_cut import PoweredRun, last_episode
-from tests.processes.rig import PATIENCE_S, process_of, until
+from tests.lab.rig.processes import PATIENCE_S, process_of, until
+from tests.lab.rig.run import PoweredRun
+from tests.processes.power_cut import last_episode
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.explore.settings import OwnNoise
+from onrig.runtime.memory.layout import Flag, Layout
+from onrig.runtime.memory.settings import Selection
 from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import GAUSSIAN, METADATA_KEY, SQUASHED_GAUSSIAN
-from onrig.runtime.replay.memory.layout import Flag, Layout
-from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_config import layout_of
 from onrig.runtime.run_loading import load_run
 from onrig.tools.evaluate import judge

@@ -28,10 +28,10 @@ from onrig.learner.trials.engine import world_trials
 from onrig.learner.trials.step_run import Evaluation, StepRun
 from onrig.learner.trials.worlds import Bools, Spaces, Stepped, Values
 from onrig.runtime.explore.settings import NoExploration, OwnNoise
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.record import Flag, RecordLayout
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.transitions import TransitionBuilder
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.run_loading import load_run
 

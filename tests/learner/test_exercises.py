@@ -18,10 +18,10 @@ from onrig.learner.samplers import Draw
 from onrig.learner.samplers.uniform import Uniform
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime import registry
-from onrig.runtime.replay.memory.keepers.by_chance import Reservoir
-from onrig.runtime.replay.memory.keepers.cyclic import Fifo
-from onrig.runtime.replay.memory.keepers.keeper import Arrays, Keeper
-from onrig.runtime.replay.memory.strategy import Strategy, keeper_class, parse_strategy, samplings
+from onrig.runtime.memory.keepers.by_chance import Reservoir
+from onrig.runtime.memory.keepers.cyclic import Fifo
+from onrig.runtime.memory.keepers.keeper import Arrays, Keeper
+from onrig.runtime.memory.strategy import Strategy, keeper_class, parse_strategy, samplings
 from onrig.runtime.run_loading import load_run
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
-from onrig.runtime.replay.memory.layout import Flag, Layout
-from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.memory.layout import Flag, Layout
+from onrig.runtime.memory.storage import Storage
 
 CAPACITY, N, M = 16, 2, 1
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from onrig.learner.policy_batches import Found, PolicyBatches, next_batch
-from onrig.runtime.replay.memory.layout import Flag, Layout
-from onrig.runtime.replay.memory.storage import Storage
+from onrig.runtime.memory.layout import Flag, Layout
+from onrig.runtime.memory.storage import Storage
 
 LAYOUT = Layout(2, 1, behaviour=True)
 

@@ -26,9 +26,9 @@ from onrig.runtime.link.messages import (
     Rows,
     Verdict,
 )
-from onrig.runtime.replay.memory.layout import Layout, Slots
-from onrig.runtime.replay.memory.storage import Storage
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.memory.layout import Layout, Slots
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.storage import Storage
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 

@@ -15,7 +15,7 @@ from onrig.learner.algorithm_settings import (
 from onrig.learner.refer_settings import RecurrentSettings, ReferSettings, VracerConfig
 from onrig.learner.settings import LearnerSettings, process_problem, rig_problems, settings_problems
 from onrig.runtime.explore.settings import EpsilonGreedy, Gaussian, NoExploration, OwnNoise
-from onrig.runtime.replay.memory.keepers.keeper import Signal
+from onrig.runtime.memory.keepers.keeper import Signal
 
 SOUND = LearnerSettings(updates_per_episode=100)
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.learner.trajectories import BYTES_PER_SLOT, Trajectories, keys_of
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Layout, Slots
-from onrig.runtime.replay.memory.storage import Storage
-from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Layout, Slots
+from onrig.runtime.memory.storage import Storage
+from onrig.runtime.memory.strategy import keeper_for, parse_strategy
 
 CAPACITY = 11
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)")

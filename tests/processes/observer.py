@@ -7,9 +7,9 @@ import msgspec
 from onrig.learner.mirror import Mirror
 from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.messages import Attach, Attached, Pull, Rows
-from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.memory.layout import Layout
 from onrig.runtime.run_loading import load_resolved
-from tests.processes.rig import Run
+from tests.lab.rig.run import Run
 
 
 class Observer:

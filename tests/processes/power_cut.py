@@ -9,9 +9,6 @@ from typing import NamedTuple
 import msgspec
 
 from onrig.runtime.run_state.episodes import read_rows
-from onrig.tools.faultlab.run import PoweredRun
-
-__all__ = ["Outcome", "PoweredRun", "last_episode", "outcome_of", "resumes"]
 
 
 class Outcome(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Final
 
 from onrig.hw.messages import State
 from onrig.hw.transport import DescriptorTransport
-from onrig.tools.faultlab.wire import Wire
-from tests.processes.rig import Process, until
+from tests.lab.rig.processes import Process, until
+from tests.lab.rig.wire import Wire
 
 
 class Tap(Wire):

@@ -20,7 +20,9 @@ from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.ring import ring_bytes
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.load import load
-from tests.processes.rig import CONTROL, ENDLESS, PATIENCE_S, TWIN, Process, Run, a_policy, process_of, until
+from tests.lab.rig.processes import CONTROL, PATIENCE_S, TWIN, Process, process_of, until
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.tap import Tap
 
 LEASE = 20
@@ -45,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA).close()
     segment = Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)
     slot = PolicySlot(segment)
-    slot.put(1, a_policy(config))
+    slot.put(1, steady_policy(config))
     slot.close()
     segment.close()
     return tmp_path
@@ -151,7 +153,7 @@ def test_a_device_that_can_tell_falls_safe_when_the_loop_hangs_up(folder: Path) 
 
 def test_a_run_whose_loop_is_killed_ends_with_70_and_leaves_nothing_behind(tmp_path: Path) -> None:
     policy = tmp_path / "policy.onnx"
-    policy.write_bytes(a_policy(load("pendulum")))
+    policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", f"policy={policy}") as run:
         control = run.child(CONTROL)
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")

@@ -14,14 +14,15 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.replay.evidence import Grade, evidence_of, faults
-from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.recovery import Point
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.runtime.view.run_view import RunView
 from onrig.tools import cli
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import Run
 from tests.processes.power_cut import last_episode, outcome_of
-from tests.processes.rig import PATIENCE_S, Run
 from tests.processes.test_lockstep import SETTINGS
 
 EPISODES: Final = 5

@@ -17,26 +17,16 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
-from tests.processes.rig import (
-    CONTROL,
-    ENDLESS,
-    LEARNER,
-    PATIENCE_S,
-    REPLAY,
-    TWIN,
-    Process,
-    Run,
-    a_policy,
-    process_of,
-    until,
-)
+from tests.lab.rig.processes import CONTROL, LEARNER, PATIENCE_S, REPLAY, TWIN, Process, process_of, until
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import ENDLESS, Run
 
 
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
     """A setting that makes do without a learner."""
     path = tmp_path / "policy.onnx"
-    path.write_bytes(a_policy(load("pendulum")))
+    path.write_bytes(steady_policy(load("pendulum")))
     return f"policy={path}"
 
 

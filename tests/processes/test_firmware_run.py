@@ -19,7 +19,7 @@ from onrig.tools.load import load
 from tests.conformance.host import Host
 from tests.hw.firmware.emulated import Pico, pico
 from tests.hw.firmware.test_boards import device
-from tests.processes.rig import LOCKSTEP, UNHURRIED
+from tests.lab.rig.run import LOCKSTEP, UNHURRIED
 
 RUN = ("onrig.tools.cli", "run", "pendulum-hardware", "--set", "episodes=2")
 SETTINGS = [a for setting in LOCKSTEP for a in ("--set", setting)]

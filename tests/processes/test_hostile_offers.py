@@ -15,7 +15,9 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.tools.load import load
-from tests.processes.rig import ENDLESS, REPLAY, Run, a_policy
+from tests.lab.rig.processes import REPLAY
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import ENDLESS, Run
 from tests.runtime.policy import models
 
 EPISODES = 150
@@ -38,7 +40,7 @@ def hostile(config: RunConfig) -> Iterator[bytes]:
 
 def test_neither_claimed_ids_nor_junk_nor_a_flood_cost_the_run_its_data(tmp_path: Path) -> None:
     first = tmp_path / "policy.onnx"
-    first.write_bytes(a_policy(load("pendulum")))
+    first.write_bytes(steady_policy(load("pendulum")))
     settings = (*ENDLESS, f"episodes={EPISODES}", "local_learner=false", f"policy={first}", "checkpoint_s=0.2")
     with Run(tmp_path / "run", "pendulum", *settings) as run:
         replay = run.child(REPLAY)

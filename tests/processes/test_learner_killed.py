@@ -7,7 +7,8 @@ from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
-from tests.processes.rig import CONTROL, ENDLESS, LEARNER, LOCKSTEP, REPLAY, Run
+from tests.lab.rig.processes import CONTROL, LEARNER, REPLAY
+from tests.lab.rig.run import ENDLESS, LOCKSTEP, Run
 
 
 def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:

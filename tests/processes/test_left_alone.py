@@ -10,7 +10,8 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.tools import cli
-from tests.processes.rig import ENDLESS, LEARNER, LOCKSTEP, REPLAY, Process, Run
+from tests.lab.rig.processes import LEARNER, REPLAY, Process
+from tests.lab.rig.run import ENDLESS, LOCKSTEP, Run
 
 ARGUMENTS = (
     *LOCKSTEP,

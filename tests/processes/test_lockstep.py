@@ -14,8 +14,9 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.tools import cli
-from tests.processes.power_cut import PoweredRun, last_episode, outcome_of, resumes
-from tests.processes.rig import PATIENCE_S, Run
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import PoweredRun, Run
+from tests.processes.power_cut import last_episode, outcome_of, resumes
 
 EPISODES = 9
 SETTINGS = (

@@ -9,7 +9,7 @@ import msgspec
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.load import load
-from tests.processes.rig import LOCKSTEP, Run
+from tests.lab.rig.run import LOCKSTEP, Run
 
 
 def test_gates_budgets_quiet_periods_probation_and_staleness_are_all_on() -> None:

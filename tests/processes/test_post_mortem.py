@@ -13,7 +13,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.tools.load import load
-from tests.processes.rig import CONTROL, REPLAY, UNHURRIED, Run, a_policy
+from tests.lab.rig.processes import CONTROL, REPLAY
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import UNHURRIED, Run
 
 SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode_s=1000", "evaluate_every=0")
 
@@ -25,7 +27,7 @@ def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_recor
     tmp_path: Path, hung_too: bool
 ) -> None:
     policy = tmp_path / "policy.onnx"
-    policy.write_bytes(a_policy(load("pendulum")))
+    policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *SLOW, f"policy={policy}") as run:
         control, replay = run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.TICK) > 10, "the loop to go on")

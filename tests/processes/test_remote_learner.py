@@ -18,8 +18,9 @@ from onrig.runtime.link.keys import fingerprint_of, load_learner_keys
 from onrig.runtime.shm.board import Word
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.observer import digest_of
-from tests.processes.rig import ENDLESS, PATIENCE_S, Run
 from tests.tools.test_bad_start import WITHOUT_LEARNER, start
 
 TCP = ("local_learner=false", "link.listen=tcp://127.0.0.1:0")

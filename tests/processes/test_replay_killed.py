@@ -9,13 +9,15 @@ from typing import cast
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
+from tests.lab.rig.processes import CONTROL, LEARNER, REPLAY, TWIN
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.observer import Observer, digest_of
-from tests.processes.rig import CONTROL, ENDLESS, LEARNER, REPLAY, TWIN, Run, a_policy
 
 
 def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_ring(tmp_path: Path) -> None:
     policy = tmp_path / "policy.onnx"
-    policy.write_bytes(a_policy(load("pendulum")))
+    policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", f"policy={policy}") as run:
         first, control, twin = run.child(REPLAY), run.child(CONTROL), run.child(TWIN)
         run.until(lambda: run.rows(), "the first episode to be filed")

@@ -10,7 +10,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
-from tests.processes.rig import ENDLESS, Run, a_policy, process_of, until
+from tests.lab.rig.processes import process_of, until
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.test_stop import onrig, transitions
 
 
@@ -30,7 +32,7 @@ def plugged_in(port: Path) -> Iterator[None]:
 def test_an_unplugged_device_is_waited_for_and_goes_on_only_by_onrig_resume(tmp_path: Path) -> None:
     port = tmp_path / "port"
     policy = tmp_path / "policy.onnx"
-    policy.write_bytes(a_policy(load("pendulum")))
+    policy.write_bytes(steady_policy(load("pendulum")))
     settings = (*ENDLESS, "task.episode_s=100", "local_learner=false", f"policy={policy}")
     with contextlib.ExitStack() as held:
         with plugged_in(port):

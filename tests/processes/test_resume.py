@@ -10,8 +10,9 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows
-from tests.processes.power_cut import PoweredRun, last_episode, resumes
-from tests.processes.rig import ENDLESS, PATIENCE_S
+from tests.lab.rig.processes import PATIENCE_S
+from tests.lab.rig.run import ENDLESS, PoweredRun
+from tests.processes.power_cut import last_episode, resumes
 
 SHORT = ("task.episode_s=0.6", "learner.updates_per_episode=5", "checkpoint_s=1.2")
 """A checkpoint after every second episode."""

@@ -17,7 +17,8 @@ from onrig.runtime.link.messages import Confirm, Done, Offer, Ruling, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from tests.processes.rig import LOCKSTEP, REPLAY, Run
+from tests.lab.rig.processes import REPLAY
+from tests.lab.rig.run import LOCKSTEP, Run
 from tests.runtime.policy import models
 
 GOOD, BAD, BETTER = 1, 2, 3

@@ -14,7 +14,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from onrig.tools.load import load
-from tests.processes.rig import CONTROL, ENDLESS, Run, a_policy
+from tests.lab.rig.processes import CONTROL
+from tests.lab.rig.rig import steady_policy
+from tests.lab.rig.run import ENDLESS, Run
 
 
 def heard(listening: socket.socket) -> list[str]:
@@ -30,7 +32,7 @@ def heard(listening: socket.socket) -> list[str]:
 def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
     tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "policy.onnx").write_bytes(a_policy(load("pendulum")))
+    (tmp_path / "policy.onnx").write_bytes(steady_policy(load("pendulum")))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(socket_folder / "notify"))
         listening.setblocking(False)
@@ -61,7 +63,7 @@ def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
 def test_a_loop_that_hangs_is_not_petted_until_it_is_back(
     tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "policy.onnx").write_bytes(a_policy(load("pendulum")))
+    (tmp_path / "policy.onnx").write_bytes(steady_policy(load("pendulum")))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(socket_folder / "notify"))
         listening.setblocking(False)

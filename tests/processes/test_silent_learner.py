@@ -7,7 +7,8 @@ from pathlib import Path
 
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from tests.processes.rig import ENDLESS, LEARNER, Run
+from tests.lab.rig.processes import LEARNER
+from tests.lab.rig.run import ENDLESS, Run
 
 
 def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_it_is_back(tmp_path: Path) -> None:

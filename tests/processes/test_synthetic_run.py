@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from tests.processes.rig import Run
+from tests.lab.rig.run import Run
 
 SYNTHETIC_REPLAY = "onrig.sim.synthetic.replay"
 SETTINGS = (

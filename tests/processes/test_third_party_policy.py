@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onrig.runtime.exit_codes import ExitCode
-from tests.processes.rig import UNHURRIED, Run
+from tests.lab.rig.run import UNHURRIED, Run
 from tests.tools.examples.test_export_sb3 import CONFIG, ddpg_like, exported
 
 

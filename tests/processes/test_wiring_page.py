@@ -14,7 +14,7 @@ import pytest
 
 from onrig.runtime.run_loading import save_resolved
 from onrig.tools.load import load
-from tests.processes.rig import TWIN, Process, process_of, until
+from tests.lab.rig.processes import TWIN, Process, process_of, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "wiring.md"
 UNHURRIED = ["device.pace=realtime", "rig.lease_periods=255", "limits.predicted=null"]

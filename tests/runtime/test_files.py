@@ -240,7 +240,6 @@ _OPENED_OTHERWISE: Final = {
     "tools/bench": "a laboratory's own files",
     "tools/cli.py": "/dev/null",
     "tools/experiments/store.py": "a file that it makes",
-    "tools/faultlab": "a laboratory's own files",
     "tools/machine.py": "/proc and /sys",
     "tools/ports.py": "/proc",
     "tools/reports/experiment.py": "pictures that it has just drawn",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime import registry
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_an_installation_without_entry_points_says_what_to_do(site: Path) -> Non
 
 
 def test_a_broken_package_stops_only_those_who_choose_from_it(site: Path) -> None:
-    fifo = "FIFO = onrig.runtime.replay.memory.keepers.cyclic:Fifo"
+    fifo = "FIFO = onrig.runtime.memory.keepers.cyclic:Fifo"
     settings = "onrig.learner.sampler_settings:RankSettings"
     distribution(site, "onrig", f"PER = {settings}", "[onrig.retentions]", fifo)
     distribution(site, "crossq", "Mine = nowhere.else:At")

@@ -9,7 +9,7 @@ import pytest
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.explore.settings import BackOff, NearEnvelope, OrnsteinUhlenbeck
-from onrig.runtime.replay.settings import Selection, Synthetic
+from onrig.runtime.memory.settings import Selection, Synthetic
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
@@ -84,8 +84,16 @@ CASES = {
         "barrier_timeout_s: «0»",
         "a positive number, got 0 at barrier_timeout_s",
     ),
-    "no device": ("twin: {anything: here}\n  pace: lockstep", "«pace: lockstep", "exactly one of 'twin' and 'port'"),
-    "two devices": ("twin: {anything", "«port: {path: x}\n  twin: {anything", "exactly one of 'twin' and 'port'"),
+    "no device": (
+        "twin: {anything: here}\n  pace: lockstep",
+        "«pace: lockstep",
+        "exactly one of 'twin', 'port' and 'transport'",
+    ),
+    "two devices": (
+        "twin: {anything",
+        "«port: {path: x}\n  twin: {anything",
+        "exactly one of 'twin', 'port' and 'transport'",
+    ),
     "pace": ("pace: lockstep", "pace: {scaled: «0»}", "expected 0.01 to 1000, got 0 at device.pace.scaled"),
     "priority": ("priority: 50", "priority: «99»", "at realtime.priority"),
     "strategy": (

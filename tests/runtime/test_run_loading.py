@@ -7,9 +7,9 @@ import pytest
 
 from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.strategy import bytes_of, parse_strategy
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.run_config import Scaled, capacity_of
 from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
 from tests.runtime.samples import PENDULUM

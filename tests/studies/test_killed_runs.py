@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from onrig.runtime.exit_codes import ExitCode
-from tests.processes.power_cut import PoweredRun, last_episode, outcome_of, resumes
+from tests.lab.rig.run import PoweredRun
+from tests.processes.power_cut import last_episode, outcome_of, resumes
 
 KILLS: Final = 50
 EPISODES: Final = 500

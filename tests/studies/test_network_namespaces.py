@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from onrig.tools.key_folder import make_keys
-from tests.processes.rig import until
+from tests.lab.rig.processes import until
 
 RIG_IP, LEARNER_IP, PORT = "10.213.7.1", "10.213.7.2", 5599
 BEFORE_S, CUT_S, AFTER_S = 30.0, 30.0, 40.0

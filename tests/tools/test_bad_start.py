@@ -376,16 +376,6 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
         ExitCode.CONFIGURATION,
         "onrig twin: --link: '/dev' is a folder\n",
     ),
-    "soak kept in a file": (
-        ["soak", "pendulum", "--keep", "/dev/null"],
-        ExitCode.CONFIGURATION,
-        "onrig soak: --keep: '/dev/null' cannot be written: File exists\n",
-    ),
-    "attack below a file": (
-        ["attack", "--out", "/dev/null/x"],
-        ExitCode.CONFIGURATION,
-        "onrig attack: --out: '/dev/null/x' cannot be written: Not a directory\n",
-    ),
     "learner with a file for its states": (
         ["learn", "pendulum", "--connect", "ipc://nobody", "--state", "/dev/null"],
         ExitCode.CONFIGURATION,

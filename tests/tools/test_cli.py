@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytes
 
 @pytest.mark.parametrize(
     "verb",
-    [verb for verb in VERBS if verb not in ("stop", "resume", "doctor", "watch", "web", "attack", "ports", "settings")],
+    [verb for verb in VERBS if verb not in ("stop", "resume", "doctor", "watch", "web", "ports", "settings")],
 )
 def test_a_verb_without_its_arguments_is_a_usage_error(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
@@ -179,13 +180,25 @@ def test_a_board_learns_without_torch_and_onnx() -> None:
     subprocess.run([sys.executable, "-c", _LEARNING], check=True)
 
 
-@pytest.mark.parametrize("arguments", [["attack", "--list"], ["bench", "learning", "--quick"]])
-def test_a_board_without_the_packages_of_the_learner_is_told_what_to_install(arguments: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-c", _BARE, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(f"onrig {arguments[0]}: ")
-    assert "is not installed: pip install 'onrig[learner]'" in line
+@pytest.mark.parametrize(
+    "command", ["attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds"]
+)
+def test_what_only_a_checkout_has_says_how_it_is_run_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--quick"]) == 2
+    module = f"tests.lab.{command.split()[-1]}"
+    assert find_spec(module) is not None
+    assert capsys.readouterr().err == f"onrig {command}: run `python -m {module}` in a checkout of Onrig\n"
+
+
+def test_a_verb_that_lacks_the_packages_of_the_learner_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(options: object) -> int:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("onrig.tools.verbs.check.main", missing)
+    assert main(["check", "pendulum"]) == 3
+    assert capsys.readouterr().err == "onrig check: torch is not installed: pip install 'onrig[learner]'\n"
 
 
 def test_a_board_without_the_packages_of_the_learner_can_ask_for_a_benchmark_of_the_loop() -> None:

@@ -17,7 +17,7 @@ from onrig.runtime.run_config import Port as PortSettings
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import options as module
 from onrig.tools.bench.loop.plan import Request
-from onrig.tools.cli import described, main, summary
+from onrig.tools.cli import every_verb, main, summary
 from onrig.tools.first_rig import SOURCES
 from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, module_of, run_verb
 from onrig.tools.terminal import _SETTINGS
@@ -112,7 +112,7 @@ def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFi
 # -- every verb --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", described())
+@pytest.mark.parametrize("verb", every_verb())
 def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
     found = module_of(verb)
     assert is_dataclass(vars(found)["Options"])
@@ -123,7 +123,7 @@ def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
 
 def test_the_same_option_has_the_same_form_everywhere() -> None:
     forms: dict[str, set[tuple[object, ...]]] = {}
-    for verb in described():
+    for verb in every_verb():
         for a in arguments_of(module_of(verb).Options):
             if not a.positional:
                 forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.many, a.value.complete))
@@ -135,7 +135,7 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
     }
 
 
-@pytest.mark.parametrize("verb", described())
+@pytest.mark.parametrize("verb", every_verb())
 def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
     code = (
         "import sys\nfrom onrig.tools.cli import main\n"

@@ -74,7 +74,7 @@ def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
     "line",
     [
         *("run", "run a b", "run pendulum --nonsense", "web --listen", "watch --nonsense", "doctor --nonsense"),
-        *("service", "soak", "soak pendulum --minutes many", "replay"),
+        *("service", "safety", "safety pendulum --steps many", "replay"),
     ],
 )
 def test_what_is_wrong_with_the_arguments_is_said_in_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,9 +69,9 @@ def at_least(name: str, value: float, bound: float) -> Check:
     return Check(name, round(value, 4), round(bound, 4), value >= bound)
 
 
-def parser_of(what: str, description: str | None, quick: str | None = None) -> VerbParser:
-    """Parser of ``onrig bench WHAT`` with the options that every benchmark has."""
-    p = VerbParser(prog=f"onrig bench {what}", description=description)
+def parser_of(program: str, description: str | None, quick: str | None = None) -> VerbParser:
+    """Return a parser with the options that every benchmark has; ``program`` is what its user types."""
+    p = VerbParser(prog=program, description=description)
     p.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     if quick is not None:
         p.add_argument("--quick", action="store_true", help=quick)
@@ -82,12 +82,7 @@ def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
     """Print tables and notes, and write the JSON where it is asked for."""
     print("\n\n".join(parts))
     if json is not None:
-        write_json(report, json)
-
-
-def write_json(report: Report, path: Path) -> None:
-    """Write ``report`` as JSON."""
-    replace_file(path, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+        replace_file(json, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
 
 def installed_version(package: str) -> str | None:

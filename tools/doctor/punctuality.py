@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, loop_cpu
-from onrig.runtime.control.settings import RealTime
 from onrig.runtime.histogram import DurationHistogram
+from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor import cyclictest
 from onrig.tools.doctor.finding import PAGE, Check, Needs, Verdict, warned
 from onrig.tools.machine import Machine

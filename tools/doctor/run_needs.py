@@ -7,7 +7,7 @@ from typing import Final
 
 from onrig.learner import trajectories
 from onrig.learner.settings import learner_settings
-from onrig.runtime.replay.memory.strategy import parse_strategy, parts_of_sampling
+from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of, record_layout
 from onrig.runtime.supervise.segments import shared_bytes
 from onrig.runtime.task import episode_steps

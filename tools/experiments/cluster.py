@@ -20,19 +20,13 @@ import ray
 
 from onrig.tools.experiments.jobs import (
     ENGINE,
-    Answer,
-    Failed,
-    Finished,
-    Refused,
-    Reply,
+    JobWorker,
     Unit,
-    do,
     engine_named,
-    job_in,
     job_of,
-    trials_of,
 )
-from onrig.tools.experiments.workers import Done, Event, Lost, NoWorkers, OtherExecutor
+from onrig.tools.experiments.workers import Event, Lost, NoWorkers, outcome
+from onrig.tools.workers import Answer, answered
 
 PROBE_S: Final = 5.0
 CONNECT_S: Final = 60.0
@@ -92,24 +86,16 @@ class ClusterWorkers:
 
 def run_remotely(job: bytes, engine: str) -> bytes:
     """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`."""
-    answer: Answer
-    try:
-        answer = do(job_in(job), engine_named(engine), lambda episodes: None)
-    except Exception as error:
-        answer = Failed(f"{type(error).__name__}: {error}")
-    return msgspec.json.encode(answer)
+    worker = JobWorker(engine_named(engine), lambda episodes: None)
+    return msgspec.json.encode(answered(worker.do, [msgspec.Raw(job)]))
 
 
 def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
     try:
-        reply = msgspec.json.decode(ray.get(reference), type=Reply)
+        answer: Answer = msgspec.json.decode(ray.get(reference), type=Answer)
     except ray.exceptions.RayError as error:
         return Lost(unit, f"lost on the cluster: {_last_line(str(error))}")
-    if isinstance(reply, Finished):
-        return Done(unit, trials_of(reply))
-    if isinstance(reply, Refused):
-        raise OtherExecutor(reply.reason)
-    return Lost(unit, reply.reason if isinstance(reply, Failed) else "no reply from the cluster")
+    return outcome(unit, answer)
 
 
 def _probe(address: str) -> None:

@@ -17,7 +17,7 @@ from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds.making import spaces_of_world
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.grid import shown

@@ -18,7 +18,7 @@ from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import find, origin_of, override, parse_document, problem_at, shipped
 from onrig.runtime.config.pieces import with_pieces
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.spec import (

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import platform
-import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -19,10 +16,10 @@ from onrig.hw.native import Executor, difference_here, executor
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.pieces import register_resolved
-from onrig.runtime.control.realtime import die_with_parent
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell, Trial
+from onrig.tools.workers import Channel, Unavailable
 
 ENGINE: Final = "onrig.learner.trials.engine"
 """Module whose ``run_trials`` makes the trials of a run; its ``world_trials`` makes those in a world."""
@@ -110,38 +107,6 @@ class Kept(msgspec.Struct, frozen=True):
     shield: bytes | None = None
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The worker takes jobs."""
-
-
-class Progress(msgspec.Struct, frozen=True, tag=True):
-    """Progress of a job in episodes."""
-
-    episodes: int
-
-
-class Finished(msgspec.Struct, frozen=True, tag=True):
-    """The job is done: its trials in the order of its seeds."""
-
-    trials: tuple[Kept, ...]
-
-
-class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A failed job; the worker continues."""
-
-    reason: str
-
-
-class Refused(msgspec.Struct, frozen=True, tag=True):
-    """A job that this worker would compute with another executor than the others."""
-
-    reason: str
-
-
-Reply = Ready | Progress | Finished | Failed | Refused
-Answer = Finished | Failed | Refused
-
-
 def job_of(unit: Unit) -> AnyJob:
     """What a worker has to know of a unit."""
     cell = unit.cell
@@ -151,7 +116,7 @@ def job_of(unit: Unit) -> AnyJob:
     )
 
 
-def job_in(line: bytes) -> AnyJob:
+def job_in(line: bytes | msgspec.Raw) -> AnyJob:
     """Decode a job, the pieces in files of its configuration registered; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
@@ -164,10 +129,13 @@ def engine_named(module: str) -> Engine:
     return engine
 
 
-def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finished | Refused:
-    """Run a job's trials; ``on_episode`` is told after each episode (evaluation, in a world) how many are done."""
+def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[Kept, ...]:
+    """Run a job's trials, in the order of its seeds; raises Unavailable where another executor would compute them.
+
+    ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
+    """
     if what := difference_here(job.executor):
-        return Refused(f"the worker on {platform.node()} does not fit: trials are {what}")
+        raise Unavailable(f"the worker on {platform.node()} does not fit: trials are {what}")
     if isinstance(job, Job):
         settings = learner_settings(job.config.learner)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
@@ -183,7 +151,7 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> Finish
         trials.close()
 
 
-def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]) -> Finished:
+def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]) -> tuple[Kept, ...]:
     """Advance S trials E times and gather their scores."""
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
@@ -205,22 +173,20 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
     mean = None if noise is None else noise / noisy_episodes
     curves = np.stack(replayed, axis=2) if replayed else None
     counts = np.stack(shield, axis=2) if shield else None
-    return Finished(
-        tuple(
-            Kept(
-                train[s].tobytes(),
-                evaluation[s].tobytes(),
-                None if mean is None else mean[s].tobytes(),
-                None if curves is None else curves[s].tobytes(),
-                None if counts is None else counts[s].tobytes(),
-            )
-            for s in range(S)
+    return tuple(
+        Kept(
+            train[s].tobytes(),
+            evaluation[s].tobytes(),
+            None if mean is None else mean[s].tobytes(),
+            None if curves is None else curves[s].tobytes(),
+            None if counts is None else counts[s].tobytes(),
         )
+        for s in range(S)
     )
 
 
-def trials_of(finished: Finished) -> list[Trial]:
-    """The trials of a finished job as arrays."""
+def trials_of(trials: Sequence[Kept]) -> list[Trial]:
+    """Return the trials of a finished job as arrays."""
     return [
         Trial(
             np.frombuffer(kept.train),
@@ -229,34 +195,22 @@ def trials_of(finished: Finished) -> list[Trial]:
             None if kept.replayed is None else np.frombuffer(kept.replayed).reshape(len(REPLAYED), -1),
             None if kept.shield is None else np.frombuffer(kept.shield).reshape(len(SHIELD), -1),
         )
-        for kept in finished.trials
+        for kept in trials
     ]
 
 
-def main(module: str) -> None:
-    """Serve until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the driver handles it
-    die_with_parent()
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # library output must not mix with the replies
+class JobWorker:
+    """What a local worker is called for."""
 
-    def reply(message: Reply) -> None:
-        replies.write(msgspec.json.encode(message) + b"\n")
-        replies.flush()
+    def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
+        self._engine: Final = engine
+        self._note: Final = note
 
-    engine = engine_named(module)
-    reply(Ready())
-    for line in sys.stdin.buffer:
-        answer: Answer
-        try:
-            answer = do(job_in(line), engine, lambda episodes: reply(Progress(episodes)))
-        except BrokenPipeError:
-            return
-        except Exception as error:
-            traceback.print_exc()
-            answer = Failed(f"{type(error).__name__}: {error}")
-        reply(answer)
+    def do(self, job: msgspec.Raw) -> tuple[Kept, ...]:
+        """Run a job's trials, and note how many episodes are done."""
+        return do(job_in(job), self._engine, self._note)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    channel = Channel()
+    channel.serve(lambda: JobWorker(engine_named(sys.argv[1]), channel.note))

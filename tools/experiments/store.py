@@ -22,8 +22,8 @@ from onrig.learner.trials.step_run import REPLAYED, SHIELD, StepRun
 from onrig.runtime.config.pieces import register_resolved
 from onrig.runtime.config.problem import suggestion
 from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.python_files import NotTrusted
-from onrig.runtime.replay.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.experiments.spec import Spec, load_spec, short_name
 

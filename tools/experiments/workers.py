@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from onrig.tools.experiments.jobs import (
-    ENGINE,
-    Failed,
-    Finished,
-    Progress,
-    Refused,
-    Reply,
-    Unit,
-    job_of,
-    trials_of,
-)
+from onrig.tools.experiments.jobs import ENGINE, Kept, Unit, job_of, trials_of
 from onrig.tools.experiments.store import Trial
+from onrig.tools.workers import Answer, Failed, Note, Refused, Reply, Value, WorkerProcess
 
-_ONE_THREAD: Final = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _LOOK_S: Final = 0.5
-_GRACE_S: Final = 1.0
 
 
 class Advanced(NamedTuple):
@@ -82,77 +65,17 @@ class Workers(Protocol):
         """End all remaining work within a second or two."""
 
 
-class _Process:
-    """One worker's process and the unit that it is at."""
+class _Process(WorkerProcess):
+    """One worker's process and the unit that it is doing."""
 
     def __init__(self, engine: str) -> None:
+        super().__init__("onrig.tools.experiments.jobs", engine)
         self.unit: Unit | None = None
         self.ready = False
-        self._rest = b""
-        self._said: Final = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process: Final = subprocess.Popen(
-            [sys.executable, "-m", "onrig.tools.experiments.jobs", engine],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=os.environ | _ONE_THREAD,
-        )
-        assert self._process.stdout is not None
-        self.fd: Final = self._process.stdout.fileno()
-        os.set_blocking(self.fd, False)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def give(self, unit: Unit) -> None:
-        assert self._process.stdin is not None
         self.unit = unit
-        with suppress(BrokenPipeError):  # it is gone: reading tells so too
-            self._process.stdin.write(msgspec.json.encode(job_of(unit)) + b"\n")
-            self._process.stdin.flush()
-
-    def replies(self) -> Iterator[Reply | None]:
-        """What has come; None at last when the process is gone."""
-        while True:
-            try:
-                data = os.read(self.fd, 1 << 20)
-            except BlockingIOError:
-                return
-            if not data:
-                yield None
-                return
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                yield _REPLY.decode(line)
-
-    def why(self) -> str:
-        """How the process ended."""
-        code = self._process.wait()
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace").strip().splitlines()
-        if code == -signal.SIGKILL:
-            return "its worker was killed (out of memory?)"
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        return f"its worker ended {how}: {said[-1] if said else 'no output'}"
-
-    def stop(self) -> None:
-        self._process.terminate()
-
-    def close(self) -> None:
-        """See it to its end; `stop` first."""
-        try:
-            self._process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._said):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
-
-
-_REPLY: Final = msgspec.json.Decoder(Reply)
+        self.call("do", job_of(unit))
 
 
 class LocalWorkers:
@@ -188,10 +111,10 @@ class LocalWorkers:
                     process: _Process = key.data
                     for reply in process.replies():
                         if reply is not None:
-                            yield from _told(process, reply)
+                            yield from _event(process, reply)
                         else:
                             selector.unregister(process.fd)
-                            why = process.why()
+                            why = process.reason_of_end()
                             self._dismiss(process)
                             if process.unit is not None:
                                 yield Lost(process.unit, why)
@@ -220,19 +143,23 @@ class LocalWorkers:
         process.close()
 
 
-def _told(process: _Process, reply: Reply) -> Iterator[Event]:
+def _event(process: _Process, reply: Reply) -> Iterator[Event]:
     unit = process.unit
     if unit is None:
         process.ready = True
-        return
-    match reply:
-        case Progress(episodes):
-            yield Advanced(unit, episodes)
-        case Finished():
-            process.unit = None
-            yield Done(unit, trials_of(reply))
-        case Failed(reason):
-            process.unit = None
-            yield Lost(unit, reason)
+    elif isinstance(reply, Note):
+        yield Advanced(unit, msgspec.json.decode(reply.value, type=int))
+    else:
+        process.unit = None
+        yield outcome(unit, reply)
+
+
+def outcome(unit: Unit, answer: Answer) -> Event:
+    """Return what a worker's answer means for a unit; raises OtherExecutor."""
+    match answer:
+        case Value(value):
+            return Done(unit, trials_of(msgspec.json.decode(value, type=tuple[Kept, ...])))
         case Refused(reason):
             raise OtherExecutor(reason)
+        case Failed(reason):
+            return Lost(unit, reason)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from onrig.learner.settings import LearnerSettings, learner_settings
-from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
+from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.store import Cell

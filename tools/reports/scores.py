@@ -15,8 +15,8 @@ from onrig.learner.trials.measures import LEVEL, final_mean, normalized_curves, 
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
 from onrig.learner.trials.worlds.plants import PlantOptions, run_of
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.strategy import Strategy, bytes_of, parse_strategy
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.strategy import Strategy, bytes_of, parse_strategy
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.cost import Cost, updates_of

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
-from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
+from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from onrig.tools.experiments.store import CALLED, WorldCell, finite_trials, read_trials
 
 Values = NDArray[np.float64]

@@ -14,7 +14,7 @@ from onrig.learner.trials.intervals import bounded, holm, median_bounds, paired,
 from onrig.learner.trials.measures import final_mean
 from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, SHIELD
 from onrig.learner.trials.worlds import NoSuchTask
-from onrig.runtime.replay.memory.strategy import parts_of_sampling
+from onrig.runtime.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell

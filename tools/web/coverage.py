@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.files import read_file
+from onrig.runtime.memory.layout import Flag
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.accounts.telemetry import Surprise, sample_of
-from onrig.runtime.replay.memory.layout import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.runtime.view.run_view import RunView

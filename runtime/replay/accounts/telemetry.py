@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.histogram import coarse_counts
+from onrig.runtime.memory.layout import FLAG_MASK, POLICY_SHIFT, Slots
+from onrig.runtime.memory.storage import Storage
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
-from onrig.runtime.replay.memory.layout import FLAG_MASK, POLICY_SHIFT, Slots
-from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, sample_dtype, view_parts, view_schema
 

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.files import read_file
+from onrig.runtime.memory.keepers.keeper import Keeper
+from onrig.runtime.memory.storage import Storage
+from onrig.runtime.memory.strategy import Strategy
 from onrig.runtime.replay.checkpoint.blocks import Damage
-from onrig.runtime.replay.memory.keepers.keeper import Keeper
-from onrig.runtime.replay.memory.storage import Storage
-from onrig.runtime.replay.memory.strategy import Strategy
 
 
 class Experiences(Protocol):
-    """The saved and restored parts of :class:`~onrig.runtime.replay.memory.experiences.Memory`."""
+    """The saved and restored parts of :class:`~onrig.runtime.replay.experiences.Memory`."""
 
     storage: Storage
     keeper: Keeper

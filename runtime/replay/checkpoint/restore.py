@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.files import NotRegular, open_file
+from onrig.runtime.memory.keepers.keeper import Arrays
+from onrig.runtime.memory.layout import Words
+from onrig.runtime.memory.storage import STAMP_WORDS
 from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage, Found, Kind, read
 from onrig.runtime.replay.checkpoint.manifest import (
     Experiences,
@@ -21,9 +24,6 @@ from onrig.runtime.replay.checkpoint.manifest import (
     manifest_numbers,
     read_manifest,
 )
-from onrig.runtime.replay.memory.keepers.keeper import Arrays
-from onrig.runtime.replay.memory.layout import Words
-from onrig.runtime.replay.memory.storage import STAMP_WORDS
 
 _PIECE: Final = 16384
 """Rows applied at a time."""

@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.memory.keepers.keeper import Arrays
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.storage import Storage
 from onrig.runtime.replay.checkpoint.blocks import Block, Kind
 from onrig.runtime.replay.checkpoint.manifest import Manifest, Saved, Segment, Sweep
-from onrig.runtime.replay.memory.keepers.keeper import Arrays
-from onrig.runtime.replay.memory.layout import Slots
-from onrig.runtime.replay.memory.storage import Storage
 
 FLOOR_ROWS: Final = 4096
 """Minimum number of rows in a segment before the next one is begun; smaller logs are not worth the files."""

@@ -44,11 +44,11 @@ from onrig.runtime.link.messages import (
     Ruling,
 )
 from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.memory.keepers.keeper import FEEDBACK
+from onrig.runtime.memory.storage import STAMP_WORDS
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.lease import Lease
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK
-from onrig.runtime.replay.memory.storage import STAMP_WORDS
 from onrig.runtime.run_config import RunConfig
 
 _WAIT_LIMIT_MS: Final = 2000

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from tests.processes.rig import Process, until
+from tests.lab.rig.processes import Process, until
 
 ROOT: Final = Path(__file__).parents[3]
 SOURCES: Final = ROOT / "hw" / "firmware"

@@ -13,8 +13,8 @@ from onrig.learner.algorithms import State
 from onrig.learner.algorithms.acer import Acer, projected
 from onrig.learner.algorithms.segments import laid_out
 from onrig.learner.trajectories import Chain
+from onrig.runtime.memory.order.uniforms import restore_stream
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.order.uniforms import restore_stream
 from tests.learner.algorithms.hosts import Memory, host
 from tests.learner.tape.evaluation import evaluated
 

@@ -18,7 +18,7 @@ from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout, rows_of
 from onrig.learner.tape.trace import Tape
-from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.reference import minibatches, trial_of, vectors, with_vectors
 
 Doubles = NDArray[np.float64]

@@ -11,7 +11,7 @@ import pytest
 from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Exportable, Stochastic
 from onrig.learner.algorithms.sac import Sac
-from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.numpy_nets import GaussianActor, data_of, q_of, sac_update, trial_state
 from tests.learner.reference import minibatch_of, minibatches, trial_of
 

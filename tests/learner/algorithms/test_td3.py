@@ -9,7 +9,7 @@ import pytest
 
 from onrig.learner.algorithm_settings import Td3Config
 from onrig.learner.algorithms.td3 import Td3
-from onrig.runtime.replay.memory.order.uniforms import restore_stream
+from onrig.runtime.memory.order.uniforms import restore_stream
 from tests.learner.numpy_nets import data_of, td3_update, trial_state
 from tests.learner.reference import minibatch_of, minibatches, numpy_policy, trial_of, vectors, with_vectors
 

@@ -7,7 +7,7 @@ import pytest
 
 from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.vracer import Vracer
-from onrig.runtime.replay.memory.layout import Slots
+from onrig.runtime.memory.layout import Slots
 from tests.learner.algorithms.hosts import CAPACITY, Memory, host
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onrig.learner.samplers import Setting
 from onrig.learner.samplers.klper import Klper, closest, kl_scores
 from onrig.learner.samplers.uniform import Uniform
-from onrig.runtime.replay.memory.strategy import Strategy, parse_strategy
+from onrig.runtime.memory.strategy import Strategy, parse_strategy
 from tests.learner.samplers.looks import looking_at
 
 RNG = np.random.default_rng

@@ -9,7 +9,7 @@ from onrig.learner.samplers import Sampler, Setting, sampler_for
 from onrig.learner.samplers.importance import Linear, Scale
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.replay.memory.strategy import Strategy
+from onrig.runtime.memory.strategy import Strategy
 from tests.runtime.replay.chi_square import follows
 
 ONE = Linear(1.0, 1.0, 1)

@@ -10,7 +10,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import NersSettings
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
-from onrig.runtime.replay.memory.strategy import Strategy, parts_of_sampling, samplings
+from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, samplings
 from onrig.runtime.run_loading import load_run
 from tests.learner.samplers.looks import looking_at
 

@@ -11,10 +11,10 @@ from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.memories import Altered, Memories, kept_by
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import FEEDBACK
-from onrig.runtime.replay.memory.layout import Flag
-from onrig.runtime.replay.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.memory.keepers.keeper import FEEDBACK
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.transitions import Resynthesised, Transitions
+from onrig.runtime.replay.experiences import Memory
 from onrig.tools.load import load
 
 STEPS, CAPACITY, SEED = 30, 70, 3

@@ -11,8 +11,8 @@ from onrig.learner.sampler_settings import EroSettings, NersSettings, Proportion
 from onrig.learner.samplers import Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.sampling import Sampling, sampling_for
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.strategy import parse_strategy
 from tests.learner.samplers.looks import looking_at
 
 SAMPLINGS = ("Uniform", "Uniform+FIS", "PER", "PER+IS", "PER+FIS", "PropPER", "PropPER+IS", "KLPER(4)", "NERS", "ERO")

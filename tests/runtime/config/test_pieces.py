@@ -15,7 +15,7 @@ from onrig.runtime.config.pieces import register_resolved, with_pieces
 from onrig.runtime.config.problem import ConfigError
 
 SOURCE = """\
-from onrig.runtime.replay.memory.keepers.cyclic import Fifo
+from onrig.runtime.memory.keepers.cyclic import Fifo
 
 class Mine(Fifo):
     name = "Mine"

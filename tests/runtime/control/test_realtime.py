@@ -27,11 +27,11 @@ from onrig.runtime.control.realtime import (
     stay_awake,
     uptime_s,
 )
-from onrig.runtime.control.settings import RealTime
+from onrig.runtime.process_settings import RealTime
 
 CODE = """
 import os
-from onrig.runtime.control.settings import RealTime
+from onrig.runtime.process_settings import RealTime
 from onrig.runtime.control.realtime import leave_cpu
 before = os.sched_getaffinity(0)
 leave_cpu(RealTime(cpu={cpu}))

@@ -15,11 +15,11 @@ from onrig.runtime.link.server import Ticket
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import Reason, terms_of
 from onrig.runtime.record import Flag, Rule
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
-from onrig.runtime.replay.memory.experiences import Memory
 from onrig.runtime.shm.board import Word
 from tests.runtime.control.test_loop import STEPS, Bench
 from tests.runtime.policy import models

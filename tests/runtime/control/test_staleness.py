@@ -11,9 +11,9 @@ import pytest
 
 from onrig.runtime.control import staleness
 from onrig.runtime.control.frames import Stopped
-from onrig.runtime.control.settings import Staleness
 from onrig.runtime.control.staleness import Listener, Silence, Turn, expects_learner
 from onrig.runtime.link.endpoint import Link
+from onrig.runtime.process_settings import Staleness
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.shm.board import Word

@@ -16,10 +16,10 @@ import numpy as np
 from onrig.learner.mirror import Mirror
 from onrig.runtime.link.messages import Attach, Feedback, Offer, RequestMessage, Rows, decode_reply, encode
 from onrig.runtime.link.server import Ticket
-from onrig.runtime.replay.memory.layout import Layout
+from onrig.runtime.memory.layout import Layout
 from onrig.runtime.run_loading import load_run
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
-from onrig.tools.faultlab.processes import resident_bytes
+from tests.lab.rig.processes import resident_bytes
 from tests.runtime.link.sound_messages import REPLIES, REQUESTS
 
 _EXTREMES: Final[tuple[object, ...]] = (

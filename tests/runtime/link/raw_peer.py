@@ -8,7 +8,7 @@ import time
 
 from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.messages import RequestMessage, encode
-from onrig.tools.faultlab.peers import CONNECT_S, READY, frame, greeting, on_loopback
+from tests.lab.mutants.peers import CONNECT_S, READY, frame, greeting, on_loopback
 
 _PIECE = 65_536
 

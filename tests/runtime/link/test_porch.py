@@ -20,9 +20,9 @@ from onrig.runtime.link.porch import Porch
 from onrig.runtime.link.seats import INSIDE_PER_ADDRESS, SEATS_PER_ADDRESS, SILENT_PER_ADDRESS, WAITING
 from onrig.runtime.link.server import Answer, Ticket
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.faultlab.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
-from onrig.tools.faultlab.processes import resident_bytes
 from onrig.tools.key_folder import make_keys
+from tests.lab.mutants.peers import HELLO_BEGUN, READY_BEGUN, Crowd, ReturningCrowd, garbled, greeting
+from tests.lab.rig.processes import resident_bytes
 from tests.runtime.link.doors import PATIENCE_S, OpenRig
 from tests.runtime.link.raw_peer import RawPeer
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.link.zmtp import GREETING_BYTES, FrameMeter, NotZmtp
-from onrig.tools.faultlab.peers import READY, frame, greeting
+from tests.lab.mutants.peers import READY, frame, greeting
 
 LONGEST = 100_000
 

@@ -23,9 +23,9 @@ from mcap_protobuf.decoder import DecoderFactory
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
-from onrig.runtime.log.settings import Log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
+from onrig.runtime.process_settings import Log
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_state.episodes import EpisodeAccounts
 from onrig.runtime.run_state.wholeness import LogAccount

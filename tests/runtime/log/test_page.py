@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from onrig.runtime.log import mcap_log, messages
-from onrig.runtime.log.settings import Log
 from onrig.runtime.log.steps import StepMessages
+from onrig.runtime.process_settings import Log
 from tests.runtime.samples import PENDULUM
 from tests.tools.replaying.runs import LoggedRun
 

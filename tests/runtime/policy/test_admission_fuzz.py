@@ -12,7 +12,7 @@ from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.policy.admission import Refused, admit
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.tools.faultlab.models import MUTATIONS, Loop, Mutate, Subject, campaign, mutated_contract, mutated_weights
+from tests.lab.mutants.models import MUTATIONS, Loop, Mutate, Subject, campaign, mutated_contract, mutated_weights
 from tests.runtime.policy import models
 from tests.runtime.samples import PENDULUM
 

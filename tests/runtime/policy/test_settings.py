@@ -4,8 +4,8 @@ import pytest
 
 from onrig.runtime.config.document import shipped
 from onrig.runtime.config.problem import ConfigError
-from onrig.runtime.control.settings import Staleness
 from onrig.runtime.policy.settings import Probation
+from onrig.runtime.process_settings import Staleness
 from onrig.runtime.run_loading import load_run
 
 

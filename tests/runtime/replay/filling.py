@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.transitions import Transitions
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.transitions import Transitions
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from tests.runtime.samples import PENDULUM
 

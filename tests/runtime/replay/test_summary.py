@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onrig.runtime.replay.memory.layout import Flag
+from onrig.runtime.memory.layout import Flag
 from onrig.runtime.replay.summary import progress, standing, summarised, write_summary
 
 

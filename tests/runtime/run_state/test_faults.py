@@ -9,6 +9,7 @@ from onrig.hw.messages import Fault
 from onrig.hw.transport import LinkError
 from onrig.runtime.control.contradictions import RATE_WINDOW
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.process_settings import Supervision
 from onrig.runtime.run_state.faults import (
     FAULTS,
     FaultName,
@@ -19,7 +20,6 @@ from onrig.runtime.run_state.faults import (
     gravest,
     link_fault,
 )
-from onrig.runtime.supervise.settings import Supervision
 
 
 @pytest.mark.parametrize("name", FaultName)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.replay.accounts.telemetry import Standing, Telemetry, open_telemetry
-from onrig.runtime.replay.memory.experiences import Memory
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.run_state.running import Running, announce

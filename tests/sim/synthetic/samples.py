@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.hw.rig import Rig
-from onrig.runtime.replay.memory.transitions import Transitions
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.experiences import Draws
 from onrig.sim.synthetic.model import PlantModel

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.replay.memory.layout import Flag
-from onrig.runtime.replay.memory.transitions import Transitions
-from onrig.runtime.replay.settings import Synthetic
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import Synthetic
+from onrig.runtime.memory.transitions import Transitions
 from onrig.sim.synthetic.experiences import Draws, episode_draws, resynthesise
 from tests.runtime.replay.chi_square import follows
 from tests.runtime.samples import MAGMAN, PENDULUM

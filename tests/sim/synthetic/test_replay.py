@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from onrig.runtime.explore.noise import episode_noise
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import Selection, Synthetic
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.layout import Flag
-from onrig.runtime.replay.memory.transitions import Transitions
-from onrig.runtime.replay.settings import Selection, Synthetic
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.synthetic.replay import FiledPolicies, RunResynthesiser
 from tests.runtime.policy.models import policy, reference, serialized

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.tools.bench.processes import Unavailable, Worker
+from onrig.tools.bench.processes import Worker
 from onrig.tools.bench.replay import benchmark as replay
 from onrig.tools.bench.replay.benchmark import Plan, times_table
 from onrig.tools.bench.replay.buffers import POOL, Buffer, Columns, errors, transitions
@@ -29,6 +29,7 @@ from onrig.tools.bench.replay.onrig import build
 from onrig.tools.bench.replay.subject import N_ACT, N_OBS, Verdict, deviation, gate
 from onrig.tools.bench.timing import SKIPPED, Quantiles, Timings, measure, measure_beside_stalls, quantiles_us
 from onrig.tools.cli import main, members
+from onrig.tools.workers import Unavailable
 
 CAPACITY = 100
 SUBJECT = "onrig.tools.bench.replay.subject"
@@ -213,7 +214,7 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.Capt
 
 
 def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:
-    with pytest.raises(Unavailable, match="its process ended with 1: KeyError: 'no-such-library'"):
+    with pytest.raises(Unavailable, match="its worker ended with exit code 1: KeyError: 'no-such-library'"):
         Worker("no-such-library", SUBJECT)
 
 
@@ -222,7 +223,7 @@ def test_a_process_that_dies_is_unavailable_from_then_on() -> None:
         worker.ask("drop", returns=type(None))
         assert not worker.ended
         worker._process.kill()
-        with pytest.raises(Unavailable, match="its process ended"):
+        with pytest.raises(Unavailable, match="its worker was killed"):
             worker.ask("drop", returns=type(None))
         assert worker.ended
 

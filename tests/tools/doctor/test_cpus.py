@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.control import realtime
-from onrig.runtime.control.settings import RealTime
+from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor.cpus import CpuFacts, examine_cpus, judge_cpus, judge_quota, loop_cpu, read_cpus
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.machine import Machine

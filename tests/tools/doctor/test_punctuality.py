@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from onrig.runtime.control.settings import RealTime
+from onrig.runtime.process_settings import RealTime
 from onrig.tools.doctor import punctuality
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.doctor.punctuality import Answer, Latency, LoopFacts, Request, judge_loop, measure, pace, ticks_in

@@ -7,7 +7,7 @@ import pytest
 
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import Evaluation, StepRun
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.memory.settings import Selection
 from onrig.tools.experiments.cost import Cost, costs_of, updates_of
 from onrig.tools.experiments.jobs import Unit
 from onrig.tools.experiments.runner import Tally

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.config.yaml_nodes import dump
-from onrig.runtime.replay.memory.strategy import parse_strategy
+from onrig.runtime.memory.strategy import parse_strategy
 from onrig.tools.experiments.store import SPEC, Cell, Trial, write_cells, write_trial
 from onrig.tools.load import load
 

@@ -11,7 +11,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import Evaluation, StepRun
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.memory.settings import Selection
 from onrig.tools.cli import main
 from onrig.tools.experiments.cost import COSTS, Cost, write_costs
 from onrig.tools.experiments.grid import cells_of, shown

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onrig.runtime.replay.memory.strategy import samplings
+from onrig.runtime.memory.strategy import samplings
 from onrig.tools.reports.style import PALETTE, ordinal_look, spread, strategy_look
 
 

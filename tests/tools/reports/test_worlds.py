@@ -12,7 +12,7 @@ import pytest
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.step_run import REPLAYED, Evaluation, StepRun
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.memory.settings import Selection
 from onrig.tools.cli import main
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec

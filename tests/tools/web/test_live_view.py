@@ -17,7 +17,7 @@ from onrig.runtime.run_loading import save_resolved
 from onrig.tools.cli import main
 from onrig.tools.web.guard import Address, listen_at
 from onrig.tools.web.live_view import NoView, live_view
-from tests.processes.rig import until
+from tests.lab.rig.processes import until
 from tests.runtime.samples import PENDULUM
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from onrig.runtime.run_state.running import running_rigs
-from tests.processes.rig import UNHURRIED
+from tests.lab.rig.run import UNHURRIED
 from tests.tools.web.chromium import Browser, find_chromium
 from tests.tools.web.screenshots import address_in
 

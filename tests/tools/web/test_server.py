@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from onrig.runtime.link.endpoint import Tcp
-from onrig.tools.faultlab.peers import Crowd, answer, bad_requests, stalled_readers
 from onrig.tools.web import connections
 from onrig.tools.web.connections import PER_ADDRESS, Hub, Message
 from onrig.tools.web.guard import SECURITY_HEADERS, Address, Guard, listen_at
 from onrig.tools.web.server import PageServer, Site, load_assets
+from tests.lab.mutants.peers import Crowd, answer, bad_requests, stalled_readers
 
 JSON = {"Content-Type": "application/json"}
 

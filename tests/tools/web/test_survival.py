@@ -11,7 +11,8 @@ import pytest
 from onrig.runtime.run_state.running import Running, running_rigs
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import ViewReader
-from tests.processes.rig import ENDLESS, PATIENCE_S, Process, until
+from tests.lab.rig.processes import PATIENCE_S, Process, until
+from tests.lab.rig.run import ENDLESS
 from tests.tools.web.screenshots import address_in
 
 

@@ -18,8 +18,8 @@ from onrig.runtime.link.client import LinkClient
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import LearnerKeys
 from onrig.runtime.link.messages import Offer, Verdict
+from onrig.runtime.memory.layout import Layout
 from onrig.runtime.policy.contract import contract_for
-from onrig.runtime.replay.memory.layout import Layout
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot

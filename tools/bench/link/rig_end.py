@@ -6,9 +6,9 @@ Its experiences are random; ``untrained`` makes policies for it.
 from __future__ import annotations
 
 import itertools
-import select
-import sys
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -23,19 +23,19 @@ from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
 from onrig.runtime.link.server import LinkServer, TcpDoor
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.transitions import Transitions
-from onrig.runtime.replay.settings import Selection
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
-from onrig.tools.bench.processes import Companion
 from onrig.tools.bench.timing import quiet_collector
+from onrig.tools.workers import Channel, WorkerProcess
 
 
 def with_memory(config: RunConfig, strategy: str, capacity: int) -> RunConfig:
@@ -111,54 +111,58 @@ class RigEnd:
 
 _BATCH: Final = 64
 """Experiences per iteration, as with a backlog in the ring."""
-_PATIENCE_S: Final = 120.0
 
 
-class Start(msgspec.Struct):
-    """What the process is to be."""
+class HostedRig:
+    """A rig's end as a worker: what its process is called for, and what it does meanwhile."""
 
-    folder: str
-    capacity: int
-    stored: int
-    keys: str | None
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack: Final = stack
+        self._end: RigEnd | None = None
+        self._owed = 0
+
+    def listen(self, folder: str, capacity: int, stored: int, keys: str | None) -> list[str]:
+        """Fill the memory and open the doors; returns the endpoints."""
+        config = with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
+        rig_keys = None if keys is None else load_rig_keys(Path(keys))
+        self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
+        end.fill(stored)
+        quiet_collector()
+        return list(end.endpoints)
+
+    def feed(self, experiences: int) -> None:
+        """Take in further experiences, some in each turn."""
+        self._owed += experiences
+
+    def turn(self) -> None:
+        """Serve learners, and insert some of the experiences that are due."""
+        if self._end is None:
+            time.sleep(0.001)
+            return
+        taken = min(self._owed, _BATCH)
+        if taken:
+            self._end.fill(taken)
+            self._owed -= taken
+        self._end.turn(wait_ms=0 if self._owed else 1)
 
 
-class Listening(msgspec.Struct):
-    """Where it listens."""
-
-    endpoints: list[str]
-
-
-class Hosted(Companion):
+class Hosted(WorkerProcess):
     """A rig's end in a process of its own; a context that ends it."""
 
     def __init__(self, folder: Path, capacity: int, stored: int, keys: Path | None) -> None:
-        super().__init__(__name__, piped=True)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._in, self._out = self.process.stdin, self.process.stdout
-        self._say(msgspec.json.encode(Start(str(folder), capacity, stored, None if keys is None else str(keys))))
-        line = self._out.readline()
-        if not line:
-            raise RuntimeError("the benchmark's rig process did not start; see the messages above")
-        self.endpoints = msgspec.json.decode(line, type=Listening).endpoints
+        super().__init__(__name__)
+        try:
+            self.answer()
+            place = None if keys is None else str(keys)
+            self.endpoints: Final = self.ask("listen", str(folder), capacity, stored, place, returns=list[str])
+        except BaseException:
+            self.stop()
+            self.close()
+            raise
 
     def feed(self, experiences: int) -> None:
-        """Feed further experiences, some in each iteration."""
-        self._say(b"%d" % experiences)
-
-    def _say(self, line: bytes) -> None:
-        self._in.write(line + b"\n")
-        self._in.flush()
-
-    def __exit__(self, *error: object) -> None:
-        self._in.close()
-        try:
-            self.process.wait(_PATIENCE_S)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            self._out.close()
+        """Feed further experiences, some in each turn."""
+        self.ask("feed", experiences, returns=type(None))
 
 
 def new_policy_desk(end: RigEnd, folder: Path) -> PolicyDesk:
@@ -202,28 +206,7 @@ def untrained(config: RunConfig, contract: PolicyContract | None = None, seed: i
     return export_policy(layers, wanted, spread)
 
 
-def main() -> None:
-    """Serve learners, and take in experiences as told on stdin, until that ends."""
-    start = msgspec.json.decode(sys.stdin.buffer.readline(), type=Start)
-    config = with_memory(load_run("pendulum"), "FIFO[Uniform]", start.capacity)
-    keys = None if start.keys is None else load_rig_keys(Path(start.keys))
-    with RigEnd(config, Path(start.folder), keys) as end:
-        end.fill(start.stored)
-        quiet_collector()
-        sys.stdout.buffer.write(msgspec.json.encode(Listening(list(end.endpoints))) + b"\n")
-        sys.stdout.buffer.flush()
-        owed = 0
-        while True:
-            if select.select([sys.stdin], (), (), 0)[0]:
-                line = sys.stdin.buffer.readline()
-                if not line:
-                    return
-                owed += int(line)
-            if owed:
-                end.fill(min(owed, _BATCH))
-                owed -= min(owed, _BATCH)
-            end.turn(wait_ms=0 if owed else 1)
-
-
 if __name__ == "__main__":
-    main()
+    with ExitStack() as stack:
+        hosted = HostedRig(stack)
+        Channel().serve(lambda: hosted, hosted.turn)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import Setting, sampler_for
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, Flag, Layout
-from onrig.runtime.replay.memory.storage import Storage
-from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import GENERATION_SHIFT, POLICY_SHIFT, Batch, Flag, Layout
+from onrig.runtime.memory.storage import Storage
+from onrig.runtime.memory.strategy import keeper_for, parse_strategy
 from onrig.tools.bench.replay.buffers import (
     BATCH,
     INSERTS,

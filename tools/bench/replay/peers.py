@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.tools.bench.processes import Unavailable
 from onrig.tools.bench.replay.buffers import (
     ALPHA,
     BATCH,
@@ -22,6 +21,7 @@ from onrig.tools.bench.replay.buffers import (
     proportional_law,
     uniform_law,
 )
+from onrig.tools.workers import Unavailable
 
 Give = Callable[[Any, Any], object]
 Build = Callable[[str, int, int, int, int], Buffer]

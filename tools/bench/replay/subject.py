@@ -18,11 +18,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.tools.bench.processes import serve
 from onrig.tools.bench.replay.buffers import BATCH, POOL, Buffer, errors, td_errors, transitions
 from onrig.tools.bench.replay.cases import Case, Operation, Shape
 from onrig.tools.bench.replay.peers import Build, build_of
 from onrig.tools.bench.timing import Call, Timings, measure, measure_beside_stalls, quiet_collector
+from onrig.tools.workers import Channel
 
 GATE_CAPACITY: Final = 1000
 """Not a power of two, where some sum trees are wrong."""
@@ -212,4 +212,4 @@ def come_up(package: str) -> Memories:
 
 
 if __name__ == "__main__":
-    serve(lambda: come_up(sys.argv[1]))
+    Channel().serve(lambda: come_up(sys.argv[1]))

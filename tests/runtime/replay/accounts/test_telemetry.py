@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.runtime.histogram import BINS_PER_OCTAVE, COARSE_BINS, coarse_counts, coarse_edges_us
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.storage import Storage
 from onrig.runtime.record import Flag, Miss, RecordLayout, Rule
 from onrig.runtime.replay.accounts.telemetry import Surprise, open_telemetry
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.storage import Storage
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.view_segment import SAMPLE_POINTS
 from onrig.runtime.view.reader import ViewReader

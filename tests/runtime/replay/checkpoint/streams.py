@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.storage import Storage
+from onrig.runtime.memory.strategy import keeper_for, parse_strategy
 from onrig.runtime.replay.checkpoint import CheckpointWriter, Identity, Restored, identity_of
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Layout
-from onrig.runtime.replay.memory.storage import Storage
-from onrig.runtime.replay.memory.strategy import keeper_for, parse_strategy
 
 RETENTIONS: Final = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(0.7)", "MinError")
 SEED: Final = 5

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.checkpoint.upkeep import Upkeep
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.transitions import TransitionBuilder
-from onrig.runtime.replay.settings import Selection
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_loading import load_run
 from tests.runtime.samples import PENDULUM, records
 

@@ -41,15 +41,15 @@ from onrig.runtime.link.messages import (
     encode,
 )
 from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Layout, Slots
+from onrig.runtime.memory.settings import Selection
+from onrig.runtime.memory.storage import Storage
+from onrig.runtime.memory.transitions import TransitionBuilder
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.replay.learners.desk import LearnerDesk
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.keepers.keeper import Signal
-from onrig.runtime.replay.memory.layout import Layout, Slots
-from onrig.runtime.replay.memory.storage import Storage
-from onrig.runtime.replay.memory.transitions import TransitionBuilder
-from onrig.runtime.replay.settings import Selection
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from tests.runtime.samples import PENDULUM, records

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from onrig.hw.messages import CommandLayout, StateLayout
+from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.replay.accounts.figures import TimingFile
 from onrig.runtime.replay.checkpoint.manifest import identity_of
 from onrig.runtime.replay.checkpoint.writer import CheckpointWriter
-from onrig.runtime.replay.memory.experiences import Memory
-from onrig.runtime.replay.memory.transitions import TransitionBuilder
+from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.run_state.episodes import COLUMNS

@@ -1,0 +1,1 @@
+"""Onrig: the folders of this repository as one package."""

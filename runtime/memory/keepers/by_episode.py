@@ -1,0 +1,261 @@
+"""FarPolFrac, MaxKLDiv and MinError: whole episodes are forgotten, by a mean over their experiences.
+
+Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  There an episode goes once what is stored
+without it exceeds N; with C slots that is N = C - its length.  Here its slots are overwritten one by one, first step
+first, so that no insert pays for a whole episode, and what is left of it still runs to its end.  The paper's `oldest`,
+forgotten in this way, is FIFO; and FIFO is what all of these are until the learner has said something.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.keepers.keeper import Arrays, Keeper, Signal
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.order.ranked import INFINITE
+
+_ONE: Final = 1 << 30
+"""Sums are exact: they count integers, of which so many make a value of 1 (the least that counts is 1e-9)."""
+_MOST: Final = 1 << 44
+"""Largest integer, a value of 16384; less for a memory of more than 2^18 slots, whose sums stay below 2^62."""
+_ABSENT: Final = (1 << 64) - 1
+"""Key of a record that cannot be chosen: it is free, or its episode is still growing or already going."""
+_NUMBER: Final = 0xFFFFFFFF
+_NOBODY: Final = _NUMBER
+
+
+class ByEpisode(Keeper):
+    """The episode with the smallest key goes; the key is the rank of its mean, then its age.
+
+    Bounds: ``place`` and ``written`` take constant time, but for the choice of the next episode to go, which looks once
+    at the keys of all stored episodes (8 bytes each); ``learned`` takes time proportional to its values.
+    """
+
+    signal: ClassVar[Signal]
+    unseen: ClassVar[float] = 0.0
+    """Value of an experience that has not been replayed."""
+    largest_goes: ClassVar[bool] = True
+    bytes_per_slot = 36.0
+    checkpoint_bytes_per_slot = 24.0
+    holds = "its episodes and what the learner said of them"
+
+    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
+        super().__init__(capacity, rng)
+        # By slot: record of its episode, next slot of that episode (itself: the last one), latest value.
+        self._record_np: Final = np.zeros(capacity, np.uint32)
+        self._next_np: Final = np.zeros(capacity, np.uint32)
+        self._value_np: Final = np.zeros(capacity, np.float32)
+        # By record: key, first slot (of a free one: the next free record), steps, sum of their integers.
+        self._key_np: Final = np.full(capacity, _ABSENT, np.uint64)
+        self._first_np: Final = np.arange(1, capacity + 1, dtype=np.uint32)
+        self._size_np: Final = np.zeros(capacity, np.uint32)
+        self._total_np: Final = np.zeros(capacity, np.int64)
+        # memoryviews, because array items take twice as long to read and write.
+        self._record, self._next = self._record_np.data, self._next_np.data
+        self._value = self._value_np.data.cast("B").cast("f")
+        self._key, self._first = self._key_np.data, self._first_np.data
+        self._size, self._total = self._size_np.data, self._total_np.data
+        self._most: Final = min(_MOST, (1 << 62) // capacity)
+        self._unseen: Final = int(self._integers(np.full(1, self.unseen, np.float32))[0])
+        self._free = self._records = 0
+        """First free record; records that have ever been used."""
+        self._filled = 0
+        self._current = self._going = _NOBODY
+        """Records of the episode that grows, and of the one that goes."""
+        self._episode = self._begun = self._last = 0
+        """Number of the current episode for the caller, and here, and its last slot."""
+        self._goes = self._left = 0
+        """Next slot that the going episode gives, and how many it has."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        by_slot = self._record_np.nbytes + self._next_np.nbytes + self._value_np.nbytes
+        return by_slot + self._key_np.nbytes + self._first_np.nbytes + self._size_np.nbytes + self._total_np.nbytes
+
+    def place(self) -> int:
+        """Return the next free slot, or the next one of the episode that goes.
+
+        An episode that fills the whole memory loses its own first step.
+        """
+        if self._filled < self.capacity:
+            self._filled += 1
+            return self._filled - 1
+        if not self._left and not self._choose():
+            return self._behead(self._current)
+        slot = self._goes
+        self._goes = self._next[slot]
+        self._left -= 1
+        if not self._left:
+            self._release(self._going)
+            self._going = _NOBODY
+        return slot
+
+    def _choose(self) -> bool:
+        """Choose the next episode to go; False if only the current one is stored."""
+        record = int(self._key_np[: self._records].argmin())
+        if self._key[record] == _ABSENT:
+            return False
+        self._key[record] = _ABSENT
+        self._going, self._goes, self._left = record, self._first[record], self._size[record]
+        return True
+
+    def _behead(self, record: int) -> int:
+        slot = self._first[record]
+        self._first[record] = self._next[slot]
+        self._size[record] -= 1
+        self._total[record] -= int(self._integers(self._value_np[slot : slot + 1])[0])
+        return slot
+
+    def _release(self, record: int) -> None:
+        self._first[record] = self._free
+        self._free = record
+
+    def written(self, slot: int, exploration: float, episode: int) -> None:
+        """Append the experience to its episode."""
+        if episode != self._episode or self._current == _NOBODY:
+            self._open(episode)
+        record = self._current
+        if self._size[record]:
+            self._next[self._last] = slot
+        else:
+            self._first[record] = slot
+        self._record[slot], self._next[slot], self._value[slot] = record, slot, self.unseen
+        self._last = slot
+        self._size[record] += 1
+        self._total[record] += self._unseen
+
+    def _open(self, episode: int) -> None:
+        closed = self._current
+        if closed != _NOBODY and not self._size[closed]:
+            self._release(closed)
+        elif closed != _NOBODY:
+            self._key[closed] = self._begun
+            self._rank(np.array([closed]))
+        self._current = record = self._free
+        self._free = self._first[record]
+        self._records = max(self._records, record + 1)
+        self._size[record] = self._total[record] = 0
+        self._episode, self._begun = episode, self._begun + 1
+
+    def _rank(self, records: NDArray[np.int64]) -> None:
+        """Set the keys of closed episodes from their means."""
+        mean = (self._total_np[records] / self._size_np[records]).astype(np.float32)
+        rank = mean.view(np.uint32).astype(np.uint64)
+        if self.largest_goes:
+            rank = np.uint64(INFINITE) - rank
+        self._key_np[records] = rank << np.uint64(32) | self._key_np[records] & np.uint64(_NUMBER)
+
+    def _integers(self, values: NDArray[np.float32]) -> NDArray[np.int64]:
+        scaled = np.minimum(self._of_mean(values.astype(np.float64)) * _ONE, self._most)
+        integers: NDArray[np.int64] = np.rint(scaled).astype(np.int64)
+        return integers
+
+    def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Terms of the mean, not negative."""
+        terms: NDArray[np.float64] = np.abs(values)
+        return terms
+
+    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        """Count each experience with its latest value."""
+        if signal is not self.signal:
+            return
+        if np.isnan(values).any():
+            raise ValueError("a value is not a number")
+        slots, last = np.unique(slots[::-1], return_index=True)
+        stays = self._record_np[slots] != self._going
+        slots, values = slots[stays], values[::-1][last][stays]
+        change = self._integers(values) - self._integers(self._value_np[slots])
+        self._value_np[slots] = values
+        records = self._record_np[slots]
+        np.add.at(self._total_np, records, change)
+        touched = np.unique(records)
+        self._rank(touched[touched != self._current].astype(np.int64))
+
+    def state(self) -> Arrays:
+        """Return values and episodes by slot, and where the next ones go."""
+        numbers = self._key_np.astype(np.uint32)
+        if self._current != _NOBODY:
+            numbers[self._current] = self._begun
+        if self._left:
+            numbers[self._going] = 0
+        place = (self._filled, self._episode, self._goes, self._left, self._current != _NOBODY)
+        return super().state() | {
+            "place": np.array(place, np.int64),
+            "values": self._value_np.copy(),
+            "episodes": numbers[self._record_np],
+            "next": self._next_np.copy(),
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Take up ``state``; episodes are numbered anew, in order."""
+        super().restore(state)
+        filled, episode, goes, left, grows = (int(number) for number in state["place"])
+        shape = (self.capacity,)
+        if any(state[name].shape != shape for name in ("values", "episodes", "next")):
+            raise ValueError(f"state of other than {self.capacity} slots")
+        self._value_np[:], self._next_np[:] = state["values"], state["next"]
+        numbers = state["episodes"][:filled].astype(np.int64)
+        going = numbers == 0
+        stored = np.flatnonzero(~going)
+        known, records = np.unique(numbers[stored], return_inverse=True)
+        n = len(known)
+        if self._next_np.max() >= self.capacity or going.sum() != left or n + bool(left) > self.capacity:
+            raise ValueError("state whose episodes contradict one another")
+        self._record_np[:] = n
+        self._record_np[stored] = records
+        follows = self._next_np[stored]
+        heads = np.setdiff1d(stored, follows[follows != stored])
+        self._first_np[:] = np.arange(1, self.capacity + 1)
+        self._first_np[self._record_np[heads]] = heads
+        self._size_np[:n] = np.bincount(records, minlength=n)
+        self._total_np.fill(0)
+        np.add.at(self._total_np, records, self._integers(self._value_np[stored]))
+        self._key_np.fill(_ABSENT)
+        self._key_np[:n] = np.arange(1, n + 1)
+        self._rank(np.arange(n))
+        self._filled, self._episode, self._begun = filled, episode, n
+        self._goes, self._left, self._going = goes, left, n if left else _NOBODY
+        self._free = self._records = n + bool(left)
+        self._current = n - 1 if grows else _NOBODY
+        if grows:
+            self._key[self._current] = _ABSENT
+            ends = stored[(follows == stored) & (records == self._current)]
+            self._last = int(ends[0])
+
+
+class FarPolFrac(ByEpisode):
+    """The episode with the largest share of far-policy experiences goes (`farpolfrac`)."""
+
+    name = "FarPolFrac"
+    signal = Signal.FAR
+    looks_at = frozenset({Signal.FAR})
+
+    def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        terms: NDArray[np.float64] = (values != 0.0).astype(np.float64)
+        return terms
+
+
+class MaxKLDiv(ByEpisode):
+    """The episode with the largest mean KL divergence goes (`maxkldiv`)."""
+
+    name = "MaxKLDiv"
+    signal = Signal.KL
+    looks_at = frozenset({Signal.KL})
+
+
+class MinError(ByEpisode):
+    """The episode with the smallest mean squared TD error goes (`minerror`); one not replayed counts as the largest."""
+
+    name = "MinError"
+    signal = Signal.TD_ERROR
+    looks_at = frozenset({Signal.TD_ERROR})
+    unseen = np.inf
+    largest_goes = False
+
+    def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        terms: NDArray[np.float64] = values * values
+        return terms

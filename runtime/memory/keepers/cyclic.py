@@ -1,0 +1,84 @@
+"""FIFO and FULL: slots in order.  When the memory is full, FIFO wraps around and FULL refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.keepers.keeper import REJECTED, Arrays, Keeper
+from onrig.runtime.memory.layout import Slots
+
+
+class Fifo(Keeper):
+    """First in, first out: the oldest experience is overwritten (de Bruin et al. 2018, §7.1.1, age)."""
+
+    name = "FIFO"
+    cyclic = True
+
+    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
+        super().__init__(capacity, rng)
+        self._next = 0
+
+    def place(self) -> int:
+        """Return the slot written longest ago."""
+        slot = self._next
+        self._next = slot + 1 if slot + 1 < self.capacity else 0
+        return slot
+
+    def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
+        """Return the next slots in order."""
+        slots = (self._next + np.arange(len(exploration), dtype=np.int64)) % self.capacity
+        self._next = (self._next + len(exploration)) % self.capacity
+        return slots
+
+    def state(self) -> Arrays:
+        """Return the next slot."""
+        return super().state() | {"next": np.array(self._next)}
+
+    def restore(self, state: Arrays) -> None:
+        """Take up ``state``."""
+        super().restore(state)
+        self._next = int(state["next"])
+
+
+class Full(Keeper):
+    """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the whole run.
+
+    Beyond its capacity it refuses and counts experiences: the count shows that a run was sized too small, and the rig
+    keeps running.
+    """
+
+    name = "FULL"
+    keeps_all = True
+    cyclic = True
+
+    def __init__(self, capacity: int, rng: np.random.Generator) -> None:
+        super().__init__(capacity, rng)
+        self._next = 0
+
+    def place(self) -> int:
+        """Return the next free slot, ``REJECTED`` when there is none."""
+        slot = self._next
+        if slot == self.capacity:
+            self.refused += 1
+            return REJECTED
+        self._next = slot + 1
+        return slot
+
+    def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
+        """Return the free slots in order, then refusals."""
+        slots = self._next + np.arange(len(exploration), dtype=np.int64)
+        fits = slots < self.capacity
+        self.refused += len(slots) - int(fits.sum())
+        self._next = min(self._next + len(slots), self.capacity)
+        return np.where(fits, slots, REJECTED)
+
+    def state(self) -> Arrays:
+        """Return the next slot and the count of refusals."""
+        return super().state() | {"next": np.array(self._next), "refused": np.array(self.refused)}
+
+    def restore(self, state: Arrays) -> None:
+        """Take up ``state``."""
+        super().restore(state)
+        self._next = int(state["next"])
+        self.refused = int(state["refused"])

@@ -1,0 +1,150 @@
+"""Base of the retention strategies: their description, and the choice of a slot for each new experience.
+
+A keeper never sees the experiences themselves.  For each one offered, the caller does in this order::
+
+    slot = keeper.place()
+    if slot >= 0:
+        storage.insert(slot, ...)
+        keeper.written(slot, exploration, episode)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.layout import Slots
+
+REJECTED: Final = -1
+"""Return value of ``place`` if the new experience is not kept."""
+
+Arrays = dict[str, NDArray[np.generic]]
+"""A keeper's state, ready for a checkpoint."""
+
+
+class Signal(enum.Enum):
+    """Inputs of a strategy other than age and chance."""
+
+    EXPLORATION = "exploration"
+    """Distance of the action from the policy's, known when an experience is written."""
+    TD_ERROR = "TD error"
+    """Latest |TD error|, fed back by the learner."""
+    POLICY = "policy"
+    """The present policy's action in the states of stored experiences."""
+    TARGET = "target"
+    """What the critic was last trained towards, told by the learner's algorithm."""
+    FAR = "far-policy bit"
+    """1 where the importance weight lies outside of ReF-ER's bounds, else 0."""
+    KL = "KL divergence"
+    """Between the behaviour of a stored experience and the present policy."""
+    RETURN = "return"
+    """Returns of training episodes."""
+
+
+FEEDBACK: Final = {"td": Signal.TD_ERROR, "far": Signal.FAR, "kl": Signal.KL}
+"""What a learner may tell keepers of the experiences that it replayed, by its name on the link."""
+
+
+class Parameter(NamedTuple):
+    """A strategy's parameter, written in parentheses."""
+
+    symbol: str
+    """Symbol in the notation."""
+    name: str
+    of: str
+    """The thing it is the ``name`` of, as in "exponent" of the "rank law"."""
+    high: float
+    low: float = 0.0
+    example: float = 1.0
+    whole: bool = False
+    """Whether it is a whole number."""
+
+    def value(self, of: str, text: str | None) -> float:
+        """Value of ``text``, the part in parentheses behind the strategy ``of``; raises ValueError."""
+        if text is None:
+            raise ValueError(f"{of} needs the {self.name} of its {self.of}, such as {of}({self.shown(self.example)})")
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not self.low <= value <= self.high or (self.whole and value % 1):
+            expected = f"a {'whole ' if self.whole else ''}number of {self.low:g} to {self.high:g}"
+            raise ValueError(f"the {self.name} of {of} must be {expected}, got '{text}'")
+        return value
+
+    def shown(self, value: float) -> str:
+        """The value as it stands in the notation."""
+        return f"{value:.0f}" if self.whole else repr(value)
+
+
+class Keeper:
+    """One retention strategy over slots 0 ... capacity - 1; subclasses override the events they use."""
+
+    name: ClassVar[str]
+    """Name in the strategy notation."""
+    parameter: ClassVar[Parameter | None] = None
+    """Constructor argument after capacity and random stream; None if there is none."""
+    looks_at: ClassVar[frozenset[Signal]] = frozenset()
+    bytes_per_slot: ClassVar[float] = 0.0
+    """Upper bound of the memory per slot."""
+    fixed_bytes: ClassVar[int] = 0
+    """Upper bound of the memory regardless of capacity, excluding a few hundred bytes."""
+    checkpoint_bytes_per_slot: ClassVar[float] = 0.0
+    """Memory for checkpoints of its state: the copy they keep, and its replacement while one is written."""
+    holds: ClassVar[str] = ""
+    """Content of its memory, in words for users."""
+    keeps_all: ClassVar[bool] = False
+    """Whether nothing is overwritten, so that by default its capacity is that of the whole run."""
+    cyclic: bool = False
+    """Whether slots are written round robin (:class:`~onrig.runtime.memory.storage.Storage`)."""
+
+    def __init__(self, capacity: int, rng: np.random.Generator, *parameters: float) -> None:
+        self.capacity: Final = capacity
+        self.refused = 0
+        """Number of experiences offered and not kept."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, excluding ``fixed_bytes``."""
+        return 0
+
+    def place(self) -> int:
+        """Return the slot for the next experience, or ``REJECTED``; the slot must be written before the next call."""
+        raise NotImplementedError
+
+    def written(self, slot: int, exploration: float, episode: int) -> None:
+        """Note a new experience with this exploration magnitude in the ``slot`` that ``place`` returned.
+
+        ``episode`` is the same for consecutive experiences of an episode, and another one for those of the next.
+        """
+
+    def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
+        """Place and note consecutive experiences of an episode, by their exploration magnitudes (n,): slots (n,)."""
+        slots = []
+        for magnitude in exploration.tolist():
+            slot = self.place()
+            if slot >= 0:
+                self.written(slot, magnitude, episode)
+            slots.append(slot)
+        return np.array(slots, np.int64)
+
+    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        """Note the learner's latest ``values`` for ``slots`` (same length), in order, repetitions allowed.
+
+        The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN
+        before any value is used.
+        """
+
+    def state(self) -> Arrays:
+        """Return all state that a keeper of the same name and capacity needs to make the same decisions."""
+        return {"kind": np.array(self.name), "capacity": np.array(self.capacity)}
+
+    def restore(self, state: Arrays) -> None:
+        """Restore ``state``; raises ValueError if it is from another name or capacity."""
+        got = (str(state["kind"]) if "kind" in state else "none", int(state["capacity"]) if "capacity" in state else 0)
+        if got != (self.name, self.capacity):
+            raise ValueError(f"state of keeper {got[0]} with {got[1]} slots, expected {self.name} with {self.capacity}")

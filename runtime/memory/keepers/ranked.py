@@ -1,0 +1,157 @@
+"""TDE and Expl: the least useful experience, by rank, is the likeliest to be overwritten.
+
+Source: de Bruin et al. 2018, §7.1.2, eq. 7.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.keepers.keeper import Arrays, Keeper, Parameter, Signal
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.order.compiled import ranked_slots
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITE
+from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
+
+MAX_EXPONENT: Final = 100.0
+"""Exponent of a rank law beyond which the second rank is never drawn and the law's integral overflows."""
+_DIRECTORY_BYTES: Final = 16_384
+"""Bytes of an empty ranked order, and of its leaves beyond ``BYTES_PER_SLOT``."""
+# Below this |1 - alpha| the power form of the integral loses more digits than the logarithm is off (by about
+# |1 - alpha| ln n in a probability).
+_LOGARITHMIC: Final = 1e-8
+
+
+class RankLaw:
+    """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, without a table, in few steps.
+
+    Rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
+    distributions", ACM TOMACS 6(3), 1996; 1 to 1.2 uniforms per draw.  The paper's code draws one of max(3, C/500) bins
+    of equal probability and a uniform rank within it, which only approximates the law.
+    """
+
+    def __init__(self, n: int, alpha: float) -> None:
+        """Prepare for ``n`` >= 1 ranks and a finite ``alpha`` >= 0; ValueError otherwise."""
+        if n < 1 or not (math.isfinite(alpha) and alpha >= 0):
+            raise ValueError(f"no rank law over {n} ranks with exponent {alpha}")
+        self.n: Final = n
+        self.alpha: Final = alpha
+        self._logarithmic: Final = abs(1.0 - alpha) < _LOGARITHMIC
+        self._power: Final = 1.0 - alpha
+        self._low: Final = self._integral(1.5) - 1.0
+        self._span: Final = self._low - self._integral(n + 0.5)
+        self._high: Final = self._integral(n + 0.5)
+        self._accept: Final = 2.0 - self._inverse(self._integral(2.5) - 2.0**-alpha)
+
+    def _integral(self, x: float) -> float:
+        return math.log(x) if self._logarithmic else x**self._power / self._power
+
+    def _inverse(self, y: float) -> float:
+        return math.exp(y) if self._logarithmic else (y * self._power) ** (1.0 / self._power)
+
+    def draw(self, uniform: Callable[[], float]) -> int:
+        """Return a rank in 1 ... n, drawing from ``uniform`` over [0, 1)."""
+        while True:
+            y = self._high + uniform() * self._span
+            x = math.exp(y) if self._logarithmic else (y * self._power) ** (1.0 / self._power)
+            k = int(x + 0.5)
+            if k < 1:
+                k = 1
+            elif k > self.n:
+                k = self.n
+            if k - x <= self._accept or y >= self._integral(k + 0.5) - k**-self.alpha:
+                return k
+
+
+class Ranked(Keeper):
+    """Victim by P ~ rank^-alpha, rank 1 = smallest key, ties by insertion order; the new experience is always written.
+
+    Ranks follow the exact law (:class:`RankLaw`).
+    """
+
+    parameter = Parameter("ALPHA", "exponent", "rank law", MAX_EXPONENT)
+    bytes_per_slot = BYTES_PER_SLOT
+    fixed_bytes = UNIFORMS_BYTES + _DIRECTORY_BYTES
+    checkpoint_bytes_per_slot = 16.0
+    holds = "the order of its ranks"
+
+    def __init__(self, capacity: int, rng: np.random.Generator, alpha: float) -> None:
+        super().__init__(capacity, rng)
+        self._law: Final = RankLaw(capacity, alpha)
+        self._uniforms: Final = Uniforms(rng)
+        self._uniform: Final = self._uniforms.next
+        self._order: Final = ranked_slots(capacity)
+        self._filled = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._order.nbytes
+
+    def place(self) -> int:
+        """Return the next free slot, or remove and return a victim if there is none."""
+        if self._filled < self.capacity:
+            self._filled += 1
+            return self._filled - 1
+        return self._order.pop(self._law.draw(self._uniform) - 1)
+
+    def state(self) -> Arrays:
+        """Return the order, its keys by slot, and the position in the random stream."""
+        return super().state() | {
+            "alpha": np.array(self._law.alpha),
+            "keys": self._order.keys.copy(),
+            "uniforms": self._uniforms.state(),
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Take up ``state``."""
+        super().restore(state)
+        if float(state["alpha"]) != self._law.alpha:
+            raise ValueError(f"state of {self.name}({state['alpha']}), expected {self.name}({self._law.alpha})")
+        keys = state["keys"].astype(np.uint64)
+        filled = int(np.count_nonzero(keys))
+        if not keys[:filled].all():
+            raise ValueError("state with a free slot below an occupied one")
+        self._order.load(keys)
+        self._uniforms.restore(state["uniforms"].astype(np.uint64))
+        self._filled = filled
+
+
+class TdError(Ranked):
+    """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); not yet replayed counts as +inf."""
+
+    name = "TDE"
+    looks_at = frozenset({Signal.TD_ERROR})
+
+    def written(self, slot: int, exploration: float, episode: int) -> None:
+        """Rank a new experience highest until it is replayed."""
+        self._order.insert(slot, INFINITE)
+
+    def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
+        """Rank by the latest |TD error|."""
+        if signal is Signal.TD_ERROR:
+            self._order.rank(slots, values)
+
+
+class Exploration(Ranked):
+    """Expl(alpha): keeps the largest exploration magnitudes, as measured when collected (§7.1.1)."""
+
+    name = "Expl"
+    looks_at = frozenset({Signal.EXPLORATION})
+
+    def __init__(self, capacity: int, rng: np.random.Generator, alpha: float) -> None:
+        super().__init__(capacity, rng, alpha)
+        value = np.zeros(1, np.float32)
+        self._value: Final = value.data.cast("B").cast("f")
+        self._bits: Final = value.data.cast("B").cast("I")
+
+    def written(self, slot: int, exploration: float, episode: int) -> None:
+        """Rank by the exploration magnitude; NaN ranks lowest."""
+        self._value[0] = abs(exploration)
+        bits = self._bits[0]
+        self._order.insert(slot, bits if bits <= INFINITE else 0)

@@ -1,0 +1,264 @@
+"""The orders of ``order.ranked`` in C (``hw/native/order.c``): the same keys and slots after every change.
+
+Leaves lie in pages that are allocated at start, so that no change allocates, and the bounds on time and memory are
+those of the reference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.native import library
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots, entries, renumbered
+
+LEAF: Final = 320
+LEAST: Final = 144
+MERGED: Final = 296
+"""As in ``order.leaves``; half of its sizes, since here moving entries, and not finding the leaf, takes the time."""
+BLOCK: Final = 64
+"""Leaves per partial sum of counts, as in ``order.c``."""
+STAGED: Final = 512
+_LARGEST_FIRST: Final = 1
+_NAN_STAYS: Final = 2
+_REFUSALS: Final = {
+    -1: "a slot or rank lies outside of the order, or a slot to be inserted is in",
+    -2: "a slot to be moved is not in",
+    -3: "a value is not a number",
+}
+
+
+class _Ranked(ctypes.Structure):
+    """``ranked`` of ``order.c``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("capacity", "leaf", "least", "merged", "pages")),
+        *((name, ctypes.c_int64) for name in ("entries", "leaves", "sequence")),
+        *((name, ctypes.c_void_p) for name in ("key_of", "keys", "slots", "bound", "count", "page", "block")),
+    )
+
+
+class _Minibatches(ctypes.Structure):
+    """``minibatches`` of ``order.c``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("orders", "batch")),
+        *((name, ctypes.c_void_p) for name in ("order", "uniform", "start", "length", "slot", "value")),
+    )
+
+
+@cache
+def _functions() -> ctypes.PyDLL | None:
+    """The library's functions with their types; calls keep the interpreter's lock, which takes longer than most do."""
+    loaded = library()
+    if loaded is None:
+        return None
+    functions = ctypes.PyDLL(loaded._name)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    for name, arguments in {
+        "insert": (pointer, number, number),
+        "pop": (pointer, number),
+        "remove": (pointer, number),
+        "renew": (pointer, pointer, number, number),
+        "fill": (pointer, pointer, pointer, number),
+        "at": (pointer, pointer, number, pointer),
+        "in_order": (pointer, pointer),
+        "draw": (pointer, number),
+        "rank": (pointer, number, number),
+    }.items():
+        function = getattr(functions, f"onrig_ranked_{name}")
+        function.argtypes, function.restype = arguments, None if name == "in_order" else number
+    return functions
+
+
+def _refuse(code: int) -> NoReturn:
+    raise ValueError(_REFUSALS[code])
+
+
+class CompiledRankedSlots:
+    """``RankedSlots`` in C."""
+
+    def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
+        self.capacity: Final = capacity
+        pages = capacity // LEAST + 2
+        self._key_of: Final = np.zeros(capacity, np.uint64)
+        # Untouched pages of memory cost nothing.
+        self._pages: Final = (np.empty(pages * LEAF, np.uint64), np.empty(pages * LEAF, np.uint32))
+        directory = (np.zeros(pages, np.uint64), np.zeros(pages, np.int64), np.arange(pages, dtype=np.int64))
+        self._directory: Final = (*directory, np.zeros(pages // BLOCK + 1, np.int64))
+        arrays = (self._key_of, *self._pages, *self._directory)
+        self._struct: Final = _Ranked(
+            capacity, LEAF, LEAST, MERGED, pages, 0, 0, 0, *(array.ctypes.data for array in arrays)
+        )
+        self.address: Final = ctypes.addressof(self._struct)
+        self._functions: Final = functions
+        self._insert, self._pop = functions.onrig_ranked_insert, functions.onrig_ranked_pop
+        self._rank: Final = functions.onrig_ranked_rank
+        self._orders: Final = np.array([self.address], np.uint64)
+        # What a minibatch passes through: getting the address of an array takes longer than copying it.
+        self._slots, self._values = np.zeros(STAGED, np.int64), np.zeros(STAGED, np.float32)
+        self._slots_at: Final[int] = self._slots.ctypes.data
+        self._call: Final = self._passing(self._slots, self._values)
+        self._call_at: Final = ctypes.addressof(self._call)
+        self.load(self._key_of.copy())
+
+    def __len__(self) -> int:
+        n: int = self._struct.entries
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held once all pages are in use."""
+        return sum(array.nbytes for array in (self._key_of, *self._pages, *self._directory))
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Key of each slot, (capacity,), 0 for an absent one; a view, for checkpoints."""
+        return self._key_of
+
+    def insert(self, slot: int, bits: int) -> None:
+        """Insert an absent slot, after all slots with the same ``bits``."""
+        if code := self._insert(self.address, slot, bits):
+            self._make_sequence(1, code)
+            self.insert(slot, bits)
+
+    def pop(self, rank: int) -> int:
+        """Remove and return the slot at ``rank`` (0 is the smallest)."""
+        slot: int = self._pop(self.address, rank)
+        if slot < 0:
+            _refuse(slot)
+        return slot
+
+    def remove(self, slot: int) -> None:
+        """Remove a slot that is present."""
+        if code := self._functions.onrig_ranked_remove(self.address, slot):
+            _refuse(code)
+
+    def renew(self, slots: Slots, bits: int) -> None:
+        """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
+        n = len(slots)
+        if n <= STAGED:
+            self._slots[:n] = slots
+            at = self._slots_at
+        else:
+            slots = np.ascontiguousarray(slots, np.int64)
+            at = slots.ctypes.data
+        if code := self._functions.onrig_ranked_renew(self.address, at, n, bits):
+            self._make_sequence(n, code)
+            self.renew(slots, bits)
+
+    def rank(
+        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, nan_stays: bool = False
+    ) -> None:
+        """Order present ``slots`` (n,) by |values| (n,) as float32; see ``RankedSlots.rank``."""
+        n = len(slots)
+        if n <= STAGED:
+            self._slots[:n] = slots
+            self._values[:n] = values
+            call, call_at = self._call, self._call_at
+        else:
+            slots, values = np.ascontiguousarray(slots, np.int64), np.ascontiguousarray(values, np.float32)
+            if len(values) != n:
+                raise ValueError(f"{n} slots and {len(values)} values")
+            call = self._passing(slots, values)
+            call_at = ctypes.addressof(call)
+        call.batch = n
+        if n and (code := self._rank(call_at, 1, largest_first * _LARGEST_FIRST | nan_stays * _NAN_STAYS)):
+            _refuse(code)
+
+    def _passing(self, slots: Slots, values: NDArray[np.floating]) -> _Minibatches:
+        orders = self._orders.ctypes.data
+        return _Minibatches(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
+
+    def _make_sequence(self, n: int, code: int) -> None:
+        """Start the sequence numbers over where ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""
+        if self._struct.sequence + n <= SEQUENCE_END or self._struct.sequence == len(self):
+            _refuse(code)
+        self.load(self._key_of.copy())
+
+    def at(self, ranks: NDArray[np.int64]) -> Slots:
+        """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
+        ranks = np.ascontiguousarray(ranks, np.int64)
+        slots = np.empty(len(ranks), np.int64)
+        code = self._functions.onrig_ranked_at(self.address, ranks.ctypes.data, len(ranks), slots.ctypes.data)
+        if code:
+            _refuse(code)
+        return slots
+
+    def in_order(self) -> Slots:
+        """Return all slots from the smallest to the largest."""
+        slots = np.empty(len(self), np.int64)
+        self._functions.onrig_ranked_in_order(self.address, slots.ctypes.data)
+        return slots
+
+    def load(self, keys: NDArray[np.uint64]) -> None:
+        """Replace everything by ``keys``, a copy of :attr:`keys`; see ``RankedSlots.load``."""
+        slots, held = entries(renumbered(keys, self.capacity))
+        at = held.ctypes.data, slots.ctypes.data
+        if code := self._functions.onrig_ranked_fill(self.address, *at, len(slots)):
+            _refuse(code)
+
+
+class CompiledOrders:
+    """``Orders`` in C: one call for all memories."""
+
+    def __init__(self, each: Sequence[CompiledRankedSlots], functions: ctypes.PyDLL) -> None:
+        self.each: Final = each
+        self._addresses: Final = np.array([order.address for order in each], np.uint64)
+        self._draw, self._rank = functions.onrig_ranked_draw, functions.onrig_ranked_rank
+        self._shape = (0, 0)
+
+    def draw(
+        self, uniforms: NDArray[np.float64], starts: NDArray[np.int64], lengths: NDArray[np.int64], updates: int
+    ) -> Slots:
+        """Draw a slot from each segment of ranks, (updates, S, batch); see ``Orders.draw``."""
+        if (updates, starts.shape[1]) != self._shape:
+            self._stage(updates, starts.shape[1])
+        self._uniforms[:] = uniforms
+        self._starts[:] = starts
+        self._lengths[:] = lengths
+        if code := self._draw(self._call_at, updates):
+            _refuse(code)
+        return self._slots.copy()
+
+    def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
+        """Order present ``slots`` (updates, S, batch) by |values|; see ``Orders.rank``."""
+        updates, _, batch = slots.shape
+        if (updates, batch) != self._shape:
+            self._stage(updates, batch)
+        self._slots[:] = slots
+        self._values[:] = values
+        if slots.size and (code := self._rank(self._call_at, updates, _LARGEST_FIRST | _NAN_STAYS)):
+            _refuse(code)
+
+    def _stage(self, updates: int, batch: int) -> None:
+        """Make arrays for minibatches of this shape to pass through."""
+        memories = len(self.each)
+        self._shape = (updates, batch)
+        self._uniforms = np.empty((memories, updates * batch), np.float64)
+        self._starts, self._lengths = np.empty((memories, batch), np.int64), np.empty((memories, batch), np.int64)
+        self._slots = np.empty((updates, memories, batch), np.int64)
+        self._values = np.empty((updates, memories, batch), np.float32)
+        arrays = (self._addresses, self._uniforms, self._starts, self._lengths, self._slots, self._values)
+        self._call = _Minibatches(memories, batch, *(array.ctypes.data for array in arrays))
+        self._call_at = ctypes.addressof(self._call)
+
+
+def ranked_slots(capacity: int) -> RankedSlots | CompiledRankedSlots:
+    """Build an empty order, in C where the library is loaded."""
+    functions = _functions()
+    return RankedSlots(capacity) if functions is None else CompiledRankedSlots(capacity, functions)
+
+
+def ranked_orders(capacity: int, memories: int) -> Orders | CompiledOrders:
+    """Build the empty orders of several memories, in C where the library is loaded."""
+    functions = _functions()
+    if functions is None:
+        return Orders([RankedSlots(capacity) for _ in range(memories)])
+    return CompiledOrders([CompiledRankedSlots(capacity, functions) for _ in range(memories)], functions)

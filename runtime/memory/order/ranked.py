@@ -1,0 +1,345 @@
+"""Slots ordered by a changing key: find by rank, insert, remove and move, none of them O(n).
+
+A B-tree of two levels.  A *leaf* holds up to ``LEAF`` entries in ascending order, keys and slots in two parallel
+arrays; a directory of a few thousand entries holds each leaf's lower bound and count.  A key is a 63-bit number: the
+bits of a non-negative float32 (31 bits, which order as the floats do), then the sequence number of the insertion (32
+bits), so that ties are in insertion order.
+
+Keys are compared as the float64 of the same bits, which has the same order and is read faster by ``bisect`` than an
+integer; ``_NORMAL`` keeps them out of the denormals, which would tie in a process that flushes those to zero.
+
+``order.compiled`` has the same in C, with the same keys after every change; this form is its reference, and works where
+the library is not built.
+
+Bounds: every leaf holds at least ``LEAST`` entries, unless there is only one; a change touches at most two leaves; the
+directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its entry.
+Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
+``BYTES_PER_SLOT`` (all leaves once full and now at their minimum).
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.layout import Slots
+from onrig.runtime.memory.order.leaves import BLOCK, LEAF, LEAF_BYTES, LEAST, Leaves
+
+FLAT: Final = 16384
+"""Length up to which listing all slots is faster than looking up a few ranks."""
+SORT_SHARE: Final = 12
+"""Below one slot in this many, renewing them one by one is faster than sorting all (measured: 10 to 16)."""
+MERGE_SHARE: Final = 24
+"""Below one slot in this many, moving them one by one is faster than merging all (measured: 24 to 100)."""
+SEQUENCE_BITS: Final = 32
+SEQUENCE_END: Final = 1 << SEQUENCE_BITS
+INFINITE: Final = 0x7F800000
+"""Bits of +inf, the largest key."""
+BYTES_PER_SLOT: Final = 8 + LEAF_BYTES / LEAST
+_NORMAL: Final = 0x00100000
+_ABSENT: Final = 0
+_SEQUENCE: Final = np.uint64(SEQUENCE_END - 1)
+_HIGH_WORD: Final = 1 if sys.byteorder == "little" else 0
+
+
+class RankedSlots(Leaves):
+    """Slots 0 ... capacity - 1, each at most once, ascending by (bits, sequence).
+
+    ``bits`` are those of a non-negative float32 (:func:`float_bits`), or any other integer up to ``INFINITE``.
+    :meth:`insert` assigns ascending sequence numbers.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.capacity: Final = capacity
+        self._n = 0
+        self._sequence = 0
+        self._flat: NDArray[np.uint32] | None = None
+        self._key_of_np: Final[NDArray[np.uint64]] = np.zeros(capacity, np.uint64)
+        self._key_of: Final = self._key_of_np.data.cast("B").cast("d")
+        packed = np.zeros(1, np.uint64)
+        self._packed: Final = packed.data
+        self._packed_float: Final = packed.data.cast("B").cast("d")
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        fixed = self._key_of_np.nbytes + self._bound_np.nbytes + self._count_np.nbytes
+        return fixed + sum(map(sys.getsizeof, self._keys)) + sum(map(sys.getsizeof, self._slots))
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """Key of each slot, (capacity,), 0 for an absent one; a view, for checkpoints."""
+        return self._key_of_np
+
+    def insert(self, slot: int, bits: int) -> None:
+        """Insert an absent slot, after all slots with the same ``bits``."""
+        sequence = self._sequence
+        if sequence == SEQUENCE_END:
+            # Once in 4.3e9 insertions (49 days at 1 kHz) since the last restart: the only O(n) step.
+            self.load(self._key_of_np.copy())
+            sequence = self._sequence
+        self._sequence = sequence + 1
+        self._packed[0] = (bits + _NORMAL) << SEQUENCE_BITS | sequence
+        key = self._packed_float[0]
+        self._key_of[slot] = key
+        self._n += 1
+        self._flat = None
+        p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
+        if self._count[p] == LEAF:
+            p = self._split(p, key)
+        leaf = self._keys[p]
+        i = bisect_left(leaf, key)
+        leaf.insert(i, key)
+        self._slots[p].insert(i, slot)
+        self._count[p] += 1
+        self._block_count[p // BLOCK] += 1
+
+    def pop(self, rank: int) -> int:
+        """Remove and return the slot at ``rank`` (0 is the smallest)."""
+        block = 0
+        blocks = self._block_count
+        for held in blocks:
+            if rank < held:
+                break
+            rank -= held
+            block += 1
+        p = block * BLOCK
+        count = self._count
+        held = count[p]
+        while rank >= held:
+            rank -= held
+            p += 1
+            held = count[p]
+        slot = self._slots[p].pop(rank)
+        del self._keys[p][rank]
+        count[p] = held - 1
+        blocks[block] -= 1
+        if held <= LEAST:
+            self._relieve(p)
+        self._key_of[slot] = 0.0
+        self._n -= 1
+        self._flat = None
+        return slot
+
+    def move(self, moved: Slots, bits: NDArray[np.uint32]) -> None:
+        """Give the slots ``moved``, all present and distinct, new ``bits``; they keep their sequence numbers."""
+        old_keys = self._key_of_np.take(moved)
+        new_keys = old_keys.copy()
+        new_keys.view(np.uint32)[_HIGH_WORD::2] = bits + np.uint32(_NORMAL)
+        olds, news = old_keys.view(np.float64), new_keys.view(np.float64)
+        # Removal and insertion are inlined, and the leaves looked up for all at once until one is split or relieved:
+        # sixteen calls of each would cost a third of the total.
+        bound, count, keys, slots, blocks = self._bound, self._count, self._keys, self._slots, self._block_count
+        if 0.0 in (starts := olds.tolist()):
+            raise ValueError("a slot to be moved is not in")
+        if len(starts) * MERGE_SHARE >= self._n:
+            self._merge(moved, old_keys, new_keys)
+            return
+        bounds = self._bound_np[: len(keys)]
+        sources = (bounds.searchsorted(olds, "right") - 1).tolist()
+        targets = (bounds.searchsorted(news, "right") - 1).tolist()
+        self._key_of_np[moved] = new_keys
+        self._flat = None
+        current = True
+        for slot, old, new, p, q in zip(moved.tolist(), starts, news.tolist(), sources, targets, strict=True):
+            if not current:
+                p = bisect_right(bound, old, 0, len(keys)) - 1
+            leaf = keys[p]
+            i = bisect_left(leaf, old)
+            del leaf[i]
+            del slots[p][i]
+            count[p] = held = count[p] - 1
+            blocks[p // BLOCK] -= 1
+            if held < LEAST:
+                self._relieve(p)
+                current = False
+            if not current:
+                q = bisect_right(bound, new, 0, len(keys)) - 1
+            held = count[q]
+            if held == LEAF:
+                q = self._split(q, new)
+                held = count[q]
+                current = False
+            leaf = keys[q]
+            i = bisect_left(leaf, new)
+            leaf.insert(i, new)
+            slots[q].insert(i, slot)
+            count[q] = held + 1
+            blocks[q // BLOCK] += 1
+
+    def _merge(self, moved: Slots, old_keys: NDArray[np.uint64], new_keys: NDArray[np.uint64]) -> None:
+        """Give the slots ``moved`` new keys, and rebuild the leaves."""
+        keys = np.frombuffer(b"".join(self._keys), np.uint64)
+        slots = self._in_order()
+        stays = np.ones(len(keys), np.bool_)
+        stays[keys.searchsorted(np.sort(old_keys))] = False
+        order = new_keys.argsort()
+        sorted_keys, left = new_keys[order], keys[stays]
+        at = left.searchsorted(sorted_keys)
+        at += np.arange(len(at))
+        old = np.ones(len(keys), np.bool_)
+        old[at] = False
+        merged, merged_slots = np.empty(len(keys), np.uint64), np.empty(len(keys), np.uint32)
+        merged[at], merged_slots[at] = sorted_keys, moved[order]
+        merged[old], merged_slots[old] = left, slots[stays]
+        self._key_of_np[moved] = new_keys
+        self._fill(merged.view(np.float64), merged_slots)
+        self._flat = None
+
+    def remove(self, slot: int) -> None:
+        """Remove a slot that is present."""
+        key = self._key_of[slot]
+        p = bisect_right(self._bound, key, 0, len(self._keys)) - 1
+        i = bisect_left(self._keys[p], key)
+        del self._keys[p][i], self._slots[p][i]
+        self._count[p] = held = self._count[p] - 1
+        self._block_count[p // BLOCK] -= 1
+        if held < LEAST:
+            self._relieve(p)
+        self._key_of[slot] = 0.0
+        self._n -= 1
+        self._flat = None
+
+    def renew(self, slots: Slots, bits: int) -> None:
+        """Insert ``slots`` with these ``bits`` as the newest, in order; those present are removed first."""
+        if self._sequence + len(slots) > SEQUENCE_END:
+            self.load(self._key_of_np.copy())
+        if len(slots) * SORT_SHARE < self._n:
+            for slot in slots.tolist():
+                if self._key_of[slot] != 0.0:
+                    self.remove(slot)
+                self.insert(slot, bits)
+            return
+        # For this many, sorting everything is faster.
+        distinct, last = np.unique(slots[::-1], return_index=True)
+        sequence = (self._sequence + len(slots) - 1 - last).astype(np.uint64)
+        self._key_of_np[distinct] = np.uint64(bits + _NORMAL << SEQUENCE_BITS) | sequence
+        self._sequence += len(slots)
+        self._rebuild(self._key_of_np)
+
+    def rank(
+        self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, nan_stays: bool = False
+    ) -> None:
+        """Order present ``slots`` (n,) by |values| (n,) as float32; of a slot named twice the last one counts.
+
+        ``nan_stays`` leaves a slot whose value is not a number where it is.  Raises ValueError, before anything is
+        changed, for an absent slot, and without ``nan_stays`` for a NaN.
+        """
+        magnitudes = values.astype(np.float32, copy=False)
+        try:
+            bits = float_bits(magnitudes)
+        except ValueError:
+            if not nan_stays:
+                raise
+            numbers = ~np.isnan(magnitudes)
+            slots, bits = slots[numbers], float_bits(magnitudes[numbers])
+        if len(set(slots.tolist())) < len(slots):
+            slots, last = np.unique(slots[::-1], return_index=True)
+            bits = bits[::-1][last]
+        self.move(slots, np.uint32(INFINITE) - bits if largest_first else bits)
+
+    def at(self, ranks: NDArray[np.int64]) -> Slots:
+        """Return the slots at ``ranks`` (k,), each in 0 ... len - 1."""
+        if self._flat is None and self._n > max(FLAT, BLOCK * len(ranks)):
+            count = self._count_np[: len(self._slots)]
+            ends = count.cumsum()
+            leaves = ends.searchsorted(ranks, "right")
+            places = ranks - (ends - count).take(leaves)
+            slots = self._slots
+            found = [slots[p][i] for p, i in zip(leaves.tolist(), places.tolist(), strict=True)]
+            return np.array(found, np.int64)
+        return self._in_order().take(ranks).astype(np.int64)
+
+    def in_order(self) -> Slots:
+        """Return all slots from the smallest to the largest."""
+        return self._in_order().astype(np.int64)
+
+    def _in_order(self) -> NDArray[np.uint32]:
+        if self._flat is None:
+            self._flat = np.frombuffer(b"".join(self._slots), np.uint32)
+        return self._flat
+
+    def load(self, keys: NDArray[np.uint64]) -> None:
+        """Replace everything by ``keys``, a copy of :attr:`keys`; sequence numbers are reassigned, in order.
+
+        Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
+        """
+        keys = renumbered(keys, self.capacity)
+        self._sequence = int(np.count_nonzero(keys))
+        self._rebuild(keys)
+
+    def _rebuild(self, keys: NDArray[np.uint64]) -> None:
+        slots, held = entries(keys)
+        self._key_of_np[:] = keys
+        self._flat = None
+        self._n = len(slots)
+        self._fill(held.view(np.float64), slots.astype(np.uint32))
+
+
+def renumbered(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
+    """Return ``keys`` with sequence numbers from 0 in the same order.
+
+    Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
+    """
+    if keys.shape != (capacity,) or keys.dtype != np.uint64:
+        raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({capacity},) uint64")
+    slots = np.flatnonzero(keys != _ABSENT)
+    sequence = keys[slots] & _SEQUENCE
+    by_age = np.argsort(sequence)
+    if np.any(np.diff(sequence[by_age]) == 0):
+        raise ValueError("two keys with the same sequence number")
+    out = np.zeros(capacity, np.uint64)
+    out[slots[by_age]] = keys[slots[by_age]] & ~_SEQUENCE | np.arange(len(slots), dtype=np.uint64)
+    return out
+
+
+def entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
+    """Return the slots that are present, and their keys, by ascending key."""
+    slots = np.flatnonzero(keys != _ABSENT)
+    order = np.argsort(keys[slots])
+    return slots[order], keys[slots[order]]
+
+
+class Orders:
+    """Orders of S memories that draw minibatches in step."""
+
+    def __init__(self, each: Sequence[RankedSlots]) -> None:
+        self.each: Final = each
+
+    def draw(
+        self, uniforms: NDArray[np.float64], starts: NDArray[np.int64], lengths: NDArray[np.int64], updates: int
+    ) -> Slots:
+        """Draw a slot from each segment of ranks, (updates, S, batch).
+
+        ``uniforms`` (S, updates * batch) over [0, 1); ``starts`` and ``lengths`` (S, batch): first rank and number of
+        ranks of each segment.
+        """
+        memories, batch = starts.shape
+        slots = np.empty((updates, memories, batch), np.int64)
+        for s, order in enumerate(self.each):
+            ranks = (uniforms[s].reshape(updates, batch) * lengths[s]).astype(np.int64) + starts[s]
+            slots[:, s] = order.at(ranks.reshape(-1)).reshape(updates, batch)
+        return slots
+
+    def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
+        """Order present ``slots`` (updates, S, batch) by |values|, largest first, as ``RankedSlots.rank`` does; NaN
+        leaves a slot where it is."""
+        for s, order in enumerate(self.each):
+            order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, nan_stays=True)
+
+
+def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Return the bits of |values|, which order as the values do; raises ValueError for a NaN."""
+    bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
+    if max(bits.tolist(), default=0) > INFINITE:
+        raise ValueError("a value is not a number")
+    return bits

@@ -1,0 +1,103 @@
+"""Minibatches gathered into records: one contiguous block of floats per trial and update, field after field."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from onrig.hw.native import library
+from onrig.runtime.memory.layout import Floats, Slots, Words
+
+
+class Field(NamedTuple):
+    """Words of a row, and where the matrix of a minibatch's (batch, columns) begins in a record."""
+
+    column: int
+    columns: int
+    offset: int
+    mask: int = 0
+    """0 copies the words, bit for bit; else 1.0 where a word has one of these bits, 0.0 elsewhere."""
+
+
+class _Struct(ctypes.Structure):
+    """``records`` of ``hw/native/minibatch.c``."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("trials", "capacity", "width", "record", "fields")),
+        *((name, ctypes.c_void_p) for name in ("rows", "field")),
+    )
+
+
+@cache
+def _function() -> Any:
+    """The library's function, which releases the interpreter's lock, or None."""
+    loaded = library()
+    if loaded is None:
+        return None
+    function = loaded.onrig_gather
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    function.argtypes, function.restype = (pointer, pointer, number, number, pointer), number
+    return function
+
+
+class Records:
+    """Rows of S trials, and the fields that a record takes from them.
+
+    ``rows`` (S, capacity, width) uint32 (a float32 array by its ``view``), C-contiguous, referred to and not copied;
+    the memory of a rig is ``storage.words[None]``.
+    """
+
+    def __init__(self, rows: Words, fields: Sequence[Field], record: int) -> None:
+        """Records of ``record`` floats; raises ValueError for a field outside of a row or a record."""
+        if rows.ndim != 3 or rows.dtype != np.uint32 or not rows.flags.c_contiguous:
+            raise ValueError(
+                f"rows of shape {rows.shape} and type {rows.dtype}, expected contiguous (S, n, width) uint32"
+            )
+        for field in fields:
+            inside = field.column >= 0 and 1 <= field.columns <= rows.shape[2] - field.column
+            if not inside or not 0 <= field.offset < record or not 0 <= field.mask < 1 << 32:
+                raise ValueError(f"{field} lies outside of rows of {rows.shape[2]} words or records of {record}")
+        self._rows: Final = rows
+        self._fields: Final = fields
+        self._record: Final = record
+        self._table: Final = np.array(fields, np.int64).reshape(-1, 4)
+        at = rows.ctypes.data, self._table.ctypes.data
+        self._struct: Final = _Struct(*rows.shape, record, len(fields), *at)
+        self._address: Final = ctypes.addressof(self._struct)
+
+    def gather(self, slots: Slots, into: Floats) -> None:
+        """Write the records of ``slots`` (updates, S, batch) ``into`` (S, updates, record) float32, C-contiguous.
+
+        Raises ValueError where shapes do not fit, and IndexError for a slot outside of the memory; nothing is then
+        written.
+        """
+        updates, trials, batch = slots.shape
+        shape = (self._rows.shape[0], updates, self._record)
+        fits = all(field.offset + batch * field.columns <= self._record for field in self._fields)
+        if trials != shape[0] or not fits or into.shape != shape or into.dtype != np.float32:
+            raise ValueError(f"minibatches of shape {slots.shape} do not fit records of shape {into.shape}")
+        if not into.flags.c_contiguous or not into.flags.writeable:
+            raise ValueError("records must be contiguous and writeable")
+        slots = np.ascontiguousarray(slots, np.int64)
+        function = _function()
+        if function is None:
+            self._gather(slots, into.view(np.uint32))
+        elif function(self._address, slots.ctypes.data, updates, batch, into.ctypes.data):
+            raise IndexError(f"a slot lies outside of the {self._rows.shape[1]}")
+
+    def _gather(self, slots: Slots, into: Words) -> None:
+        """Do the same in numpy: the reference."""
+        if slots.size and not 0 <= slots.min() <= slots.max() < self._rows.shape[1]:
+            raise IndexError(f"a slot lies outside of the {self._rows.shape[1]}")
+        batch = slots.shape[2]
+        for trial, records in enumerate(into):
+            rows = self._rows[trial].take(slots[:, trial], axis=0)
+            for column, columns, offset, mask in self._fields:
+                words = rows[..., column : column + columns].reshape(len(records), batch * columns)
+                if mask:
+                    words = ((words & np.uint32(mask)) != 0).astype(np.float32).view(np.uint32)
+                records[:, offset : offset + batch * columns] = words

@@ -1,0 +1,114 @@
+"""Section ``selection`` of a run: which experiences to keep and which to replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from onrig.hw.bounds import PositiveShare, Share
+from onrig.runtime.config.problem import Finding
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.strategy import capacity_within, parse_strategy
+
+DEFAULT_CAPACITY: Final = 10_000
+"""de Bruin et al. 2018, §4."""
+MOST_CAPACITY: Final = 0xFFFFFFFF
+"""Slots are numbered in 32 bits (``onrig.runtime.memory.storage``)."""
+
+
+class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Experiences replaced by ones recomputed with the twin's plant, for more diversity (de Bruin et al. 2018, §6.2.1,
+    §6.3.1).
+
+    See ``onrig.sim.synthetic`` for the law.
+    """
+
+    states: Share = 0.0
+    """Fraction of the memory with a newly drawn state; the action is the policy's there, exploration included."""
+    actions: Share = 0.0
+    """Fraction of the memory with a newly drawn action."""
+    refresh: Share = 1.0
+    """Probability that a synthetic experience is overwritten when its turn comes; otherwise it stays."""
+
+
+class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Relative weight; 1 for everything else."""
+
+    weight: Share
+    """Of the experience in the critic's loss."""
+
+
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which experiences to keep and which to replay, in the notation of de Bruin et al. 2018, §5.2."""
+
+    strategy: str = "FIFO[Uniform]"
+    """``RETENTION[SAMPLING]``, such as ``Expl(1.0)[PER+IS]`` (docs/methods.md)."""
+    capacity: Annotated[int, msgspec.Meta(ge=1, le=MOST_CAPACITY)] | None = None
+    """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or all of the run's for FULL."""
+    capacity_bytes: int | None = None
+    """Instead of ``capacity``: memory in bytes, including the keeper's structures."""
+    write_probability: PositiveShare = 1.0
+    """Chance of each experience to be offered to the memory at all ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over the
+    rate)."""
+    synthetic: Synthetic | None = None
+    intervened: Literal["keep", "drop"] | Weighted = "keep"
+    """Experiences in which the shield acted: kept, left out of the memory, or kept with this weight in the critic's
+    loss.  Their action is the executed one in any case."""
+
+
+def selection_findings(selection: Selection, layout: Layout, *, run_length: int) -> Iterator[Finding]:
+    """List (path, message) for each value that does not fit the others; ``run_length`` in experiences."""
+    for name, message in _findings(selection, layout, run_length):
+        yield ("selection", name), f"{message} at selection.{name}"
+
+
+def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> int:
+    """Capacity in experiences; FULL holds all of the run's, ``run_length``, unless told otherwise.
+
+    Raises ValueError when the configured bytes hold none.
+    """
+    if selection.capacity is not None:
+        return selection.capacity
+    full = parse_strategy(selection.strategy).keeper.keeps_all
+    if selection.capacity_bytes is not None:
+        fit = _fit(selection, selection.capacity_bytes, layout)
+        return min(fit, run_length) if full else fit
+    return run_length if full else DEFAULT_CAPACITY
+
+
+def _fit(selection: Selection, budget_bytes: int, layout: Layout) -> int:
+    strategy, thinned = parse_strategy(selection.strategy), selection.write_probability < 1
+    return capacity_within(strategy, budget_bytes, layout, thinned=thinned)
+
+
+def _findings(selection: Selection, layout: Layout, run_length: int) -> Iterator[tuple[str, str]]:
+    synthetic = selection.synthetic
+    if synthetic is not None and synthetic.states + synthetic.actions > 1:
+        together = f"got {synthetic.states:g} and {synthetic.actions:g}"
+        yield "synthetic", f"expected states and actions of at most 1 together, {together}"
+    capacity, budget = selection.capacity, selection.capacity_bytes
+    if capacity is not None and budget is not None:
+        yield "capacity_bytes", "expected one of 'capacity' and 'capacity_bytes'"
+        return
+    try:
+        full = parse_strategy(selection.strategy).keeper.keeps_all
+    except ValueError as error:
+        yield "strategy", str(error)
+        return
+    needed = f"FULL keeps all of the run's {run_length} experiences"
+    if budget is not None:
+        try:
+            fit = _fit(selection, budget, layout)
+        except ValueError as error:
+            yield "capacity_bytes", str(error)
+            return
+        if full and fit < run_length:
+            yield "capacity_bytes", f"{needed}, {budget} bytes hold only {fit}"
+        elif fit > MOST_CAPACITY and not full:
+            yield "capacity_bytes", f"{budget} bytes hold {fit} experiences, there may be {MOST_CAPACITY}"
+    elif full and capacity is None and run_length > MOST_CAPACITY:
+        yield "strategy", f"{needed}, which are more than {MOST_CAPACITY}"
+    elif full and capacity is not None and capacity < run_length:
+        yield "capacity", f"{needed}, {capacity} are too few"

@@ -1,0 +1,255 @@
+"""Storage of experiences: one matrix of fixed size, any capacity, written row by row.
+
+Writing or gathering a row touches one contiguous stretch of memory, which makes both fast; columns are views.  Every
+write has a *number* (1, 2, ...), so a mirror that has seen the first k writes can request the changes since and apply
+them bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.layout import (
+    FLAG_MASK,
+    GENERATION_MASK,
+    GENERATION_SHIFT,
+    POLICY_MASK,
+    POLICY_SHIFT,
+    Batch,
+    Floats,
+    Layout,
+    Slots,
+    Words,
+)
+
+RECENT_WRITES: Final = 4096
+"""Latest writes for which ``changed_since`` need not scan every slot (non-cyclic storage only)."""
+NUMBER_BYTES: Final = 8
+"""Bytes per row of non-cyclic storage for the number of its last write."""
+STAMP_WORDS: Final = 3
+"""Words in front of an exported row: slot, number (low, high)."""
+_LOW_32: Final = 0xFFFFFFFF
+
+Vector = Floats | NDArray[np.float64] | Sequence[float]
+
+
+class Storage:
+    """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
+
+    ``cyclic`` means that slots are written round robin (FIFO, FULL): the number of a slot's last write then follows
+    from the counter and costs nothing; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
+
+    Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whatever the keeper.
+    """
+
+    def __init__(self, capacity: int, layout: Layout, *, cyclic: bool = True) -> None:
+        if not (1 <= capacity <= _LOW_32) or layout.n_obs < 1 or layout.n_act < 1:
+            of = f"{layout.n_obs} observations and {layout.n_act} actions"
+            raise ValueError(f"no storage of {capacity} transitions with {of}")
+        self.layout: Final = layout
+        self.capacity: Final = capacity
+        self.cyclic: Final = cyclic
+        self.inserted = 0
+        """Writes over the lifetime of the buffer."""
+        # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
+        self.words: Final[Words] = np.empty((capacity, self.layout.width), np.uint32)
+        self.words.fill(0)  # touch every page now, so that a shortage of memory shows at start
+        floats: Floats = self.words.view(np.float32)
+        self.observation: Final[Floats] = floats[:, self.layout.observation]
+        self.action: Final[Floats] = floats[:, self.layout.action]
+        self.next_observation: Final[Floats] = floats[:, self.layout.next_observation]
+        self.reward: Final[Floats] = floats[:, self.layout.reward]
+        self.exploration: Final[Floats] = floats[:, self.layout.exploration]
+        self.behaviour: Final[Floats] = floats[:, self.layout.behaviour_columns]
+        self.episode: Final[Words] = self.words[:, self.layout.episode]
+        self.step: Final[Words] = self.words[:, self.layout.step]
+        self.meta: Final[Words] = self.words[:, self.layout.meta]
+        self._has_behaviour: Final = self.layout.behaviour
+        self._reward_at: Final = self.layout.reward
+        self._episode_at: Final = self.layout.episode
+        self._width: Final = self.layout.width
+        self._flat: Final = self.words.data.cast("B").cast("I")
+        self._flat_floats: Final = self.words.data.cast("B").cast("f")
+        self._number: Final[NDArray[np.int64]] = np.zeros(0 if cyclic else capacity, np.int64)
+        self._number_at: Final = self._number.data
+        self._recent: Final[NDArray[np.int64]] = np.zeros(0 if cyclic else min(RECENT_WRITES, capacity), np.int64)
+        self._recent_at: Final = self._recent.data
+        self._recent_size: Final = len(self._recent)
+
+    @property
+    def stored(self) -> int:
+        """Occupied slots."""
+        return min(self.inserted, self.capacity)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.words.nbytes + self._number.nbytes + self._recent.nbytes
+
+    def insert(
+        self,
+        slot: int,
+        observation: Vector,
+        action: Vector,
+        reward: float,
+        next_observation: Vector,
+        flags: int = 0,
+        policy_id: int = 0,
+        exploration: float = 0.0,
+        episode: int = 0,
+        step: int = 0,
+        behaviour: Vector = (),
+    ) -> int:
+        """Write one transition into ``slot`` and return the number of the write (1 for the first).
+
+        ``observation``, ``next_observation`` (n_obs,), ``action`` (n_act,), in the rig's order; ``flags`` of
+        :class:`~onrig.runtime.memory.layout.Flag`; ``behaviour`` (n_behaviour,).  The slot must come from the
+        keeper; cyclic storage does not check it.
+        """
+        self.observation[slot] = observation
+        self.action[slot] = action
+        self.next_observation[slot] = next_observation
+        if self._has_behaviour:
+            self.behaviour[slot] = behaviour
+        row = slot * self._width
+        at = row + self._reward_at
+        self._flat_floats[at] = reward
+        self._flat_floats[at + 1] = exploration
+        at = row + self._episode_at
+        flat = self._flat
+        flat[at] = episode
+        flat[at + 1] = step
+        at += 2
+        generation = ((flat[at] >> GENERATION_SHIFT) + 1) & GENERATION_MASK
+        flat[at] = (policy_id & POLICY_MASK) << POLICY_SHIFT | generation << GENERATION_SHIFT | int(flags) & FLAG_MASK
+        self.inserted = number = self.inserted + 1
+        if not self.cyclic:
+            self._number_at[slot] = number
+            self._recent_at[number % self._recent_size] = slot
+        return number
+
+    def gather(self, slots: Slots, into: Batch) -> Batch:
+        """Copy the transitions in ``slots`` (size,) into ``into`` and return it."""
+        self.words.take(slots, 0, into.words, "clip")
+        return into
+
+    def generation(self, slots: Slots) -> Words:
+        """Return the generations of ``slots``: how often each was written, modulo 2048."""
+        return (self.meta[slots] >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)
+
+    def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """Tell which (slot, generation) pairs are current; False for slots out of range."""
+        inside = (slots >= 0) & (slots < self.stored)
+        current: NDArray[np.bool_] = inside & (self.generation(np.where(inside, slots, 0)) == generations)
+        return current
+
+    def number(self, slots: Slots) -> NDArray[np.int64]:
+        """Return the number of the last write of each slot; 0 for one never written."""
+        if self.cyclic:
+            return np.maximum(self.inserted - (self.inserted - 1 - slots) % self.capacity, 0)
+        numbers: NDArray[np.int64] = self._number.take(slots)
+        return numbers
+
+    def scanned_bytes(self, seen: int) -> int:
+        """Bytes that ``changed_since`` passes over, besides what it returns."""
+        return 0 if self.cyclic or self.inserted - seen <= self._recent_size else self._number.nbytes
+
+    def changed_since(self, seen: int, limit: int | None = None) -> Slots:
+        """Return the slots written after the first ``seen`` writes, each once, in the order of their last write.
+
+        ``changed_since(0)`` is the whole buffer from the oldest to the newest experience; ``limit`` takes the oldest
+        ones only (the next call continues from the number of the last one's write).  Cost: the number of changes;
+        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
+        ``seen`` lies in the future: the mirror belongs to another buffer.
+        """
+        if not 0 <= seen <= self.inserted:
+            raise ValueError(f"a mirror claims {seen} writes, there have been {self.inserted}")
+        if self.cyclic:
+            first = max(seen, self.inserted - self.capacity)
+            end = self.inserted if limit is None else min(self.inserted, first + limit)
+            return np.arange(first, end, dtype=np.int64) % self.capacity
+        if self.inserted - seen <= self._recent_size:
+            writes = np.arange(seen + 1, self.inserted + 1, dtype=np.int64)
+            written: Slots = self._recent[writes % self._recent_size]
+            current: NDArray[np.bool_] = self._number[written] == writes
+            return written[current][:limit]
+        slots = np.flatnonzero(self._number > seen)
+        numbers: NDArray[np.int64] = self._number[slots]
+        if limit is not None and limit < len(slots):
+            # Sorting all of a large buffer for each piece of a snapshot would take 100 times as long.
+            early = numbers <= np.partition(numbers, limit - 1)[limit - 1]
+            slots, numbers = slots[early], numbers[early]
+        return slots[np.argsort(numbers)]
+
+    def rows(self, slots: Slots) -> Words:
+        """Export ``slots`` for :meth:`write_rows`, bit for bit: (len(slots), 3 + width) uint32, self-describing.
+
+        Columns: slot, number (low and high word), then the row.  On a wire they travel little-endian (``"<u4"``).
+        """
+        out: Words = np.empty((len(slots), STAMP_WORDS + self._width), np.uint32)
+        numbers = self.number(slots)
+        out[:, 0] = slots
+        out[:, 1] = numbers & _LOW_32
+        out[:, 2] = numbers >> 32
+        out[:, STAMP_WORDS:] = self.words[slots]
+        return out
+
+    def write_rows(self, rows: Words) -> Slots:
+        """Apply exported rows in order, as a mirror or on restore; return their slots.
+
+        Raises ValueError, before anything is written, if the rows do not fit this storage or do not continue what was
+        applied so far (numbers must increase).
+        """
+        if rows.ndim != 2 or rows.shape[1] != STAMP_WORDS + self._width:
+            raise ValueError(f"rows of shape {rows.shape}, expected (any, {STAMP_WORDS + self._width})")
+        slots = rows[:, 0].astype(np.int64)
+        if not len(slots):
+            return slots
+        numbers = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
+        if slots.max() >= self.capacity:
+            raise ValueError(f"row for slot {slots.max()} of {self.capacity}")
+        if numbers[0] <= self.inserted or np.any(np.diff(numbers) <= 0):
+            raise ValueError(f"rows numbered from {numbers[0]} do not continue the {self.inserted} writes seen")
+        if self.cyclic and np.any((numbers - 1) % self.capacity != slots):
+            raise ValueError("rows are not in cyclic order")
+        if len(np.unique(slots)) == len(slots):
+            self.words[slots] = rows[:, STAMP_WORDS:]
+        else:  # fancy assignment does not define which duplicate wins
+            for slot, row in zip(slots.tolist(), rows, strict=True):
+                self.words[slot] = row[STAMP_WORDS:]
+        self.inserted = int(numbers[-1])
+        if not self.cyclic:
+            # ``numbers`` increase, so the maximum is the last write; a catch-up leaves gaps in the ring, which
+            # only name slots whose number has moved on.
+            np.maximum.at(self._number, slots, numbers)
+            last = numbers > self.inserted - self._recent_size
+            self._recent[numbers[last] % self._recent_size] = slots[last]
+        return slots
+
+    def digest(self) -> bytes:
+        """Hash of the content (16 bytes, BLAKE2b): equal on a mirror that has applied the same writes."""
+        h = hashlib.blake2b(digest_size=16)
+        layout = self.layout
+        shape = (self.capacity, layout.n_obs, layout.n_act, layout.n_behaviour, self.inserted)
+        h.update(np.array(shape, "<i8").tobytes())
+        h.update(self.words[: self.stored].data)
+        if not self.cyclic:
+            h.update(self._number[: self.stored].data)
+        return h.digest()
+
+
+def capacity_in(budget_bytes: int, layout: Layout, overhead_bytes: float = 0.0) -> int:
+    """Return how many transitions fit into ``budget_bytes``, each with ``overhead_bytes`` in addition to its row.
+
+    Raises ValueError if none fits.
+    """
+    per_transition = layout.row_bytes + overhead_bytes
+    capacity = int(budget_bytes // per_transition)
+    if capacity < 1:
+        raise ValueError(f"{budget_bytes} bytes hold no transition of {per_transition:g} bytes")
+    return capacity

@@ -1,0 +1,199 @@
+"""Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
+
+Both halves are registered under their names in the notation (``onrig.runtime.registry``).  Each describes itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from onrig.runtime import registry
+from onrig.runtime.config.problem import hint
+from onrig.runtime.memory.keepers.by_chance import Thinned
+from onrig.runtime.memory.keepers.keeper import Keeper, Parameter, Signal
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES
+from onrig.runtime.memory.storage import NUMBER_BYTES, RECENT_WRITES, capacity_in
+
+
+class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The description of a way to draw minibatches; a subclass adds its options as fields.
+
+    It is registered under its name in the notation (``onrig.runtime.registry``).  The learner draws; a rig only reads
+    the notation.
+    """
+
+    home: ClassVar[str]
+    """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
+    home_of_trials: ClassVar[str] = ""
+    """Module and function that build it for many trials at once, where that is much faster than one for each."""
+    section: ClassVar[str] = ""
+    """Name of its options in the ``learner`` section; empty if it has none there."""
+    corrections: ClassVar[tuple[str, ...]] = ()
+    """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+    parameter: ClassVar[Parameter | None] = None
+    """Number in parentheses behind its name; None if it takes none."""
+    looks_at: ClassVar[frozenset[Signal]] = frozenset()
+    """What it needs of the learner's algorithm, besides the TD error."""
+    bytes_per_slot: ClassVar[float] = 0.0
+    """The most bytes that the learner needs for it per experience, apart from a fixed overhead."""
+
+
+def keeper_class(name: str) -> type[Keeper]:
+    """Class of a retention's keeper by its name; raises KeyError for an unknown one, ValueError for a broken one."""
+    keeper: type[Keeper] = registry.load(registry.RETENTIONS, name)
+    if getattr(keeper, "name", None) != name:
+        raise ValueError(f"'{name}' of {registry.RETENTIONS} has another name: {getattr(keeper, 'name', None)!r}")
+    return keeper
+
+
+def sampling_of(name: str) -> type[Sampling]:
+    """Description of a sampling by its name, without number and correction; raises KeyError for an unknown one."""
+    sampling: type[Sampling] = registry.load(registry.SAMPLERS, name)
+    return sampling
+
+
+CORRECTION_BYTES: Final = {"": 0.0, "IS": 0.0, "FIS": 8.0}
+"""The same of the corrections."""
+
+
+class SamplingParts(NamedTuple):
+    """The parts of a sampling strategy."""
+
+    name: str
+    """Under which it is registered."""
+    correction: str = ""
+    argument: float | None = None
+
+    @property
+    def bytes_per_slot(self) -> float:
+        """The most bytes that the learner needs for it per experience."""
+        return sampling_of(self.name).bytes_per_slot + CORRECTION_BYTES[self.correction]
+
+    def __str__(self) -> str:
+        parameter = sampling_of(self.name).parameter
+        shown = "" if parameter is None or self.argument is None else f"({parameter.shown(self.argument)})"
+        return f"{self.name}{shown}{self.correction and '+'}{self.correction}"
+
+
+def samplings() -> tuple[str, ...]:
+    """Every sampling, those with a number with an example of it."""
+    described: dict[str, type[Sampling]] = registry.loadable(registry.SAMPLERS)
+    return tuple(
+        str(SamplingParts(name, correction, sampling.parameter and sampling.parameter.example))
+        for name, sampling in described.items()
+        for correction in ("", *sampling.corrections)
+    )
+
+
+_SAMPLING: Final = re.compile(r"([A-Za-z]+)\s*(?:\(\s*([^()]*?)\s*\))?(?:\+([A-Za-z]+))?")
+_NOTATION: Final = re.compile(r"\s*([A-Za-z]+)\s*(?:\(\s*([^()\[\]]*?)\s*\))?\s*\[\s*([^\[\]]*?)\s*\]\s*")
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """A retention strategy and a sampling strategy."""
+
+    retention: str
+    sampling: str
+    alpha: float | None = None
+    """The retention's parameter; None where it takes none."""
+
+    def __str__(self) -> str:
+        alpha = "" if self.alpha is None else f"({self.alpha!r})"
+        return f"{self.retention}{alpha}[{self.sampling}]"
+
+    @property
+    def keeper(self) -> type[Keeper]:
+        """Class of the keeper; raises ValueError for an unknown retention."""
+        known = self.retention in registry.names(registry.RETENTIONS)
+        keeper = keeper_class(self.retention) if known else None
+        if keeper is None or (keeper.parameter is None) != (self.alpha is None):
+            raise ValueError(f"unknown retention '{self.retention}' with exponent {self.alpha}")
+        return keeper
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Parse ``RETENTION[SAMPLING]``; raises ValueError with the reason and the known names."""
+    match = _NOTATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is not of the form RETENTION[SAMPLING], such as FIFO[Uniform]; {_known()}")
+    retention, number, sampling = match.groups()
+    if retention not in registry.names(registry.RETENTIONS):
+        meant = hint(retention, registry.names(registry.RETENTIONS))
+        raise ValueError(f"unknown retention '{retention}'{meant}; {_known()}")
+    drawing = parts_of_sampling(sampling)
+    parameter = keeper_class(retention).parameter
+    if parameter is not None:
+        return Strategy(retention, str(drawing), parameter.value(retention, number))
+    if number is not None:
+        raise ValueError(f"{retention} takes no exponent, got '({number})'")
+    return Strategy(retention, str(drawing))
+
+
+def parts_of_sampling(sampling: str) -> SamplingParts:
+    """Split a sampling into its parts; raises ValueError with the reason and the known names."""
+    match = _SAMPLING.fullmatch(sampling)
+    name, number, correction = match.groups() if match else (sampling, None, None)
+    known = sampling_of(name) if name in registry.names(registry.SAMPLERS) else None
+    if known is None or (correction is not None and correction not in known.corrections):
+        raise ValueError(f"unknown sampling '{sampling}'{hint(sampling, samplings())}; {_known()}")
+    if known.parameter is not None:
+        return SamplingParts(name, correction or "", known.parameter.value(name, number))
+    if number is not None:
+        raise ValueError(f"{name} takes no number, got '({number})'")
+    return SamplingParts(name, correction or "")
+
+
+def _known() -> str:
+    keepers: dict[str, type[Keeper]] = registry.loadable(registry.RETENTIONS)
+    retentions = [name if k.parameter is None else f"{name}({k.parameter.symbol})" for name, k in keepers.items()]
+    return f"known retentions: {', '.join(retentions)}; known samplings: {', '.join(samplings())}"
+
+
+def keeper_for(
+    strategy: Strategy, capacity: int, rng: np.random.Generator, *, write_probability: float = 1.0
+) -> Keeper:
+    """Build the keeper that ``strategy`` names; it takes over ``rng`` (PCG64), which must not be used elsewhere.
+
+    With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  Raises
+    ValueError for an unknown retention, and for a probability outside (0, 1].
+    """
+    keeper = strategy.keeper(capacity, rng, *(() if strategy.alpha is None else (strategy.alpha,)))
+    if write_probability == 1.0:
+        return keeper
+    return Thinned(keeper, write_probability, rng.spawn(1)[0])
+
+
+def overhead_bytes(strategy: Strategy) -> float:
+    """Return the most bytes that storage, keeper and checkpoints need per experience beyond ``Layout.row_bytes``."""
+    keeper = strategy.keeper
+    numbers = 0 if keeper.cyclic else NUMBER_BYTES
+    return numbers + keeper.bytes_per_slot + keeper.checkpoint_bytes_per_slot
+
+
+def fixed_bytes(strategy: Strategy, *, thinned: bool = False) -> int:
+    """Return the most bytes a memory needs regardless of capacity; ``thinned``: experiences are dropped at random."""
+    keeper = strategy.keeper
+    recent = 0 if keeper.cyclic else NUMBER_BYTES * RECENT_WRITES
+    return keeper.fixed_bytes + recent + (UNIFORMS_BYTES if thinned else 0)
+
+
+def bytes_of(strategy: Strategy, capacity: int, layout: Layout, *, thinned: bool = False) -> float:
+    """Return the most bytes that storage, keeper and checkpoints of ``capacity`` experiences occupy."""
+    each = layout.row_bytes + overhead_bytes(strategy)
+    return fixed_bytes(strategy, thinned=thinned) + capacity * each
+
+
+def capacity_within(strategy: Strategy, budget_bytes: int, layout: Layout, *, thinned: bool = False) -> int:
+    """Return the largest capacity whose storage, keeper and checkpoints stay within ``budget_bytes``.
+
+    Raises ValueError if no experience fits.
+    """
+    fixed = fixed_bytes(strategy, thinned=thinned)
+    if fixed >= budget_bytes:
+        raise ValueError(f"{budget_bytes} bytes are too few: {strategy} needs {fixed} before its first experience")
+    return capacity_in(budget_bytes - fixed, layout, overhead_bytes(strategy))

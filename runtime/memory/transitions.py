@@ -1,0 +1,162 @@
+"""Transitions from pairs of consecutive step records, never across a gap; some may be replaced by synthetic ones.
+
+The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the record after it holds s_{k+1}.
+Transitions are in normalised units: observation and action on [-1, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.hw.rig import Observation, Rig
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.normalisation import Normalisation
+from onrig.runtime.record import Flag as RecordFlag
+from onrig.runtime.record import Kind, Rule
+
+DEVIATION: Final = 0.05
+"""Difference of a normalised action from the one chosen above which a transition ``DEVIATES``: more than rounding to
+counts, less than a command that is late by a noticeable part of the period."""
+
+
+class Transitions(NamedTuple):
+    """A batch of n transitions in tick order."""
+
+    observation: NDArray[np.float32]
+    action: NDArray[np.float32]
+    reward: NDArray[np.float32]
+    next_observation: NDArray[np.float32]
+    flags: NDArray[np.uint32]
+    policy_id: NDArray[np.uint32]
+    exploration: NDArray[np.float32]
+    episode: NDArray[np.uint32]
+    step: NDArray[np.uint32]
+    """Index of the transition within its episode, from 0: ticks since the first record seen of the episode."""
+    behaviour: NDArray[np.float32]
+    """(n, n_behaviour): mean, standard deviation and drawn action of a stochastic policy; no columns without one."""
+
+    def select(self, chosen: NDArray[np.bool_]) -> Transitions:
+        """Return the selected transitions, in order."""
+        return Transitions._make(column[chosen] for column in self)
+
+
+class Resynthesised(NamedTuple):
+    """A batch of n measured transitions after resynthesis."""
+
+    altered: Transitions
+    """The same transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
+    renews: NDArray[np.bool_]
+    """(n,): whether each rewrites its slot in any case.  The others leave a synthetic experience in their slot
+    unchanged, and overwrite a measured one with their measured version.
+    """
+
+
+class Resynthesiser(Protocol):
+    """Replaces some transitions by synthetic ones, independently of the batch (``onrig.sim.synthetic``)."""
+
+    def __call__(self, measured: Transitions) -> Resynthesised:
+        """Return the transitions to offer to the memory, in the same order."""
+        ...
+
+
+def behaviour_of(records: NDArray[np.void]) -> NDArray[np.float32]:
+    """Mean, standard deviation and draw side by side (n, 3 m); (n, 0) in records of a deterministic policy."""
+    if "drawn" not in (records.dtype.names or ()):
+        return np.zeros((len(records), 0), np.float32)
+    return np.concatenate([records["mean"], records["std"], records["drawn"]], axis=1)
+
+
+class TransitionBuilder:
+    """Builder of transitions from batches of records; the last record of a batch waits for the first of the next."""
+
+    def __init__(self, rig: Rig, signals: Sequence[Observation] | None = None) -> None:
+        """``signals`` are what policies see, by default the rig's observations."""
+        signals = rig.signals if signals is None else signals
+        self._observations, self._actions = Normalisation.of(signals), Normalisation.of(rig.actuators)
+        self._carried: NDArray[np.void] | None = None
+        self.began = (-1, -1, 0)
+        """Episode and kind of the last record, and the tick of the first record seen of them."""
+        self.gaps = 0
+        """Pairs within an episode that give no transition because records between them were lost."""
+
+    def add(self, records: NDArray[np.void]) -> Transitions:
+        """Take the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
+        if self._carried is not None:
+            joined = np.empty(1 + len(records), records.dtype)  # np.concatenate looks at every field's type
+            joined[:1], joined[1:] = self._carried, records
+            records = joined
+        self._carried = records[-1:].copy() if len(records) else None
+        steps = self._steps(records)
+        first, second = records[:-1], records[1:]
+        within = (
+            (first["episode"] == second["episode"])
+            & (first["kind"] == second["kind"])
+            & (first["kind"] == Kind.TRAIN)
+            & (first["flags"] & RecordFlag.NO_ACTION == 0)
+        )
+        whole = (
+            within
+            & (first["flags"] & RecordFlag.INVALID == 0)
+            & (second["tick"] == first["tick"] + 1)
+            & (second["frame"] == first["frame"] + 1)
+        )
+        self.gaps += int(np.count_nonzero(within & ~whole))
+        a, b = first[whole], second[whole]
+        seen = "input" if "input" in (records.dtype.names or ()) else "observation"
+        closing = b["flags"]
+        action = self._actions.normalised(a["applied"])
+        chosen = np.clip(self._actions.normalised(a["explored"]), -1.0, 1.0)
+        intervened = a["rule"] != Rule.NONE
+        restrained = a["flags"] & RecordFlag.RESTRAINED != 0
+        # Not so written that NaN, of a policy or of a rule's replacement, would pass.
+        deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
+        flags = (
+            ((closing & RecordFlag.TERMINATED) != 0) * int(Flag.TERMINATED)
+            + ((closing & RecordFlag.TRUNCATED) != 0) * int(Flag.TRUNCATED)
+            + intervened * int(Flag.INTERVENED)
+            + deviates * int(Flag.DEVIATES)
+        )
+        transitions = Transitions(
+            observation=self._normalise(a[seen]),
+            action=action.astype(np.float32),
+            reward=a["reward"].astype(np.float32),
+            next_observation=self._normalise(b[seen]),
+            flags=flags.astype(np.uint32),
+            policy_id=a["policy_id"].astype(np.uint32),
+            exploration=a["exploration"].astype(np.float32),
+            episode=a["episode"].astype(np.uint32),
+            step=steps[:-1][whole].astype(np.uint32),
+            behaviour=behaviour_of(a),
+        )
+        finite = (
+            np.isfinite(transitions.observation).all(axis=1)
+            & np.isfinite(transitions.action).all(axis=1)
+            & np.isfinite(transitions.reward)
+            & np.isfinite(transitions.next_observation).all(axis=1)
+            & np.isfinite(transitions.exploration)
+            & np.isfinite(transitions.behaviour).all(axis=1)
+        )
+        if finite.all():
+            return transitions
+        self.gaps += int(np.count_nonzero(~finite))
+        return transitions.select(finite)
+
+    def _steps(self, records: NDArray[np.void]) -> NDArray[np.int64]:
+        """Ticks of each record since the first one of its episode."""
+        ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
+        if not len(ticks):
+            return ticks
+        episode = np.concatenate(([self.began[0]], records["episode"]))
+        kind = np.concatenate(([self.began[1]], records["kind"]))
+        opens = (episode[1:] != episode[:-1]) | (kind[1:] != kind[:-1])
+        opening = np.maximum.accumulate(np.where(opens, np.arange(len(ticks)), -1))
+        first_ticks: NDArray[np.int64] = np.where(opening < 0, self.began[2], ticks[opening])
+        self.began = int(episode[-1]), int(kind[-1]), int(first_ticks[-1])
+        return ticks - first_ticks
+
+    def _normalise(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._observations.normalised(observation).astype(np.float32)

@@ -1,0 +1,150 @@
+"""The rig's memory of experiences: storage, and the keeper that decides what stays in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import FLAG_MASK, POLICY_SHIFT, Flag, Slots
+from onrig.runtime.memory.storage import Storage, Vector
+from onrig.runtime.memory.strategy import keeper_for, parse_strategy
+from onrig.runtime.memory.transitions import Resynthesised, Resynthesiser, Transitions
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
+
+OnErrors = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
+"""Callback with slots, the generations of their experiences, and the latest |TD errors|."""
+
+
+class Memory:
+    """The memory that the replay process owns; learners mirror ``storage`` write by write.
+
+    A ``resynthesiser`` replaces some experiences by synthetic ones before they are written (de Bruin et al. 2018,
+    §6.2.1).
+    """
+
+    def __init__(self, config: RunConfig, resynthesiser: Resynthesiser | None = None) -> None:
+        self.strategy = parse_strategy(config.selection.strategy)
+        self._resynthesiser = resynthesiser
+        self._drops_intervened = config.selection.intervened == "drop"
+        capacity = capacity_of(config)
+        self.keeper = keeper_for(
+            self.strategy,
+            capacity,
+            stream(config.seed, Role.KEEPER),
+            write_probability=config.selection.write_probability,
+        )
+        self.storage = Storage(capacity, layout_of(config), cyclic=self.keeper.cyclic)
+        self.offered = 0
+        """Experiences offered to the keeper."""
+        self.stale_errors = 0
+        """Feedback for experiences that had been overwritten."""
+        self.on_errors: OnErrors | None = None
+        """Called with the TD errors of current experiences, whether or not the keeper uses them."""
+
+    @property
+    def overflows(self) -> bool:
+        """Whether a memory that keeps everything has no room for more; a thinned one refuses long before that."""
+        full = self.storage.stored == self.storage.capacity
+        return full and self.keeper.refused > 0 and self.strategy.keeper.keeps_all
+
+    def insert(self, t: Transitions) -> None:
+        """Offer a batch of transitions to the keeper, in order, except those that the configuration excludes."""
+        if self._drops_intervened:
+            t = t.select(t.flags & Flag.INTERVENED == 0)
+        if self._resynthesiser is not None:
+            self._insert_resynthesised(t, self._resynthesiser(t))
+            return
+        keeper, storage = self.keeper, self.storage
+        rewards, flags = t.reward.tolist(), t.flags.tolist()
+        policies, explorations = t.policy_id.tolist(), t.exploration.tolist()
+        episodes, steps = t.episode.tolist(), t.step.tolist()
+        behaviours: Sequence[Vector] = list(t.behaviour) if storage.layout.behaviour else ((),) * len(rewards)
+        for i in range(len(rewards)):
+            slot = keeper.place()
+            if slot >= 0:
+                storage.insert(
+                    slot,
+                    t.observation[i],
+                    t.action[i],
+                    rewards[i],
+                    t.next_observation[i],
+                    flags[i],
+                    policies[i],
+                    explorations[i],
+                    episodes[i],
+                    steps[i],
+                    behaviours[i],
+                )
+                keeper.written(slot, explorations[i], episodes[i])
+        self.offered += len(rewards)
+
+    def _insert_resynthesised(self, measured: Transitions, offer: Resynthesised) -> None:
+        keeper, storage = self.keeper, self.storage
+        for i, renews in enumerate(offer.renews.tolist()):
+            slot = keeper.place()
+            if slot < 0:
+                continue
+            if renews or slot >= storage.stored:
+                self._write(slot, offer.altered, i)
+            elif storage.meta[slot] & Flag.SYNTHETIC:
+                self._write_again(slot, int(measured.episode[i]))
+            else:
+                self._write(slot, measured, i)
+        self.offered += len(offer.renews)
+
+    def _write(self, slot: int, t: Transitions, i: int) -> None:
+        exploration = float(t.exploration[i])
+        self.storage.insert(
+            slot,
+            t.observation[i],
+            t.action[i],
+            float(t.reward[i]),
+            t.next_observation[i],
+            int(t.flags[i]),
+            int(t.policy_id[i]),
+            exploration,
+            int(t.episode[i]),
+            int(t.step[i]),
+            t.behaviour[i],
+        )
+        self.keeper.written(slot, exploration, int(t.episode[i]))
+
+    def _write_again(self, slot: int, offered: int) -> None:
+        """Rewrite the slot unchanged; the keeper requires a write, of the episode of what was ``offered``.
+
+        TD-error and replay-count strategies then treat it as new (§6.3.1 uses FIFO[Uniform], which does neither).
+        """
+        storage = self.storage
+        exploration, meta = float(storage.exploration[slot]), int(storage.meta[slot])
+        storage.insert(
+            slot,
+            storage.observation[slot],
+            storage.action[slot],
+            float(storage.reward[slot]),
+            storage.next_observation[slot],
+            meta & FLAG_MASK,
+            meta >> POLICY_SHIFT,
+            exploration,
+            int(storage.episode[slot]),
+            int(storage.step[slot]),
+            storage.behaviour[slot],
+        )
+        self.keeper.written(slot, exploration, offered)
+
+    def take_feedback(
+        self, signal: Signal, slots: Slots, generations: NDArray[np.uint32], values: NDArray[np.float32]
+    ) -> None:
+        """Pass the learner's feedback to the keeper, except for experiences overwritten since.
+
+        Values that are not finite are dropped: a learner that diverged must not decide what is kept.
+        """
+        current = self.storage.is_current(slots, generations)
+        good = current & np.isfinite(values)
+        self.stale_errors += int(np.count_nonzero(~current))
+        self.keeper.learned(signal, slots[good], values[good])
+        if self.on_errors is not None and signal is Signal.TD_ERROR:
+            self.on_errors(slots[good], generations[good], values[good])

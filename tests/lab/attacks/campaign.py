@@ -1,0 +1,232 @@
+"""Campaigns: many cases of one kind of attack, in pieces that are saved one by one, so that they can be resumed.
+
+The pieces of ``Fuzzing`` are judged in a process of their own, which may die of them and must not grow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from onrig.runtime.files import append_lines
+from onrig.tools.workers import Channel, Unavailable, WorkerProcess
+from tests.lab.rig.balance import Gauges
+
+GROWN_MB: Final = 10.0
+"""Growth that a process may show from the first tenth of a piece to the last."""
+_WARM_UP_S: Final = 5.0
+_SAMPLE_S: Final = 0.25
+_ALLOWED_S: Final = 2.0
+"""Time for one case, on average; beyond that the process hangs."""
+
+
+class Piece(msgspec.Struct):
+    """Outcome of one piece."""
+
+    number: int
+    cases: int
+    findings: list[str] = []
+    """What did not hold, one line each, with how to reproduce it."""
+    counts: dict[str, int] = {}
+    """Outcomes of the cases, by name."""
+    grown_mb: dict[str, float] = {}
+    """Growth of the processes that lived long enough, by role."""
+    took_s: float = 0.0
+
+
+class Campaign(Protocol):
+    """One part of an attack."""
+
+    @property
+    def name(self) -> str:
+        """Name by which it is chosen."""
+
+    @property
+    def does(self) -> str:
+        """Summary of what is done."""
+
+    @property
+    def pieces(self) -> int:
+        """Number of pieces."""
+
+    @property
+    def piece_s(self) -> float:
+        """Rough duration of one."""
+
+    def run(self, number: int, folder: Path) -> Piece:
+        """Do piece ``number``, from 0, in an empty folder."""
+
+
+class Filed:
+    """Finished pieces of a campaign: lines of ``NAME.jsonl``, each on the disk before the next one begins."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.pieces: list[Piece] = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in path.read_bytes().splitlines():
+                with contextlib.suppress(msgspec.DecodeError):  # the last one, where it was interrupted
+                    self.pieces.append(msgspec.json.decode(line, type=Piece))
+
+    def left(self, pieces: int) -> list[int]:
+        """Numbers of the pieces still to be done."""
+        done = {piece.number for piece in self.pieces}
+        return [n for n in range(pieces) if n not in done]
+
+    def add(self, piece: Piece) -> None:
+        """File one."""
+        self.pieces.append(piece)
+        append_lines(self._path, msgspec.json.encode(piece) + b"\n")
+
+
+def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
+    """Do one piece in its own folder, kept where something is found; a campaign that breaks off is a finding."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began_s = time.monotonic()
+    try:
+        piece = campaign.run(number, folder)
+    except Exception as error:
+        piece = Piece(number, 0, [f"the attack itself broke off: {type(error).__name__}: {error}"])
+    piece.took_s = round(time.monotonic() - began_s, 1)
+    piece.findings = [f"{campaign.name} {number}: {line}" for line in piece.findings]
+    if not piece.findings:
+        shutil.rmtree(folder, ignore_errors=True)
+    return piece
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Outcome of a campaign."""
+
+    name: str
+    does: str
+    cases: int
+    findings: list[str]
+    counts: dict[str, int]
+    grown_mb: float | None
+    """Largest growth of any process; None where none was followed for long enough."""
+    took_s: float
+    whole: bool
+    """Whether all of its pieces are done."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything held, and nothing is left to do."""
+        return self.whole and not self.findings
+
+
+def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
+    """Sum up the pieces of a campaign."""
+    found = [line for piece in pieces for line in piece.findings]
+    counts: dict[str, int] = {}
+    grown: list[float] = []
+    for piece in pieces:
+        for what, n in piece.counts.items():
+            counts[what] = counts.get(what, 0) + n
+        for role, mb in piece.grown_mb.items():
+            grown.append(mb)
+            if mb > GROWN_MB:
+                found.append(f"{campaign.name} {piece.number}: {role} holds {mb:.1f} MB more in the last tenth")
+    return Verdict(
+        campaign.name,
+        campaign.does,
+        sum(piece.cases for piece in pieces),
+        found,
+        counts,
+        max(grown, default=None),
+        round(sum(piece.took_s for piece in pieces), 1),
+        {piece.number for piece in pieces} >= set(range(campaign.pieces)),
+    )
+
+
+class Judged(msgspec.Struct):
+    """Outcome of the cases."""
+
+    findings: list[str] = []
+    counts: dict[str, int] = {}
+
+
+class Fuzzing:
+    """A campaign: each piece judges ``cases`` of ``what`` in a process of its own.
+
+    ``steady``: the process must not grow.  One that judges configurations keeps the tables of the last ones, however
+    large; its judge bounds what each of them takes.
+    """
+
+    def __init__(
+        self, what: str, does: str, seed: int, pieces: int, cases: int, case_s: float, *, steady: bool = True
+    ) -> None:
+        self.name, self.does, self.pieces = what, f"{pieces * cases} {does}", pieces
+        self.piece_s = 3.0 + cases * case_s
+        self._seed, self._cases, self._steady = seed, cases, steady
+
+    def run(self, number: int, folder: Path) -> Piece:
+        """Judge one piece."""
+        seed = 1_000_003 * self._seed + number
+        gauges, judged, found = Gauges(), Judged(), []
+        limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
+        with WorkerProcess(__name__) as judge:
+            try:
+                judge.answer()
+                judge.call(self.name, self._cases, seed, str(folder))
+                while not judge.has_reply(_SAMPLE_S):
+                    gauges.sample(time.monotonic(), {"judge": judge.pid})
+                    if time.monotonic() > limit_s:
+                        raise Unavailable(f"no verdict within {60 + _ALLOWED_S * self._cases:g} s")
+                judged = msgspec.json.decode(judge.answer(), type=Judged)
+            except Unavailable as reason:
+                found = [f"the process that judges: {reason} (seed {seed})"[:400]]
+            if "Traceback" in judge.complaints:
+                found.append(f"a traceback on stderr (seed {seed})")
+        grown_mb = gauges.grown_mb(_WARM_UP_S) if self._steady else {}
+        return Piece(number, self._cases, [*judged.findings, *found], judged.counts, grown_mb)
+
+
+class Judge:
+    """A judge as a worker: what its process is called for."""
+
+    def configurations(self, count: int, seed: int, folder: str) -> Judged:
+        """Judge damaged configurations; those that do what they must not are kept in ``folder``."""
+        from tests.lab.mutants.configurations import judge, mutants
+
+        judged = Judged(counts={"sound or refused": 0})
+        for mutant in islice(mutants(seed), count):
+            finding = judge(mutant, Path(folder))
+            if finding is None:
+                judged.counts["sound or refused"] += 1
+                continue
+            kept = Path(folder) / f"{mutant.name}.yaml"
+            kept.write_bytes(mutant.content)
+            told = finding.what.strip().splitlines()
+            judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {told[0][:300] if told else ''}")
+        return judged
+
+    def models(self, count: int, seed: int, folder: str) -> Judged:
+        """Judge mutated models, and run the well-formed ones, to find any that breaks something."""
+        from tests.lab.mutants.models import MUTATIONS, campaign, subject
+
+        judged, verdicts = Judged(), Counter[str]()
+        each = -(-count // len(MUTATIONS))
+        for mutate in MUTATIONS:
+            name = mutate.__name__
+            place = Path(folder) / name
+            place.mkdir()
+            outcome = campaign(each, random.Random(f"{seed} {name}").randrange(1 << 30), mutate, place, subject())
+            verdicts.update(outcome.verdicts)
+            if outcome.unbuilt:
+                judged.findings.append(f"{name}: {outcome.unbuilt} were admitted and cannot be run (seed {seed})")
+        judged.counts = {"admitted": verdicts["admitted"], "refused": verdicts.total() - verdicts["admitted"]}
+        return judged
+
+
+if __name__ == "__main__":
+    Channel().serve(Judge)

@@ -1,0 +1,234 @@
+"""Attacks in real time on a recorded wire: no program may report safe unless the device's frames confirm it."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from onrig.hw.messages import shows_safe
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.shm.board import Word
+from tests.lab.attacks.campaign import Piece
+from tests.lab.endurance.injection import Hits
+from tests.lab.endurance.schedule import FATAL, Hit, Role, hits
+from tests.lab.rig.audit import Observed, findings
+from tests.lab.rig.balance import Gauges
+from tests.lab.rig.processes import CONTROL, Impatient, send, until
+from tests.lab.rig.rig import WatchedRig
+from tests.lab.rig.run_folder import config_of, left_by, tracebacks
+from tests.lab.rig.wire import Mode, Seen
+
+_EVERY_S: Final = 3.0
+"""Between two hits."""
+_UP_S: Final = 60.0
+_END_S: Final = 60.0
+_LOOK_S: Final = 0.005
+_SAMPLE_S: Final = 0.5
+_EXPLAINED: Final = {
+    "control": (ExitCode.INTERNAL, ExitCode.HARDWARE, ExitCode.SAFETY),
+    "device": (ExitCode.HARDWARE, ExitCode.SAFETY),
+    "supervisor": (-signal.SIGKILL,),
+}
+"""Exit codes by which a run may end when a process has been killed, or stopped for too long."""
+_MODES: Final[tuple[Mode, ...]] = ("carry", "cut", "deaf", "freeze", "garble")
+_SAFE: Final = re.compile(r"\b(?:are|is|actuators) safe\b")
+_UNSURE: Final = re.compile(r"unconfirmed|did not confirm|lease")
+_STOPPED_S: Final = 90.0
+_LATE_S: Final = (0.0, 0.06)
+
+
+def kept_on(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list[str]:
+    """Frames in which a device acted on a command for longer than its lease and a period, by its own account.
+
+    Frames that a wire kept, in order; ``answers`` is the number of the frame that the command in force answers; safe:
+    (m,) safe output in counts.
+    """
+    late = [
+        s.state.frame
+        for s in seen
+        if not shows_safe(s.state, safe) and s.state.answers and s.state.frame - s.state.answers > lease_periods + 1
+    ]
+    return (
+        [f"the device acted on a command older than its lease in {len(late)} frames, first {late[0]}"] if late else []
+    )
+
+
+class RealtimeHits:
+    """A campaign: each piece is one rig in real time that is hit ``count`` times."""
+
+    def __init__(self, seed: int, pieces: int, count: int, *, stop: bool, longest_s: float | None) -> None:
+        self.name = "stops-realtime" if stop else "kills-realtime"
+        self.does = f"{pieces * count} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, real time"
+        self.pieces, self.piece_s = pieces, 12.0 + count * _EVERY_S * 1.5
+        self._seed, self._count, self._stop, self._longest_s = seed, count, stop, longest_s
+
+    def run(self, number: int, folder: Path) -> Piece:
+        """Hit one rig."""
+        plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, longest_s=self._longest_s)
+        told = ", ".join(one.told for one in plan)
+        with WatchedRig(folder, learner=True) as rig:
+            hit = HitRig(rig, _EVERY_S * self._count)
+            try:
+                found = hit.through(plan)
+            except Impatient as error:
+                found = [f"hangs, and nobody misses it: {error}"]
+            found += kept_on(rig.wire.seen, rig.config.rig.lease_periods, rig.config.rig.safe_counts)
+        found += tracebacks(rig.run_folder)
+        counts = {"landed": hit.landed, "runs": hit.starts}
+        return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts, hit.gauges.grown_mb())
+
+
+class HitRig:
+    """One rig, hit for ``length_s``, resumed where a run ends, and ended as a person would."""
+
+    def __init__(self, rig: WatchedRig, length_s: float) -> None:
+        self._rig, self._length_s = rig, length_s
+        self._hits = Hits()
+        self.gauges = Gauges()
+        self._sampled_s = 0.0
+        self.starts, self.landed = 1, 0
+
+    def through(self, plan: list[Hit]) -> list[str]:
+        """Hit it as planned; what was found."""
+        rig, left, found = self._rig, list(plan), []
+        self._until_up()
+        at_s, hit = 0.0, set[Role]()
+        while left or at_s < self._length_s:
+            turned_s = time.monotonic()
+            self._turn()
+            if not rig.running:
+                found += self._ended(hit)
+                hit.clear()
+                rig.start_run(rig.run_folder, resume=True)
+                self.starts += 1
+                self._until_up()
+                turned_s = time.monotonic()
+            if left and at_s >= left[0].at * self._length_s:
+                one = left.pop(0)
+                if self._hits.land(one, self._pid_of):
+                    self.landed += 1
+                    hit.add(one.role)
+                    if one.role == "device" and one.stops_s is None:
+                        rig.kill_device()
+                        rig.start_device()
+            time.sleep(_LOOK_S)
+            at_s += time.monotonic() - turned_s
+        rig.run.stop(signal.SIGINT)
+        limit_s = time.monotonic() + _END_S
+        while rig.running:
+            self._turn()
+            if time.monotonic() > limit_s:
+                raise Impatient(f"an interrupted run was not over after {_END_S:g} s")
+            time.sleep(_LOOK_S)
+        return found + self._ended(hit, interrupted=True)
+
+    def _ended(self, hit: set[Role], *, interrupted: bool = False) -> list[str]:
+        """Examine a run that has ended: is there a reason, has all of it ended, is its account true?"""
+        rig, code = self._rig, self._rig.run.ended()
+        until(lambda: not self._still(), "the processes of a run that has ended to end", limit_s=_UP_S)
+        expected = {c for role in hit & set(FATAL) for c in _EXPLAINED[role]} | {ExitCode.INCOMPLETE}
+        expected |= {ExitCode.INTERRUPTED, -signal.SIGINT} if interrupted else set()
+        found = [] if code in expected else [f"ended with {code} although nothing had happened that ends a run so"]
+        config = config_of(rig.run_folder)
+        observed = Observed(code, rig.run.word(Word.CLOSED), resumed=self.starts > 1)
+        return found + findings(left_by(rig.run_folder, config), config, observed)
+
+    def _still(self) -> list[int]:
+        self._hits.again()
+        return self._rig.run.living()
+
+    def _until_up(self) -> None:
+        rig = self._rig
+        rows = len(rig.run.rows())
+        rig.until(lambda: not rig.running or len(rig.run.rows()) > rows, "an episode", limit_s=_UP_S)
+
+    def _turn(self) -> None:
+        self._hits.again()
+        now_s = time.monotonic()
+        if now_s - self._sampled_s >= _SAMPLE_S:
+            self._sampled_s = now_s
+            processes = self._rig.processes()
+            if "control" in processes:  # else the run is over, and its supervisor draws pictures
+                self.gauges.sample(now_s, processes)
+
+    def _pid_of(self, role: Role) -> int | None:
+        return self._rig.processes().get(role)
+
+
+def false_safe(seen: list[Seen], said: list[tuple[int, str]], safe: Sequence[float]) -> list[str]:
+    """Lines that called the actuators safe while the device said otherwise.
+
+    ``said`` are (monotonic ns, line); what counts is the last state frame that had left the device by then; safe: (m,)
+    safe output in counts.
+    """
+    found = []
+    for at_ns, line in said:
+        if not _claims_safe(line):
+            continue
+        before = [s.state for s in seen if s.at_ns <= at_ns]
+        if before and not shows_safe(before[-1], safe):
+            later = [s.at_ns for s in seen if s.at_ns > at_ns and shows_safe(s.state, safe)]
+            until = f"for {(later[0] - at_ns) / 1e6:.0f} ms more" if later else "to the end"
+            found.append(f"false safe: '{line.strip()[-80:]}' while the device acted, {until}")
+    return found
+
+
+def _claims_safe(line: str) -> bool:
+    return bool(_SAFE.search(line)) and not _UNSURE.search(line)
+
+
+class Stops:
+    """A campaign: each piece stops one run while its line, or its loop, fails."""
+
+    name = "stops-on-a-bad-line"
+
+    def __init__(self, seed: int, pieces: int) -> None:
+        self.does = f"{pieces} times `onrig stop` while the line fails"
+        self.pieces, self.piece_s = pieces, 12.0
+        self._seed = seed
+
+    def run(self, number: int, folder: Path) -> Piece:
+        """Stop one run."""
+        rng = random.Random(f"{self._seed} {self.name} {number}")
+        mode, now = rng.choice(_MODES), rng.random() < 0.5
+        late_s, before, hung = rng.uniform(*_LATE_S), rng.random() < 0.5, rng.random() < 0.2
+        told = f"line {mode}, {'--now, ' if now else ''}{'loop stopped, ' if hung else ''}{1e3 * late_s:.0f} ms"
+        with WatchedRig(folder) as rig:
+            rig.until_moving()
+            if hung:
+                send(rig.run.child(CONTROL).pid, signal.SIGSTOP)
+            if before:
+                rig.wire.mode = mode
+                time.sleep(late_s)
+            command = ["-m", "onrig.tools.cli", "stop", str(rig.run_folder), *(["--now"] if now else [])]
+            said = _said(rig, command, mode, late_s)
+            rig.wire.mode = "carry"
+            for pid in rig.run.living():
+                send(pid, signal.SIGCONT)
+            rig.run.process.wait(_STOPPED_S)
+            found = false_safe(rig.wire.seen, said, rig.config.rig.safe_counts)
+        found += tracebacks(rig.run_folder)
+        called_safe = any(_claims_safe(line) for _, line in said)
+        return Piece(number, 1, [f"{line} ({told})" for line in found], {"called safe": int(called_safe)})
+
+
+def _said(rig: WatchedRig, command: list[str], mode: Mode, late_s: float) -> list[tuple[int, str]]:
+    """Run a command, the line failing shortly afterwards; each line of its output, and when it came."""
+    said: list[tuple[int, str]] = []
+    with subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as stop:
+        time.sleep(late_s)
+        rig.wire.mode = mode
+        assert stop.stdout is not None
+        for line in stop.stdout:
+            said.append((time.monotonic_ns(), line.decode(errors="replace")))
+        stop.wait(_STOPPED_S)
+    return said

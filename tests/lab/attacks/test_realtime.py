@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from onrig.hw.messages import State, Status
+from tests.lab.attacks.realtime import false_safe, kept_on
+from tests.lab.rig.wire import Seen
+
+ACTS, SAFE = int(Status.ARMED), int(Status.SAFE)
+PERIOD_NS, ZERO = 20_000_000, (0.0,)
+
+
+def frames(*status: int, answers: int | None = None) -> list[Seen]:
+    """A frame in each period, the first of them at 0; one that says SAFE has the safe output."""
+    return [
+        Seen(n * PERIOD_NS, State(n, n * 20_000, s, 0, 5, n - 1 if answers is None else answers, 0, (0, 0), u, u))
+        for n, s in enumerate(status)
+        for u in [(0,) if s & Status.SAFE else (1,)]
+    ]
+
+
+CLAIM = "runs/x: actuators safe after 114 ms (faded out)\n"
+
+
+def test_safe_is_false_where_the_device_acts_on_and_true_once_it_has_said_so() -> None:
+    seen = frames(ACTS, ACTS, ACTS, SAFE)
+    (found,) = false_safe(seen, [(PERIOD_NS, CLAIM)], ZERO)
+    assert "40 ms more" in found
+    assert false_safe(seen, [(3 * PERIOD_NS, CLAIM)], ZERO) == []
+
+
+def test_a_frame_that_calls_an_acting_output_safe_makes_no_claim_true() -> None:
+    lying = [s._replace(state=s.state._replace(u_start=(1,), u_end=(1,))) for s in frames(ACTS, SAFE, SAFE)]
+    (found,) = false_safe(lying, [(2 * PERIOD_NS, CLAIM)], ZERO)
+    assert "to the end" in found
+
+
+def test_a_device_that_never_falls_safe_is_told() -> None:
+    (found,) = false_safe(frames(ACTS, ACTS), [(PERIOD_NS, CLAIM)], ZERO)
+    assert "to the end" in found
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "runs/x: unconfirmed: the device's lease ends at 12:00:01, then the actuators are safe\n",
+        "onrig stop: the loop did not confirm that the actuators are safe; the device's lease has seen to it\n",
+        "runs/x: ended: interrupted, 1.2 s in all\n",
+    ],
+)
+def test_what_claims_nothing_cannot_be_false(said: str) -> None:
+    assert false_safe(frames(ACTS, ACTS), [(PERIOD_NS, said)], ZERO) == []
+
+
+def test_a_command_older_than_the_lease_and_a_period_is_found() -> None:
+    assert kept_on(frames(*[ACTS] * 8, answers=1), 6, ZERO) == []
+    (found,) = kept_on(frames(*[ACTS] * 9, answers=1), 5, ZERO)
+    assert found.endswith("in 1 frames, first 8")
+    assert kept_on(frames(*[SAFE] * 9, answers=1), 5, ZERO) == []

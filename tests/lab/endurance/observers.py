@@ -1,0 +1,186 @@
+"""A soak's observers of the running rig: events, records, and progress of its mirror."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime.files import LineTail
+from onrig.runtime.memory.transitions import TransitionBuilder
+from onrig.runtime.record import Miss
+from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_state.events import times
+from onrig.runtime.run_state.states import State
+from onrig.runtime.shm.board import Word
+from onrig.runtime.shm.ring import RingHistory
+from onrig.runtime.shm.segment import Segment, SegmentError
+from tests.lab.endurance.schedule import MISSED, RESTARTED
+from tests.lab.endurance.soak_rig import SoakRig
+from tests.lab.rig.audit import WatchingMirror
+from tests.lab.rig.balance import Life
+from tests.lab.rig.run import Run
+from tests.lab.rig.run_folder import Left, checkpoint_counts
+
+_AT_WORK: Final = (State.RUNNING, State.FALLBACK)
+
+
+class EventLog:
+    """New lines of ``events.jsonl``; ``names`` are (monotonic s, what a fault was called), in order."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = LineTail(path, from_end=True)
+        self.names: list[tuple[float, str]] = []
+        self.kinds: dict[str, int] = {}
+        """Number of events of each kind."""
+        self.decided_s = 0.0
+        """When a policy was last admitted or refused."""
+
+    def read(self) -> None:
+        """Take what is new."""
+        while lines := self._tail.lines():
+            for line in lines:
+                with contextlib.suppress(msgspec.DecodeError):
+                    self._take(msgspec.json.decode(line, type=dict[str, object]))
+
+    def _take(self, event: dict[str, object]) -> None:
+        kind, now_s = str(event.get("kind")), time.monotonic()
+        self.kinds[kind] = self.kinds.get(kind, 0) + times(event)
+        if kind in ("policy_admitted", "policy_refused"):
+            self.decided_s = now_s
+        if kind == "tick":
+            if event.get("missed"):
+                self.names.append((now_s, MISSED))
+            return
+        if event.get("fault"):
+            self.names.append((now_s, str(event["fault"])))
+        if RESTARTED in str(event.get("message", "")):
+            self.names.append((now_s, RESTARTED))
+
+
+class LifeWatch:
+    """Reads along with one life of the rig, from its ring and its events, and enters what it counts in the books."""
+
+    def __init__(self, life: Life, config: RunConfig, run: Run) -> None:
+        rig = config.rig
+        self.life, self.folder = life, run.folder
+        self._run = run
+        self._layout = record_layout(config)
+        self._builder = TransitionBuilder(rig, config.signals)
+        self._segment: Segment | None = None
+        self._ring: RingHistory | None = None
+        self.events = EventLog(run.folder / "events.jsonl")
+        if life.resumed and (told := checkpoint_counts(config, run.folder)) is not None and told.digest:
+            life.before = told
+
+    @property
+    def ticks(self) -> int:
+        """Records of ticks of this life so far."""
+        return 0 if self._ring is None else self._ring.written
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the loop is in an episode."""
+        return self._ring is not None and self._run.word(Word.STATE) in _AT_WORK
+
+    def look(self) -> None:
+        """Read what has come since the last look."""
+        self.events.read()
+        if self._ring is None and not self._attached():
+            return
+        assert self._ring is not None
+        life = self.life
+        records = self._ring.since(life.read)
+        if len(records):
+            life.read += len(records)
+            life.produced += len(self._builder.add(records).reward)
+            for cause, missed in zip(records["miss"].tolist(), records["missed"].tolist(), strict=True):
+                if missed:
+                    life.missed[Miss(cause).name.lower()] += missed
+        life.written = self._ring.written
+
+    def _attached(self) -> bool:
+        if self._run.shm is None:
+            return False
+        try:
+            self._segment = Segment.attach(self._run.shm / "ring", self._layout.schema)
+        except SegmentError:
+            return False  # it is being made now
+        self._ring = RingHistory(self._segment, self._layout)
+        return True
+
+    def conclude(self, code: int | None, left: Left) -> None:
+        """Take the last records, and the run's own account."""
+        self.look()
+        life, kinds = self.life, self.events.kinds
+        life.exit_code = code
+        life.admitted = kinds.get("policy_admitted", 0)
+        life.refused = kinds.get("policy_refused", 0)
+        life.rolled_back = kinds.get("policy_rolled_back", 0)
+        life.replay_kills = sum(name == RESTARTED for _, name in self.events.names)
+        summary = left.told_by_summary
+        life.graceful = summary is not None and code is not None and code >= 0
+        life.told = summary if summary is not None and life.graceful else left.told_by_checkpoint
+        if self._ring is not None:
+            life.told.dropped = self._ring.dropped
+
+    def close(self) -> None:
+        """Let go of the shared memory."""
+        if self._ring is not None and self._segment is not None:
+            self._ring.close()
+            self._segment.close()
+            self._ring = self._segment = None
+
+
+class Scene:
+    """What faults may look at to know when they are over: the rig, its present life, and the mirror."""
+
+    def __init__(self, rig: SoakRig, mirror: WatchingMirror) -> None:
+        self.rig, self.mirror = rig, mirror
+        self.life_number = 0
+        """Of the life that is running, or of the last one."""
+        self.watch: LifeWatch | None = None
+        self._names: list[tuple[float, str]] = []
+        self._decided_s = 0.0
+
+    def follow(self, life: Life, run: Run) -> None:
+        """Look at another life from now on."""
+        self.life_number = life.number
+        self.watch = LifeWatch(life, self.rig.config, run)
+        self.mirror.folder = run.folder
+
+    def leave(self) -> None:
+        """Look at no life any more, and keep the names of its faults."""
+        if self.watch is not None:
+            self._names += self.watch.events.names
+            self._decided_s = self.learner_at_work_s
+            self.watch.close()
+            self.watch = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the rig's supervisor is there."""
+        return self.rig.running
+
+    @property
+    def ticks(self) -> int:
+        """Ticks of this life."""
+        return 0 if self.watch is None else self.watch.ticks
+
+    @property
+    def at_work(self) -> bool:
+        """Whether the loop is in an episode."""
+        return self.watch is not None and self.watch.at_work
+
+    @property
+    def learner_at_work_s(self) -> float:
+        """Monotonic time at which the rig last decided on a policy of the learner's."""
+        return max(self._decided_s, 0.0 if self.watch is None else self.watch.events.decided_s)
+
+    def names_since(self, at_s: float) -> list[str]:
+        """What faults were called since then."""
+        here = [] if self.watch is None else self.watch.events.names
+        return [name for told_s, name in (*self._names, *here) if told_s >= at_s]

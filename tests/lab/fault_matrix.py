@@ -1,0 +1,352 @@
+"""The faults of the matrix: injection, expected reaction, and outcome of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from onrig.hw.messages import Status, shows_safe
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.run_state.faults import FaultName
+from onrig.sim.twin.pacing import hand_over_ns
+from tests.lab.rig.audit import AS_ASKED
+from tests.lab.rig.processes import CONTROL, LEARNER, REPLAY
+from tests.lab.rig.rig import WatchedRig
+from tests.lab.rig.wire import Mode, device_time_us, safe_since_us
+
+FRAME: Final = 150
+"""At which the twin's own faults happen: the middle of the second episode."""
+_BURST_S: Final = 0.2
+_STOPPED_S: Final = 2.5
+_FULL_S: Final = 3.0
+_JUMP_S: Final = 3600.0
+DEAF: Final = 150
+"""Frames for which DISARM gets lost: longer than a stop asks for it."""
+STUCK: Final = 100
+
+
+class Outcome(NamedTuple):
+    """One repetition."""
+
+    safe_ms: float | None
+    """Time from the fault to the safe output, by the device's clock; None if the loop continues."""
+    named: bool
+    """Whether the run reported the fault by its name."""
+    kept: bool
+    rearmed: bool
+    note: str = ""
+
+
+class Case(NamedTuple):
+    """One line of the matrix."""
+
+    name: str
+    fault: str
+    """Name it must get."""
+    attempt: Callable[[WatchedRig], Outcome]
+    learner: bool = False
+    twin_faults: str = ""
+    settings: tuple[str, ...] = ()
+    goes_on: bool = False
+    """The loop must not even notice it: no safe output is awaited."""
+
+
+def _device_now_us(rig: WatchedRig) -> float:
+    return device_time_us(rig.wire.seen, time.monotonic_ns(), hand_over_ns(rig.config.wall_period_ns))
+
+
+def _safe_ms(rig: WatchedRig, fault_us: float) -> float:
+    def since_us() -> float | None:
+        return safe_since_us(rig.wire.seen, fault_us, rig.config.period_us, rig.config.rig.safe_counts)
+
+    rig.until(lambda: since_us() is not None, "the safe output")
+    since = since_us()
+    return ((since or 0.0) - fault_us) / 1000
+
+
+def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]) -> Callable[[WatchedRig], Outcome]:
+    """A fault that ends the run."""
+
+    def attempt(rig: WatchedRig) -> Outcome:
+        rig.until_moving()
+        before, fault_us = rig.run.rows(), _device_now_us(rig)
+        inject(rig)
+        safe_ms = _safe_ms(rig, fault_us)
+        ended = rig.run.ended()
+        named = ended == code and fault.value in rig.faults()
+        kept = rig.kept(before)
+        return Outcome(safe_ms, named, kept, rig.another_run() == ExitCode.OK, f"run ends, exit {ended}")
+
+    return attempt
+
+
+def _recovers(
+    named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
+) -> Callable[[WatchedRig], Outcome]:
+    """A fault after which the same run continues."""
+
+    def attempt(rig: WatchedRig) -> Outcome:
+        rig.until_moving()
+        before, at = rig.run.rows(), len(rig.wire.seen)
+        fault_us = _device_now_us(rig)
+        inject(rig)
+        safe_ms = _safe_ms(rig, fault_us)
+        rig.until(lambda: rig.acts_again(at), "the run to go on")
+        rig.until(lambda: named(rig), "the fault to be named")
+        code = rig.run.interrupt()
+        return Outcome(safe_ms, True, rig.kept(before), code in AS_ASKED, note)
+
+    return attempt
+
+
+def _goes_on(
+    named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
+) -> Callable[[WatchedRig], Outcome]:
+    """A fault below the loop: no command may be missing for a lease."""
+
+    def attempt(rig: WatchedRig) -> Outcome:
+        rig.until_moving()
+        before, at = rig.run.rows(), len(rig.wire.seen)
+        inject(rig)
+        rig.until(lambda: named(rig), "the fault to be named")
+        filed = len(before)
+        rig.until(lambda: len(rig.run.rows()) >= filed + 2, "two more episodes")
+        least = min(s.lease_left for _, s in rig.wire.seen[at:] if s.status & Status.ARMED)
+        tripped = any(s.fault for _, s in rig.wire.seen[at:])
+        code = rig.run.interrupt()
+        went_on = code in AS_ASKED and not tripped
+        left = f"; least lease left {least} of {rig.config.rig.lease_periods}"
+        return Outcome(None, True, rig.kept(before), went_on, note + left)
+
+    return attempt
+
+
+def _reboot(rig: WatchedRig) -> Outcome:
+    rig.until(lambda: bool(rig.wire.seen) and rig.wire.seen[-1].state.frame == FRAME - 1, f"frame {FRAME - 1}")
+    before = rig.run.rows()
+    code = rig.run.ended()
+    named = code == ExitCode.HARDWARE and FaultName.DEVICE_REBOOTED.value in rig.faults()
+    kept, at = rig.kept(before), len(rig.wire.seen)
+    rearmed = rig.another_run() == ExitCode.OK
+    # Its memory is gone, so its first frame tells: since the restart its output is the safe one.
+    first = rig.wire.seen[at].state
+    safe_ms = 0.0 if first.answers == 0 and not any((*first.u_start, *first.u_end)) else float("inf")
+    return Outcome(safe_ms, named, kept, rearmed, f"run ends, exit {code}")
+
+
+def _estop(rig: WatchedRig) -> Outcome:
+    rig.until(lambda: any(s.frame == FRAME for _, s in rig.wire.seen), f"frame {FRAME}")
+    before = rig.run.rows()
+    pressed_us = next(s.t_us for _, s in rig.wire.seen if s.frame == FRAME)
+    safe_ms = _safe_ms(rig, pressed_us)
+    at = len(rig.wire.seen)
+    name = FaultName.DEVICE_ESTOP.value
+    rig.until(lambda: name in rig.faults(), "the fault to be named")
+    too_early = rig.resume()
+    rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + 500, "the button to be released")
+    released = rig.resume()
+    rig.until(lambda: rig.acts_again(at), "the run to go on")
+    code = rig.run.interrupt()
+    rearmed = too_early == ExitCode.HARDWARE and released == ExitCode.OK and code == ExitCode.INTERRUPTED
+    return Outcome(safe_ms, True, rig.kept(before), rearmed, "refused while pressed, goes on by `onrig resume`")
+
+
+def _unplugged(rig: WatchedRig) -> Outcome:
+    rig.until_moving()
+    before, at, fault_us = rig.run.rows(), len(rig.wire.seen), _device_now_us(rig)
+    rig.wire.mode = "unplugged"
+    safe_ms = _safe_ms(rig, fault_us)
+    rig.until(lambda: FaultName.LINK_UNPLUGGED.value in rig.faults(), "the fault to be named")
+    too_early = rig.resume()
+    rig.wire.mode = "carry"
+    rig.until(lambda: rig.resume() == ExitCode.OK, "the device to be found")
+    rig.until(lambda: rig.acts_again(at), "the run to go on")
+    rearmed = too_early == ExitCode.CONFIGURATION and rig.run.interrupt() == ExitCode.INTERRUPTED
+    return Outcome(safe_ms, True, rig.kept(before), rearmed, "disarmed when it is back, goes on by `onrig resume`")
+
+
+def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
+    """A device that contradicts itself: safe after the frame that shows it, which is the last one answered.
+
+    If a person must act, the run waits, and continues after frame ``until_released`` once resumed.
+    """
+
+    def attempt(rig: WatchedRig) -> Outcome:
+        rig.until(lambda: fault.value in rig.faults(), "the fault to be named")
+        safe = rig.config.rig.safe_counts
+        driven = [i for i, (_, s) in enumerate(rig.wire.seen) if not shows_safe(s, safe)]
+        safe_ms = _safe_ms(rig, rig.wire.seen[driven[-1]].state.t_us) if driven else 0.0
+        before, at = rig.run.rows(), len(rig.wire.seen)
+        if not until_released:
+            ended, kept = rig.run.ended(), rig.kept(before)
+            # The device does it again: a next run that ends in the same way shows that nothing else is wrong.
+            again = rig.another_run() in (code, ExitCode.OK)
+            return Outcome(safe_ms, ended == code, kept, again, f"run ends, exit {ended}")
+        rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to come to itself")
+        resumed = rig.resume()
+        rig.until(lambda: rig.acts_again(at), "the run to go on")
+        goes_on = resumed == ExitCode.OK and rig.run.interrupt() == ExitCode.INTERRUPTED
+        return Outcome(safe_ms, True, rig.kept(before), goes_on, "goes on by `onrig resume`")
+
+    return attempt
+
+
+def _stop_deaf(rig: WatchedRig) -> Outcome:
+    """``onrig stop --now`` while every DISARM gets lost: only the frame in which the lease has run out says *safe*."""
+    rig.until(lambda: any(s.frame == FRAME for _, s in rig.wire.seen) and rig.acts(), f"frame {FRAME}, driven")
+    before, at = rig.run.rows(), len(rig.wire.seen)
+    code, said = rig.stop()
+    ended = rig.run.ended()
+    # From the frame that the last command answered; the stop was asked for within the period after it.
+    answered = max(s.answers for _, s in rig.wire.seen[at:])
+    safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
+    named = code == ExitCode.OK and "actuators safe after" in said and "confirmed by a state frame" in said
+    told_ms = float(said.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
+    early = "" if told_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {told_ms:.0f} ms"
+    note = f"stop says so by the frame, run ends, exit {ended}{early}"
+    rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + DEAF, "the device to hear again")
+    return Outcome(safe_ms, named and not early, rig.kept(before), rig.another_run() == ExitCode.OK, note)
+
+
+def _garble_a_burst(rig: WatchedRig) -> None:
+    rig.wire.mode = "garble"
+    time.sleep(_BURST_S)
+    rig.wire.mode = "carry"
+
+
+def _stop_control(rig: WatchedRig) -> None:
+    pid = rig.run.child(CONTROL).pid
+    os.kill(pid, signal.SIGSTOP)
+    rig.until(lambda: FaultName.LOOP_HUNG.value in rig.faults(), "the hung loop to be noticed")
+    os.kill(pid, signal.SIGCONT)
+
+
+def _kill(module: str, signum: int = signal.SIGKILL) -> Callable[[WatchedRig], None]:
+    return lambda rig: os.kill(rig.run.child(module).pid, signum)
+
+
+def _wire(mode: Mode) -> Callable[[WatchedRig], None]:
+    return lambda rig: setattr(rig.wire, "mode", mode)
+
+
+def _fill_disk(rig: WatchedRig) -> None:
+    rig.fill_disk(full=True)
+    time.sleep(_FULL_S)
+    rig.fill_disk(full=False)
+
+
+def _restarted(name: str) -> Callable[[WatchedRig], bool]:
+    return lambda rig: any(
+        f"{name} ended with code -9; started again" in str(e.get("message")) for e in rig.run.events()
+    )
+
+
+def _complained(rig: WatchedRig) -> bool:
+    return any(e["kind"] == "warning" and "File too large" in str(e["message"]) for e in rig.run.events())
+
+
+_LEASE = FaultName.DEVICE_LEASE.value
+CASES: Final = (
+    Case("cable pulled", "link_silent", _ends(FaultName.LINK_SILENT, ExitCode.HARDWARE, _wire("cut"))),
+    Case("port unplugged", "link_unplugged", _unplugged),
+    Case(
+        "device reboot",
+        "device_rebooted",
+        _reboot,
+        twin_faults=f"{{scheduled: [{{kind: reboot, frame: {FRAME}}}]}}",
+    ),
+    Case("frozen frames", "link_frozen", _ends(FaultName.LINK_FROZEN, ExitCode.HARDWARE, _wire("freeze"))),
+    Case(
+        "corrupted burst",
+        _LEASE,
+        _recovers(lambda rig: _LEASE in rig.faults(), _garble_a_burst, note="re-armed by the run"),
+    ),
+    Case(
+        "e-stop pressed",
+        "device_estop",
+        _estop,
+        twin_faults=f"{{scheduled: [{{kind: estop, frame: {FRAME}, frames: 500}}]}}",
+    ),
+    Case(
+        "frozen sensor",
+        "sensors_frozen",
+        _untrue(FaultName.SENSORS_FROZEN, ExitCode.SAFETY, until_released=FRAME + STUCK),
+        twin_faults=f"{{scheduled: [{{kind: stick, frame: {FRAME - 25}, frames: {STUCK + 25}}}]}}",
+        settings=("supervision.frozen_s=0.6", "exploration={process: gaussian, std: 0.5, amplitude: [[1, 1.0]]}"),
+    ),
+    Case(
+        "fault without a code",
+        "device_unnamed",
+        _untrue(FaultName.DEVICE_UNNAMED, ExitCode.SAFETY, until_released=FRAME + 1),
+        twin_faults=f"{{scheduled: [{{kind: unnamed, frame: {FRAME}}}]}}",
+    ),
+    Case(
+        "wrong rate",
+        "device_rate",
+        _untrue(FaultName.DEVICE_RATE, ExitCode.HARDWARE),
+        twin_faults="{rate: 2.0}",
+    ),
+    Case(
+        "foreign boot id",
+        "device_rebooted",
+        _untrue(FaultName.DEVICE_REBOOTED, ExitCode.HARDWARE),
+        twin_faults=f"{{scheduled: [{{kind: stranger, frame: {FRAME}}}]}}",
+    ),
+    Case(
+        "stop, DISARM lost",
+        "safe by a frame",
+        _stop_deaf,
+        twin_faults=f"{{scheduled: [{{kind: deaf, frame: {FRAME}, frames: {DEAF}}}]}}",
+    ),
+    Case(
+        "control stopped",
+        "loop_hung",
+        _recovers(
+            lambda rig: {_LEASE, FaultName.LOOP_HUNG.value} <= rig.faults(), _stop_control, note="re-armed by the run"
+        ),
+    ),
+    Case(
+        "control killed",
+        "loop_killed",
+        _ends(FaultName.LOOP_KILLED, ExitCode.INTERNAL, _kill(CONTROL)),
+    ),
+    Case(
+        "learner gone",
+        "started again",
+        _goes_on(_restarted("learner"), _kill(LEARNER), note="loop goes on"),
+        learner=True,
+        goes_on=True,
+    ),
+    Case(
+        "replay gone",
+        "started again",
+        _goes_on(_restarted("replay"), _kill(REPLAY), note="loop goes on"),
+        goes_on=True,
+    ),
+    *(
+        Case(
+            f"{role} hangs",
+            "killed, started again",
+            _goes_on(_restarted(role), _kill(module, signal.SIGSTOP), note="loop goes on"),
+            learner=role == "learner",
+            goes_on=True,
+            settings=("supervision.hang_s=2",),
+        )
+        for role, module in (("learner", LEARNER), ("replay", REPLAY))
+    ),
+    Case(
+        "wall clock jumps",
+        "nothing to name",
+        _goes_on(lambda rig: not rig.faults(), lambda rig: rig.jump_clock(_JUMP_S, -_JUMP_S, 0.0), note="loop goes on"),
+        goes_on=True,
+    ),
+    Case(
+        "disk full",
+        "a warning",
+        _goes_on(_complained, _fill_disk, note="loop goes on"),
+        goes_on=True,
+    ),
+)

@@ -1,0 +1,134 @@
+"""``python -m tests.lab.faults``: the fault matrix on the twin in real time, measured by the device's own clock."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.bench.report import (
+    Check,
+    Report,
+    Row,
+    aligned,
+    at_most,
+    conclude,
+    describe_machine,
+    markdown,
+    parser_of,
+)
+from onrig.tools.progress import progress_for
+from onrig.tools.terminal import VerbParser, unwritable
+from tests.lab.command import complain, execute, program
+from tests.lab.fault_matrix import CASES, Case, Outcome
+from tests.lab.rig.processes import Impatient
+from tests.lab.rig.rig import WatchedRig
+
+_CASE_S: Final = 12.0
+_HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durable lost", "re-arming works", "")
+
+
+def parser() -> VerbParser:
+    """Build the argument parser."""
+    p = parser_of(program("faults"), __doc__)
+    p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE as Markdown (for SAFETY.md)")
+    p.add_argument("--repeats", type=int, default=3, metavar="N", help="repetitions of each fault (default: 3)")
+    p.add_argument("--only", action="append", default=[], metavar="CASE", choices=[c.name for c in CASES])
+    p.add_argument("--keep", type=Path, metavar="DIR", help="keep the run folders in DIR")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Try every fault; returns the exit code, 0 whether or not the checks hold."""
+    args = parser().parse_args(arguments)
+    if args.repeats < 1:
+        return complain("faults", "--repeats: expected at least 1")
+    for option, file in (("json", args.json), ("markdown", args.markdown)):
+        if problem := unwritable(option, file):
+            return complain("faults", problem)
+    if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
+        return complain("faults", f"--keep: '{args.keep}' is not empty; choose another folder")
+    cases = [c for c in CASES if not args.only or c.name in args.only]
+    found: dict[str, list[Outcome]] = {}
+    bound_ms = 0.0
+    with (
+        contextlib.closing(progress_for(len(cases) * args.repeats * _CASE_S)) as progress,
+        tempfile.TemporaryDirectory(prefix="onrig-faults-") as passing,
+    ):
+        for case in cases:
+            for n in range(args.repeats):
+                progress.doing(f"{case.name}, {n + 1} of {args.repeats}")
+                folder = Path(args.keep or passing) / f"{case.name.replace(' ', '-')}-{n + 1}"
+                outcome, bound_ms = _try(case, folder)
+                found.setdefault(case.name, []).append(outcome)
+                progress.done(_CASE_S)
+                if args.keep is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+    rows = [_cells(case, found[case.name], bound_ms) for case in cases]
+    conclude(report(cases, found, bound_ms), [aligned([_HEAD, *rows])], args.json)
+    if args.markdown is not None:
+        args.markdown.write_text(markdown([_HEAD, *rows]), encoding="utf-8")
+    return ExitCode.OK
+
+
+def _try(case: Case, folder: Path) -> tuple[Outcome, float]:
+    folder.mkdir(parents=True)
+    with WatchedRig(folder, learner=case.learner, twin_faults=case.twin_faults, more=case.settings) as rig:
+        bound_ms = (rig.config.rig.lease_periods + 1) * rig.config.period_us / 1000
+        try:
+            return case.attempt(rig), bound_ms
+        except Impatient as error:
+            return Outcome(None if case.goes_on else float("inf"), False, False, False, str(error)), bound_ms
+
+
+def worst_ms(outcomes: Sequence[Outcome]) -> float | None:
+    """Longest time to the safe output; None where the loop is to go on."""
+    times = [o.safe_ms for o in outcomes if o.safe_ms is not None]
+    return max(times) if times else None
+
+
+def _cells(case: Case, outcomes: Sequence[Outcome], bound_ms: float) -> tuple[str, ...]:
+    worst = worst_ms(outcomes)
+    n = len(outcomes)
+
+    def all_of(held: list[bool]) -> str:
+        return "yes" if all(held) else f"{sum(held)} of {n}"
+
+    named = case.fault if all(o.named for o in outcomes) else f"NOT {case.fault}"
+    notes = [o.note for o in outcomes if not (o.named and o.kept and o.rearmed)] or [outcomes[-1].note]
+    return (
+        case.name,
+        named,
+        "no need" if worst is None else f"{worst:.1f} ms",
+        "" if worst is None else f"{bound_ms:.0f} ms",
+        all_of([o.kept for o in outcomes]),
+        all_of([o.rearmed for o in outcomes]),
+        notes[0],
+    )
+
+
+def report(cases: Sequence[Case], found: dict[str, list[Outcome]], bound_ms: float) -> Report:
+    """The figures as a benchmark report."""
+    rows, checks = [], []
+    for case in cases:
+        outcomes = found[case.name]
+        worst = worst_ms(outcomes)
+        if worst is not None:
+            times = sorted(o.safe_ms for o in outcomes if o.safe_ms is not None)
+            rows.append(Row(case.name, "onrig", "ms_until_safe", times[len(times) // 2], worst, worst, worst))
+            checks.append(at_most(f"{case.name}: ms until the safe output", worst, bound_ms))
+        for name, held in (
+            ("named", [o.named for o in outcomes]),
+            ("nothing durable lost", [o.kept for o in outcomes]),
+            ("re-arming works", [o.rearmed for o in outcomes]),
+        ):
+            checks.append(Check(f"{case.name}: {name}, share of repetitions", sum(held) / len(held), 1.0, all(held)))
+    return Report(describe_machine(), 0.0, rows, checks)
+
+
+if __name__ == "__main__":
+    execute(main)

@@ -1,0 +1,132 @@
+"""The learners of ``python -m tests.lab.learning``: Onrig's trials, and Stable-Baselines3 with its own settings."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import gymnasium
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.trials.engine import world_trials
+from onrig.learner.trials.step_run import StepRun
+from onrig.learner.trials.worlds import NoSuchTask as NoSuchTask
+from onrig.learner.trials.worlds import Values, episode_returns
+from onrig.learner.trials.worlds.gym import GymWorld, make
+from onrig.runtime.random_streams import Role
+
+RANDOM_EPISODES: Final = 100
+_SETTINGS: Final[dict[str, dict[str, object]]] = {
+    "td3": {"hidden": [400, 300], "batch": 256, "lr": 1e-3, "reward_scale": 1.0},
+    "sac": {"hidden": [256, 256], "batch": 256, "lr": 3e-4, "reward_scale": 1.0},
+    "ppo": {
+        "initial": "orthogonal",
+        "filter": False,
+        "anneal": False,
+        "standardise": "minibatch",
+        "max_norm": 0.5,
+        "value_weight": 0.5,
+    },
+}
+"""The peer's own settings where they are not ours: networks, batch, step size, rewards as they come."""
+_STEP_S: Final = {"td3": 0.019, "sac": 0.022, "ppo": 0.002}
+"""Of one environment step and its updates on a core of a small x86 machine."""
+
+
+class Case(NamedTuple):
+    """One algorithm on one task."""
+
+    algorithm: str
+    run: StepRun
+
+    @property
+    def name(self) -> str:
+        """Name in files and reports."""
+        return f"{self.run.task}-{self.algorithm}"
+
+    @property
+    def cost_s(self) -> float:
+        """Rough processor time of a trial."""
+        return _STEP_S[self.algorithm] * self.run.steps
+
+
+def case_of(algorithm: str, task: str, steps: int, every: int = 1000) -> Case:
+    """Case with the peer's settings, evaluated so often; its TD3 has no noise by default, both get N(0, 0.1)."""
+    run = {
+        "world": f"gym:{task}",
+        "steps": steps,
+        "evaluation": {"every": every, "episodes": 10},
+        "random_steps": 100,
+        "exploration_std": 0.1,
+        "learner": {"algorithm": algorithm, algorithm: _SETTINGS[algorithm]},
+    }
+    return Case(algorithm, msgspec.convert(run, StepRun))
+
+
+CASES: Final = (
+    *(
+        case_of(algorithm, task, steps)
+        for task, steps in (("Pendulum-v1", 20_000), ("InvertedDoublePendulum-v4", 30_000))
+        for algorithm in ("td3", "sac")
+    ),
+    *(case_of("ppo", task, 100_000, 5000) for task in ("Pendulum-v1", "InvertedPendulum-v4")),
+)
+
+
+def ours(case: Case, seed: int) -> NDArray[np.float64]:
+    """Mean return of each evaluation of one trial of Onrig, (P,)."""
+    trials = world_trials(case.run, [seed])
+    try:
+        return np.array([trials.advance().evaluation[0] for _ in range(case.run.points)])
+    finally:
+        trials.close()
+
+
+def theirs(case: Case, seed: int) -> NDArray[np.float64]:
+    """The same of Stable-Baselines3; its PPO, which bounds no action, acts on the normalised ones as ours does."""
+    import stable_baselines3
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.logger import Logger
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    run = case.run
+    m = GymWorld(run.task, [seed], [Role.PLANT_TRAIN]).spaces.m
+    env = make(run.task, run.horizon, run.options)
+    own: dict[str, object] = {} if case.algorithm == "ppo" else {"learning_starts": run.random_steps}
+    if case.algorithm == "td3":
+        own["action_noise"] = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
+    elif case.algorithm == "ppo":
+        env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
+    model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
+    model.set_logger(Logger(None, []))  # its own leaves a folder behind
+    actors = (1, run.evaluation.episodes)
+    world = GymWorld(run.task, [seed], [Role.PLANT_EVAL] * actors[1])
+    box = model.action_space
+
+    def act(observation: Values) -> NDArray[np.floating]:
+        native, _ = model.predict(observation[0], deterministic=True)
+        normalised: NDArray[np.floating] = 2.0 * (native - box.low) / (box.high - box.low) - 1.0
+        return normalised[None]
+
+    returns: list[float] = []
+
+    class Evaluate(BaseCallback):  # type: ignore[misc]
+        """Evaluates as often as our trials are."""
+
+        def _on_step(self) -> bool:
+            if self.num_timesteps % run.evaluation.every == 0:
+                returns.append(float(episode_returns(world, actors, act).mean()))
+            return True
+
+    model.learn(run.steps, callback=Evaluate())
+    return np.array(returns)
+
+
+def random_returns(case: Case) -> NDArray[np.float64]:
+    """Returns of uniformly random actions, (episodes,)."""
+    run, random = case.run, np.random.default_rng(0)
+    world = GymWorld(run.task, [0], [Role.PLANT_EVAL] * RANDOM_EPISODES)
+    actors = (1, RANDOM_EPISODES)
+    returns = episode_returns(world, actors, lambda _: random.uniform(-1.0, 1.0, (*actors, world.spaces.m)))
+    return returns.reshape(-1)

@@ -1,0 +1,201 @@
+"""Measurements of ``python -m tests.lab.learner`` in interleaved processes: update rates, and whole strategies.
+
+The duration of a strategy is integrated from whole episodes measured at several points of the experiment.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
+from onrig.tools.bench.report import Check, Row, aligned, at_most, number, percentiles
+from onrig.tools.bench.timing import Timings
+from onrig.tools.progress import Progress
+from tests.lab.learners.cases import (
+    ONRIG,
+    RIDE_EPISODES,
+    RIDE_TRIALS,
+    RIDES,
+    WARM_UP,
+    LearnerCase,
+    Rates,
+    Ride,
+    throughput,
+)
+
+_SUBJECT: Final = "tests.lab.learners.subjects"
+_SEED: Final = 0
+_CALLS: Final = 100_000
+_BUILD_S: Final = 0.5
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How much is measured."""
+
+    groups: tuple[tuple[LearnerCase, ...], ...]
+    rounds: int
+    limit_ms: int
+    """Maximum duration of a round."""
+    updates: int = 100
+    """Updates per call: those after one episode."""
+
+    def seconds(self, subjects: Sequence[str]) -> float:
+        """Estimated duration."""
+        return START_S * len(subjects) + sum(self.group_s(group, subjects) for group in self.groups)
+
+    def group_s(self, group: Sequence[LearnerCase], subjects: Sequence[str]) -> float:
+        """Estimated duration of one group."""
+        n = sum(subject in subjects for case in group for subject in case.subjects)
+        return n * (_BUILD_S + 1.5 * self.rounds * self.limit_ms / 1e3)
+
+
+class Session:
+    """Measurements so far; a library that fails drops out, with the reason."""
+
+    def __init__(self, plan: Plan, subjects: Sequence[str], progress: Progress) -> None:
+        self._plan: Final = plan
+        self._subjects: Final = tuple(subjects)
+        self._progress: Final = progress
+        self._crew: Final = Crew(progress, _SUBJECT)
+        self.unavailable: Final = self._crew.unavailable
+        self.rates: Final[Rates] = {}
+        self.spans: Final[list[int]] = []
+        """All spans of clock reads, in ns."""
+
+    def run(self) -> None:
+        """Measure every case."""
+        with ExitStack() as stack:
+            workers = self._crew.start(self._subjects, stack)
+            for group in self._plan.groups:
+                self._time_group(workers, group)
+                self._progress.done(self._plan.group_s(group, self._subjects))
+
+    def _time_group(self, workers: Sequence[Worker], group: Sequence[LearnerCase]) -> None:
+        plan = self._plan
+        rounds: dict[tuple[LearnerCase, str], list[list[int]]] = {}
+        for worker in in_turn(workers, plan.rounds):
+            for case in group:
+                if worker.subject not in case.subjects:
+                    continue
+                self._progress.doing(f"{case.title}: {worker.subject}")
+                arguments = (case, plan.updates, _CALLS, plan.limit_ms * 1_000_000, _SEED)
+                timings = self._crew.ask(worker, case.title, "time", *arguments, returns=Timings)
+                if timings is not None and timings.calls:
+                    rounds.setdefault((case, worker.subject), []).append(timings.calls)
+                    self.spans.extend(timings.spans)
+        for case in group:
+            for subject in case.subjects:
+                if (case, subject) in rounds:
+                    self.rates[case, subject] = throughput(case, plan.updates, rounds[case, subject])
+
+
+WEIGHTS: Final = {0.1: 0.3, 0.5: 0.45, 1.0: 0.25}
+"""Share of all episodes that stands for each measured point: the integral of straight lines between the points, and of
+a level one before the first."""
+_EPISODE_S: Final = 0.5
+_FILL_S: Final = 40.0
+
+
+class RidePlan(msgspec.Struct, frozen=True):
+    """How much is measured."""
+
+    rides: tuple[Ride, ...] = RIDES
+    trials: int = RIDE_TRIALS
+    of_episodes: int = RIDE_EPISODES
+    episodes: int = 10
+    """Timed at each point."""
+
+    def seconds(self) -> float:
+        """Estimated duration."""
+        return len(self.rides) * self.ride_s()
+
+    def ride_s(self) -> float:
+        """Estimated duration of one strategy."""
+        return START_S + _FILL_S + len(WEIGHTS) * self.episodes * _EPISODE_S
+
+
+class Minutes(NamedTuple):
+    """Duration of a whole strategy, in minutes."""
+
+    least: float
+    """From the quietest episode of each point."""
+    rounds: tuple[float, ...]
+    """From the first episodes of all points, from the second, and so on."""
+    episode_s: tuple[float, ...]
+    """Median duration of an episode at each point."""
+    busy: float
+    """By processor time, medians; excludes time lost to other processes."""
+
+    @property
+    def median(self) -> float:
+        """Median over rounds."""
+        return statistics.median(self.rounds)
+
+
+def minutes(points: Sequence[Timings], episodes: int) -> Minutes:
+    """Put durations of episodes together, those of each of the points of ``WEIGHTS``."""
+    weights = tuple(WEIGHTS.values())
+
+    def whole(of_points: Sequence[float]) -> float:
+        return episodes * sum(w * ns for w, ns in zip(weights, of_points, strict=True)) / 60e9
+
+    return Minutes(
+        whole([min(at.calls) for at in points]),
+        tuple(whole(of_round) for of_round in zip(*(at.calls for at in points), strict=True)),
+        tuple(statistics.median(at.calls) / 1e9 for at in points),
+        whole([statistics.median(at.busy_calls) for at in points]),
+    )
+
+
+def measure_strategies(plan: RidePlan, progress: Progress) -> tuple[dict[Ride, Minutes], dict[tuple[str, str], str]]:
+    """Measure the strategies, each in a process of its own; returns what they take, and why some are missing."""
+    crew = Crew(progress, _SUBJECT)
+    measured = {}
+    for ride in plan.rides:
+        with ExitStack() as stack:
+            for worker in crew.start([ONRIG], stack):
+                points = []
+                for share in WEIGHTS:
+                    progress.doing(f"{ride.strategy}, at {share:.0%} of its episodes")
+                    done = min(round(share * plan.of_episodes), plan.of_episodes - plan.episodes - WARM_UP)
+                    arguments = (ride.strategy, plan.trials, done, plan.episodes)
+                    timings = crew.ask(worker, ride.strategy, "play", *arguments, returns=Timings)
+                    if timings is not None:
+                        points.append(timings)
+                if len(points) == len(WEIGHTS):
+                    measured[ride] = minutes(points, plan.of_episodes)
+        progress.done(plan.ride_s() - START_S)
+    return measured, crew.unavailable
+
+
+def strategy_rows(measured: dict[Ride, Minutes], plan: RidePlan) -> list[Row]:
+    """Return the rows of the report."""
+    rows = []
+    for ride, m in measured.items():
+        name = f"{ride.strategy}, {plan.trials} trials x {plan.of_episodes} episodes"
+        rows.append(percentiles(name, ONRIG, "minutes", m.rounds))
+        rows.append(Row(f"{name}, quietest episodes", ONRIG, "minutes", *[round(m.least, 3)] * 4))
+        rows.append(Row(f"{name}, processor time", ONRIG, "minutes", *[round(m.busy, 3)] * 4))
+    return rows
+
+
+def strategy_checks(measured: dict[Ride, Minutes], plan: RidePlan) -> list[Check]:
+    """Return the bounds on whole strategies."""
+    size = f"{plan.trials} trials x {plan.of_episodes} episodes"
+    return [at_most(f"{r.strategy}, {size}: minutes at most", m.median, r.bound_minutes) for r, m in measured.items()]
+
+
+def strategy_table(measured: dict[Ride, Minutes], plan: RidePlan) -> str:
+    """Set out minutes per strategy, and seconds per episode at each point."""
+    head = [f"{plan.trials} trials x {plan.of_episodes} episodes, one core", "minutes", "quietest", "processor"]
+    rows = [head + [f"s/episode at {share:.0%}" for share in WEIGHTS]]
+    for ride, m in measured.items():
+        rows.append(
+            [ride.strategy, number(m.median), number(m.least), number(m.busy), *(f"{s:.3f}" for s in m.episode_s)]
+        )
+    return aligned(rows)

@@ -1,0 +1,243 @@
+"""The subjects of ``python -m tests.lab.learner``, each in a process of its own, on one torch thread.
+
+For each subject a function makes ready, for a case, the call that is timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import numpy as np
+import torch
+
+from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, SacConfig, Td3Config
+from onrig.learner.algorithms import algorithm_for
+from onrig.learner.settings import learner_settings
+from onrig.learner.trials.engine import Trials, run_trials
+from onrig.learner.trials.memories import Memories, kept_by
+from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.task import episode_steps
+from onrig.tools.bench.replay.buffers import Floats, transitions
+from onrig.tools.bench.timing import Timings, measure, measure_beside_stalls, quiet_collector
+from onrig.tools.load import load
+from onrig.tools.workers import Channel, Unavailable
+from tests.lab.learners.cases import (
+    JAX_PEER,
+    LARGE,
+    LIMIT,
+    ONRIG,
+    PEER,
+    RIDE_EPISODES,
+    STORED,
+    WARM_UP,
+    LearnerCase,
+    Product,
+    Work,
+    products,
+)
+
+Build = Callable[[LearnerCase, int, int], Callable[[], object]]
+"""Of a case, the updates of one call and a seed; raises ``Unavailable``."""
+
+
+class Subject:
+    """The subject measured in this process."""
+
+    def __init__(self, build: Build) -> None:
+        self._build: Final = build
+        self._calls: Final[dict[LearnerCase, Callable[[], object]]] = {}
+        self._strategy: Strategy | None = None
+
+    def time(self, case: LearnerCase, updates: int, calls: int, limit_ns: int, seed: int) -> Timings:
+        """Processor times of calls, each of ``updates`` updates, until ``calls`` or ``limit_ns`` are used up."""
+        run = self._calls.get(case)
+        if run is None:
+            run = self._calls[case] = self._build(case, updates, seed)
+            quiet_collector()
+        timed = run
+        gc.collect()
+        if case.work is Work.LARGE:
+            beside = measure_beside_stalls(lambda _: timed(), range(calls), limit_ns)
+            return Timings(beside.busy_calls, beside.spans)
+        return Timings(measure(lambda _: timed(), range(calls), limit_ns, clock=time.process_time_ns))
+
+    def play(self, strategy: str, trials: int, done: int, episodes: int) -> Timings:
+        """Bring trials of one strategy to their state after ``done`` episodes, and time ``episodes`` whole ones."""
+        if self._strategy is None:
+            self._strategy = Strategy(strategy, trials)
+        self._strategy.forward_to(done)
+        self._strategy.durations(WARM_UP)
+        return self._strategy.durations(episodes)
+
+
+def limit(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
+    """Limit of the machine: the update's own matrix products with nothing between them, or one large product.
+
+    Products alone are done ``updates`` times a call, a large one once.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def kernel(product: Product) -> Callable[[], object]:
+        shapes = (product.rows, product.inner), (product.inner, product.columns), (product.rows, product.columns)
+        a, b, out = (torch.rand((case.trials, *shape), generator=generator) for shape in shapes)
+        return partial(torch.bmm, a, b, out=out)
+
+    if case.work is Work.LARGE:
+        left, right = (torch.rand((LARGE, LARGE), generator=generator) for _ in range(2))
+        return partial(torch.mm, left, right, out=torch.empty_like(left))
+    kernels = [kernel(product) for product in products(case)]
+
+    def run() -> None:
+        for _ in range(updates):
+            for do in kernels:
+                do()
+
+    return run
+
+
+def onrig(case: LearnerCase, updates: int, seed: int) -> Callable[[], object]:
+    """Onrig's algorithm, with full memories where it draws and gathers its minibatches, one of each for every trial."""
+    streams = [np.random.default_rng([seed, 3, s]) for s in range(case.trials)]
+    algorithm = algorithm_for(case.settings, case.shape.n_obs, case.shape.n_act, streams)
+    memories = full_memories(case, seed)
+    if case.work is Work.UPDATE:
+        minibatches, _ = memories.draw(updates)
+        return partial(algorithm.update, minibatches)
+    return lambda: algorithm.update(memories.draw(updates)[0])
+
+
+def full_memories(case: LearnerCase, seed: int) -> Memories:
+    """Fill FIFO[Uniform] memories with ``STORED`` random transitions; ``Unavailable`` where no rig has such sizes."""
+    config = load(case.rig, ["selection.strategy=FIFO[Uniform]", f"selection.capacity={STORED}"])
+    n, m = case.shape.n_obs, case.shape.n_act
+    if (len(config.rig.signals), len(config.rig.actuators)) != (n, m):
+        raise Unavailable(f"{case.rig} is not of sizes {case.shape}")
+    memories = Memories(kept_by(config, case.settings, noisy=False), range(case.trials))
+    t = transitions(STORED, n, m, seed)
+    rows = np.column_stack((t.observation, t.action, t.next_observation, t.reward / STORED, t.exploration))
+    memories.insert(np.broadcast_to(rows.astype(np.float32), (case.trials, *rows.shape)))
+    return memories
+
+
+def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str = PEER) -> Callable[[], object]:
+    """Stable-Baselines3, or sbx: sizes, batch, gamma, tau and step sizes as ours, its own buffer and ``train``.
+
+    In its DDPG three things are not the same: the critic takes the action at its input instead of its second layer (a
+    few weights more), there is one step size for both networks (of no account here), and no weight decay (work that
+    only Onrig does).
+    """
+    if case.trials != 1:
+        raise Unavailable("it has no trial axis")
+    import gymnasium
+    from gymnasium.spaces import Box
+    from stable_baselines3.common.logger import Logger
+
+    class Nowhere(gymnasium.Env[Floats, Floats]):
+        """Spaces, for the sizes; nothing is ever played."""
+
+        observation_space = Box(-1.0, 1.0, (case.shape.n_obs,), np.float32)
+        action_space = Box(-1.0, 1.0, (case.shape.n_act,), np.float32)
+
+    config = case.settings.selected
+    if isinstance(config, DdpgConfig):
+        actor, critic = NETWORK_SIZES[config.network]
+        lr = config.critic_lr
+    elif isinstance(config, Td3Config | SacConfig):
+        actor = critic = config.hidden
+        lr = config.lr
+    else:
+        raise Unavailable(f"it is not asked for {case.algorithm}")
+    library = importlib.import_module(MODULES[package])
+    own = {"device": "cpu"} if package == PEER else {}
+    model = getattr(library, case.algorithm.upper())(
+        "MlpPolicy",
+        Nowhere(),
+        learning_rate=lr,
+        batch_size=config.batch,
+        gamma=config.gamma,
+        tau=config.tau,
+        buffer_size=STORED,
+        policy_kwargs={"net_arch": {"pi": list(actor), "qf": list(critic)}},
+        seed=seed,
+        **own,
+    )
+    model.set_logger(Logger(None, []))
+    t = transitions(STORED, case.shape.n_obs, case.shape.n_act, seed)
+    add = model.replay_buffer.add
+    for i in range(STORED):
+        one = t.part(i, 1)  # with the axis of the one environment
+        add(one.observation, one.next_observation, one.action, one.reward / STORED, one.terminated, [{}])
+    if case.work is Work.UPDATE:
+        same = model.replay_buffer.sample(config.batch * (1 if package == PEER else updates))  # sbx draws all at once
+        model.replay_buffer.sample = lambda *_, **__: same
+    return partial(model.train, gradient_steps=updates, batch_size=config.batch)
+
+
+class Strategy:
+    """Trials of one strategy; a step ahead in time fills their memories with rows drawn at random."""
+
+    def __init__(self, strategy: str, trials: int) -> None:
+        self._config: Final = config_of(strategy)
+        settings = learner_settings(self._config.learner)
+        self._trials: Final[Trials] = run_trials(self._config, settings, range(trials))
+        self._n_trials: Final = trials
+        self._random: Final = np.random.default_rng(trials)
+
+    def forward_to(self, done: int) -> None:
+        """Skip to the state after ``done`` episodes without updates; schedules and sizes are those of that point.
+
+        A memory is filled once at most, however often it would have been overwritten.
+        Nothing in it has been replayed; a draw from a memory ordered by errors was found to take the same time after.
+        """
+        trials, memories = self._trials, self._trials.memories
+        steps = episode_steps(self._config.task, self._config.rate_hz)
+        enough = -(-capacity_of(self._config) // steps)
+        for _ in range(min(done + 1 - int(trials.episodes[0]), enough)):
+            rows = self._random.uniform(-1.0, 1.0, (self._n_trials, steps, memories.width)).astype(np.float32)
+            memories.insert(rows)
+        trials.episodes[:], trials.steps = done + 1, done * steps
+
+    def durations(self, episodes: int) -> Timings:
+        """Time whole episodes, by the clock and by the processor's time."""
+        calls, busy_calls = [], []
+        for _ in range(episodes):
+            busy, start = time.process_time_ns(), time.perf_counter_ns()
+            self._trials.advance()
+            calls.append(time.perf_counter_ns() - start)
+            busy_calls.append(time.process_time_ns() - busy)
+        return Timings(calls, busy_calls=busy_calls)
+
+
+def config_of(strategy: str) -> RunConfig:
+    """Return the pendulum's configuration with ``strategy``, as long as a whole experiment."""
+    return load("pendulum", [f"selection.strategy={strategy}", f"episodes={RIDE_EPISODES}"])
+
+
+BUILDS: Final[dict[str, Build]] = {
+    ONRIG: onrig,
+    PEER: stable_baselines3,
+    JAX_PEER: partial(stable_baselines3, package=JAX_PEER),
+    LIMIT: limit,
+}
+MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LIMIT: "torch"}
+
+
+def come_up(subject: str) -> Subject:
+    """Import the subject's library; raises ``Unavailable`` when that fails."""
+    build = BUILDS[subject]
+    torch.set_num_threads(1)
+    try:
+        importlib.import_module(MODULES[subject])
+    except ImportError as error:
+        raise Unavailable(f"cannot be imported: {error}") from error
+    return Subject(build)
+
+
+if __name__ == "__main__":
+    Channel().serve(lambda: come_up(sys.argv[1]))

@@ -1,0 +1,221 @@
+"""``python -m tests.lab.learning``: how well algorithms learn, next to Stable-Baselines3 with its own settings.
+
+Seeds are paired; every seed is evaluated on the same noise-free episodes.  Finished trials are rows of the file --out,
+and the same command goes on from there, also beside another one.  It takes hours: --dry-run says how much is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.learner.trials.intervals import ENOUGH, bounded, paired_difference
+from onrig.learner.trials.measures import final_mean
+from onrig.runtime.exit_codes import ExitCode
+from onrig.tools.bench.report import (
+    Check,
+    Report,
+    Row,
+    aligned,
+    at_least,
+    checks_table,
+    conclude,
+    describe_machine,
+    installed_version,
+    parser_of,
+    percentiles,
+)
+from onrig.tools.experiments.runner import duration
+from onrig.tools.experiments.spec import cell_id
+from onrig.tools.terminal import VerbParser, unwritable
+from tests.lab.command import complain, execute, program
+from tests.lab.learners.cases import ONRIG, PEER
+from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
+from tests.lab.trials_file import append_rows, read_rows
+
+_NAME: Final = "learning"
+FINAL_SHARE: Final = 0.1
+"""Last evaluations, whose mean is the final return."""
+MARGIN: Final = 0.1
+"""Of the peer's final return above that of random actions: what may be missing."""
+Learner = Callable[[Case, int], NDArray[np.float64]]
+"""Of a case and a seed: the mean return of each evaluation, (P,)."""
+LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs}
+
+
+class Learned(NamedTuple):
+    """One finished trial."""
+
+    returns: NDArray[np.float64]
+    """(P,) mean return of each evaluation."""
+    busy_s: float
+    """Processor time."""
+
+    @property
+    def final(self) -> float:
+        """Mean of the last evaluations."""
+        return float(final_mean(self.returns[None], FINAL_SHARE)[0])
+
+    @property
+    def area(self) -> float:
+        """Mean over all evaluations."""
+        return float(self.returns.mean())
+
+
+Key = tuple[str, str, int]
+"""Case, learner, seed."""
+COLUMNS: Final = ("case", "learner", "seed", "steps", "return", "cpu_s", "made_by")
+"""Of the file: a row for each evaluation, with the processor time of the whole trial and what made it (empty: not
+known)."""
+
+
+def parser() -> VerbParser:
+    """Build the argument parser."""
+    p = parser_of(program(_NAME), __doc__)
+    p.add_argument("--out", type=Path, default=Path("runs/learning.csv"), metavar="FILE", help="default: %(default)s")
+    p.add_argument("--seeds", type=int, default=10, metavar="N", help="pairs of trials (default: %(default)s)")
+    p.add_argument(
+        "--case", action="append", default=[], metavar="TEXT", help=f"only cases with this in their name: {_named()}"
+    )
+    p.add_argument("--dry-run", action="store_true", help="say how much is left to do, run nothing")
+    return p
+
+
+def main(arguments: list[str]) -> int:
+    """Run the missing trials, then compare; returns the exit code."""
+    args = parser().parse_args(arguments)
+    cases = [case for case in CASES if all(text in case.name for text in args.case)]
+    if not cases:
+        return complain(_NAME, f"--case: no case has all of these in its name; there are {_named()}")
+    if not 1 <= args.seeds <= 1000:
+        return complain(_NAME, f"--seeds: expected 1 to 1000, got {args.seeds}")
+    if problem := unwritable("json", args.json):
+        return complain(_NAME, problem)
+    subjects = [ONRIG, PEER] if installed_version(PEER) is not None else [ONRIG]
+    if PEER not in subjects:
+        print(f"{PEER}: not installed, left out (pip install 'onrig[bench]')")
+    try:
+        there = read(args.out)
+    except (OSError, ValueError) as error:
+        return complain(_NAME, f"'{args.out}' cannot be read: {getattr(error, 'strerror', None) or error}")
+    todo = [
+        (case, subject, seed)
+        for seed in range(args.seeds)
+        for case in cases
+        for subject in subjects
+        if (case.name, subject, seed) not in there
+    ]
+    print(f"{args.out}: {len(todo)} trials to run, about {duration(sum(case.cost_s for case, _, _ in todo))} of a core")
+    if args.dry_run:
+        return ExitCode.OK
+    try:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        for case, subject, seed in todo:
+            learned = measured(case, subject, seed)
+            write(args.out, case, subject, seed, learned)
+            there[case.name, subject, seed] = learned
+            print(
+                f"{case.name}, {subject}, seed {seed}: final {learned.final:.1f}, {duration(learned.busy_s)}",
+                flush=True,
+            )
+        report, tables = compared(there, cases, args.seeds)
+        conclude(report, tables, args.json)
+    except NoSuchTask as error:
+        return complain(_NAME, str(error), ExitCode.PREFLIGHT)
+    except OSError as error:
+        return complain(_NAME, f"'{error.filename or args.out}' cannot be written: {error.strerror or error}")
+    except KeyboardInterrupt:
+        return complain(_NAME, "stopped; the same command goes on from here", ExitCode.INTERRUPTED)
+    return ExitCode.OK
+
+
+def measured(case: Case, subject: str, seed: int) -> Learned:
+    """Run one trial on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    start = time.process_time()
+    returns = LEARNERS[subject](case, seed)
+    return Learned(returns, time.process_time() - start)
+
+
+def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
+    """Compare the pairs that are there."""
+    table = [["case", "pairs", "random", ONRIG, PEER, "lowest", "difference", "of areas", "CPU s", PEER]]
+    rows: list[Row] = []
+    checks: list[Check] = []
+    for case in cases:
+        found = {s: [there.get((case.name, s, seed)) for seed in range(seeds)] for s in LEARNERS}
+        pairs = [(a, b) for a, b in zip(found[ONRIG], found[PEER], strict=True) if a is not None and b is not None]
+        for subject, trials in found.items():
+            finals = [trial.final for trial in trials if trial is not None]
+            if finals:
+                rows.append(percentiles(f"{case.name}, final return", subject, "return", finals))
+        if not pairs:
+            continue
+        a, b = np.array([p.final for p, _ in pairs]), np.array([p.final for _, p in pairs])
+        by_chance = float(random_returns(case).mean())
+        final = paired_difference(a, b)
+        area = paired_difference(*(np.array([pair[k].area for pair in pairs]) for k in (0, 1)))
+        busy = [f"{np.mean([pair[k].busy_s for pair in pairs]):.0f}" for k in (0, 1)]
+        medians = [f"{value:.1f}" for value in (by_chance, np.median(a), np.median(b))]
+        lowest = f"{a.min():.1f}, {b.min():.1f}"
+        shown = (f"{bounded(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
+        table.append([case.name, str(len(pairs)), *medians, lowest, *shown, *busy])
+        margin = -MARGIN * abs(float(np.median(b)) - by_chance)
+        if len(pairs) >= ENOUGH:
+            checks.append(at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
+    machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (ONRIG, PEER, "gymnasium")}}
+    notes = (
+        f"Mean return of the last {FINAL_SHARE:.0%} of the evaluations: medians over the trials, the lowest of either "
+        "learner, medians of the differences by seed with 95 % intervals and p of a sign test; areas are means over "
+        "all evaluations."
+    )
+    parts = [aligned(table), notes, *([checks_table(checks)] if checks else [])]
+    return Report(machine, 0.0, rows, checks), parts
+
+
+def made_by(case: Case, subject: str) -> str:
+    """Digest of a case's settings, for the peer with its version: trials of others are run again."""
+    return cell_id(case.run) if subject == ONRIG else f"{cell_id(case.run)} {PEER} {installed_version(PEER)}"
+
+
+def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
+    """Append a finished trial; raises OSError."""
+    every, last = case.run.evaluation.every, (f"{learned.busy_s:.1f}", made_by(case, subject))
+    returns = enumerate(learned.returns.tolist())
+    append_rows(path, COLUMNS, [(case.name, subject, seed, every * (k + 1), repr(r), *last) for k, r in returns])
+
+
+def read(path: Path) -> dict[Key, Learned]:
+    """Read the trials that are whole; none where there is no file.  Raises OSError, ValueError for other files."""
+
+    def parse(row: Sequence[str]) -> tuple[Key, int, float, float, str]:
+        case, subject, seed, steps, value, busy_s, by = row
+        return (case, subject, int(seed)), int(steps), float(value), float(busy_s), by
+
+    now = {(case.name, subject): made_by(case, subject) for case in CASES for subject in LEARNERS}
+    found: defaultdict[Key, dict[int, tuple[float, float]]] = defaultdict(dict)
+    for key, steps, value, busy_s, by in read_rows(path, COLUMNS, parse):
+        if not by or by == now.get(key[:2]):
+            found[key][steps] = value, busy_s
+    due = {case.name: [case.run.evaluation.every * (k + 1) for k in range(case.run.points)] for case in CASES}
+    return {
+        key: Learned(np.array([of_trial[step][0] for step in due[key[0]]]), of_trial[due[key[0]][-1]][1])
+        for key, of_trial in found.items()
+        if sorted(of_trial) == due.get(key[0])
+    }
+
+
+def _named() -> str:
+    return ", ".join(case.name for case in CASES)
+
+
+if __name__ == "__main__":
+    execute(main)

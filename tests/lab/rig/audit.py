@@ -1,0 +1,331 @@
+"""Audit of a finished run: its own account must agree with its files, and every loss must be reported.
+
+Compared are what a run says of itself, what is on disk (``run_folder``), what was counted beside it, and a mirror of
+the memory that only watched.  The mirror is written against the link's messages and the storage alone, without the
+learner's own: two implementations of one protocol must arrive at the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.link.client import LinkClient, LinkClosed, RequestRejected
+from onrig.runtime.link.keys import LearnerKeys
+from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached, Pull, Rows
+from onrig.runtime.memory.layout import Layout
+from onrig.runtime.memory.storage import STAMP_WORDS, Storage
+from onrig.runtime.run_config import RunConfig
+from tests.lab.rig.run_folder import Fields, Left, kept_memory
+
+AS_ASKED: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)
+"""Exit codes of a run ended by a request."""
+_ACCOUNTED: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERRUPTED)
+"""Ends after which a summary must exist and be true; the others say that a part of the rig was lost."""
+
+
+class Observed(NamedTuple):
+    """Observations of a run from outside."""
+
+    code: int | None
+    """Exit code, negative for a signal; None while it is not over."""
+    closed: int | None = None
+    """Training episodes that the loop closed, by the board; None where that was not read."""
+    resumed: bool = False
+    """Whether it was started more than once: then what came after a checkpoint was done again."""
+
+
+def lost(left: Left, config: RunConfig, observed: Observed) -> list[str]:
+    """Data missing on disk, one line each."""
+    return [
+        *([left.rows_problem] if left.rows_problem else []),
+        *_lost_rows(left, config, observed),
+        *_lost_records(left),
+        *_lost_experiences(left, config, observed),
+        *_lost_policies(left),
+    ]
+
+
+def findings(left: Left, config: RunConfig, observed: Observed) -> list[str]:
+    """Where a run's own account does not agree with what is on disk; empty where nothing is wrong."""
+    missing = lost(left, config, observed)
+    if observed.code not in _ACCOUNTED:  # which says that a part of it died
+        return []
+    if not left.summary:
+        return [f"ended with {observed.code} and left no summary.json"]
+    whole = left.summary.get("whole")
+    names = ", ".join(sorted(left.half_written)[:5])
+    told = isinstance(whole, dict) and whole.get("complete") is False
+    found = [f"{len(left.half_written)} files were left half-written: {names}"] if left.half_written else []
+    if missing and not told:
+        found += [f"lost without a word (exit {observed.code}): {line}" for line in missing]
+    if told and observed.code == ExitCode.OK:
+        found.append("summary.json says that data are missing, and the exit code is 0")
+    if observed.code == ExitCode.INCOMPLETE and not told:
+        found.append("the exit code says that data are missing, and summary.json does not")
+    if isinstance(whole, dict):
+        found += _false_counts(whole, left)
+        if told and not whole.get("lost"):
+            found.append("summary.json says that data are missing, and not which")
+    return found
+
+
+def unlike(ours: Left, reference: Left) -> list[str]:
+    """Differences from an undisturbed run; in lockstep there must be none."""
+    found = []
+    if ours.rows != reference.rows:
+        first = next((i for i, (a, b) in enumerate(zip(ours.rows, reference.rows, strict=False)) if a != b), None)
+        where = f"from row {first + 1} on" if first is not None else f"{len(ours.rows)} of {len(reference.rows)}"
+        found.append(f"episodes.csv differs: {where}")
+    if _digest(ours) != _digest(reference):
+        found.append(f"the memory differs: {_offered(ours)} experiences offered, {_offered(reference)} when left alone")
+    return found
+
+
+def unlike_policies(ours: dict[int, bytes], reference: dict[int, bytes]) -> list[str]:
+    """Ids of policies that differ from those of an undisturbed run."""
+    other = sorted(i for i in ours.keys() | reference.keys() if ours.get(i) != reference.get(i))
+    return [f"policies differ: {_ranges(other)}"] if other else []
+
+
+def _digest(left: Left) -> str:
+    return "" if left.checkpoint is None else left.checkpoint.digest
+
+
+def _offered(left: Left) -> int | None:
+    return None if left.checkpoint is None else left.checkpoint.offered
+
+
+def _lost_rows(left: Left, config: RunConfig, observed: Observed) -> list[str]:
+    trained = [row.episode for row in left.rows if row.kind == "train"]
+    evaluated = [row.episode for row in left.rows if row.kind == "eval"]
+    last = max(trained, default=0)
+    if left.summary.get("exit_reason") == "completed":
+        last = config.episodes
+    if observed.closed is not None and not observed.resumed:
+        last = max(last, observed.closed)
+    wanted, found = range(1, last + 1), []
+    if absent := sorted(set(wanted) - set(trained)):
+        found.append(f"rows of training episodes {_ranges(absent)} of {last} are missing")
+    if twice := sorted({n for n in trained if trained.count(n) > 1}):
+        found.append(f"rows of training episodes {_ranges(twice)} are there twice")
+    every = config.evaluate_every
+    behind = range(every, max(trained, default=0), every) if every else range(0)  # the last one may be unfinished
+    redone = config.lockstep or not observed.resumed  # in real time an interrupted evaluation is not repeated
+    if absent := sorted(set(behind) - set(evaluated) if redone else ()):
+        found.append(f"rows of evaluation episodes {_ranges(absent)} are missing")
+    return found
+
+
+def _lost_records(left: Left) -> list[str]:
+    log, found = left.log, []
+    if log is None:
+        return []
+    if log.problem:
+        found.append(f"the log cannot be read: {log.problem}")
+    if log.missing:
+        found.append(f"the log lacks {log.missing} records between those that it holds")
+    absent = [row for row in left.rows if (row.episode, row.kind) not in log.episodes]
+    if absent:
+        found.append(f"the log lacks the records of episodes {_ranges(row.episode for row in absent)}")
+    for row in left.rows:
+        logged = log.episodes.get((row.episode, row.kind))
+        if logged is not None and logged.steps != row.steps:
+            found.append(f"the log has {logged.steps} steps of {row.kind} episode {row.episode}, its row {row.steps}")
+    return found
+
+
+def _lost_experiences(left: Left, config: RunConfig, observed: Observed) -> list[str]:
+    """A row counts the steps of its episode that make experiences; as many must have been offered to the memory."""
+    made, offered = sum(row.steps for row in left.rows if row.kind == "train"), _offered(left)
+    if offered is None:
+        return [f"no checkpoint that can be read, and {made} experiences made"] if made else []
+    short = offered != made if config.lockstep else offered < made and not observed.resumed
+    return [f"{offered} experiences of {made}"] if short else []
+
+
+def _lost_policies(left: Left) -> list[str]:
+    acted = {row.policy_id for row in left.rows} - {0}
+    if left.log is not None:
+        acted |= {number for episode in left.log.episodes.values() for number in episode.policies}
+    absent = sorted(acted - left.policies)
+    return [f"policies {_ranges(absent)} acted and are not kept"] if absent else []
+
+
+def _false_counts(whole: Fields, left: Left) -> list[str]:
+    rows = whole.get("rows")
+    present = rows.get("present") if isinstance(rows, dict) else None
+    if present is None or present == len(left.rows):
+        return []
+    return [f"summary.json counts {present} rows, episodes.csv holds {len(left.rows)}"]
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """``1-3, 7``."""
+    spans: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if spans and n == spans[-1][1] + 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    return ", ".join(f"{a}-{b}" if a != b else str(a) for a, b in spans)
+
+
+_WAIT_MS: Final = 200
+_COMPARE_S: Final = 2.0
+_PAUSE_S: Final = 0.2
+
+
+def differing(mirror: Storage, kept: Storage) -> int:
+    """Slots in which two readings of one memory differ and must not.
+
+    Either may have seen more writes than the other.  A slot whose last write both have seen must hold the same write,
+    bit for bit.
+    """
+    slots = np.arange(mirror.capacity)
+    ours, theirs = mirror.number(slots), kept.number(slots)
+    both = (ours <= min(mirror.inserted, kept.inserted)) & (theirs <= min(mirror.inserted, kept.inserted))
+    unequal = (ours != theirs) | (mirror.words != kept.words).any(axis=1)
+    return int(np.count_nonzero(both & unequal))
+
+
+class Seen(NamedTuple):
+    """State of the mirror."""
+
+    token: bytes
+    """Of the memory it mirrors; each replay process has its own."""
+    inserted: int
+    behind: int
+    """Writes of the rig that the mirror lacked when it last heard."""
+    heard_s: float
+    """Monotonic time at which it last heard."""
+    digest: str
+
+
+class WatchingMirror(threading.Thread):
+    """Mirrors whatever memory answers at ``endpoint`` until ``close``, and compares it with the run folder's."""
+
+    def __init__(self, config: RunConfig, endpoint: str, keys: LearnerKeys) -> None:
+        super().__init__(daemon=True)
+        self._config, self._endpoint, self._keys = config, endpoint, keys
+        self._closing = False
+        self._session: Final = os.urandom(16)
+        self._lock = threading.Lock()
+        self._storage: Storage | None = None
+        self._token = b""
+        self._behind, self._heard_s = 0, 0.0
+        self.folder: Path | None = None
+        """The run folder of the rig that is running."""
+        self.applied = 0
+        """Writes mirrored, over all memories."""
+        self.attached = 0
+        self.compared = self.whole = self.mismatches = 0
+        """Comparisons with a checkpoint; those of equal length, by hash; those that found a difference."""
+        self.complaint = ""
+
+    @property
+    def seen(self) -> Seen:
+        """Its state now."""
+        with self._lock:
+            storage = self._storage
+            digest = "" if storage is None else storage.digest().hex()
+            inserted = 0 if storage is None else storage.inserted
+            return Seen(self._token, inserted, self._behind, self._heard_s, digest)
+
+    @property
+    def standing(self) -> tuple[float, int]:
+        """(when it last heard, how many writes it is behind), at no cost."""
+        return self._heard_s, self._behind
+
+    def run(self) -> None:
+        """Mirror, over as many connections as it takes."""
+        while not self._closing:
+            client = LinkClient(self._endpoint, lambda: self._closing, self._keys, math.inf)
+            with contextlib.suppress(LinkClosed):
+                self._follow(client)
+            client.close()
+
+    def close(self) -> None:
+        """End."""
+        self._closing = True
+        self.join()
+
+    def _follow(self, client: LinkClient) -> None:
+        attached = False
+        compared_s = time.monotonic()
+        while not self._closing:
+            try:
+                if not attached:
+                    self._attach(client)
+                    attached = True
+                ending = self._pull(client)
+                if time.monotonic() - compared_s >= _COMPARE_S or ending:
+                    compared_s = time.monotonic()
+                    self._compare(client)
+                if ending:
+                    return
+            except RequestRejected as refusal:
+                if refusal.code != UNKNOWN:
+                    self.complaint = str(refusal)
+                attached = False
+                time.sleep(_PAUSE_S)
+
+    def _attach(self, client: LinkClient) -> None:
+        answer, _ = client.ask(Attach(LINK_VERSION, self._session, "watch", self._token))
+        if not isinstance(answer, Attached):
+            raise RequestRejected(f"unexpected answer to attach: {type(answer).__name__}")
+        self.attached += 1
+        if answer.memory == self._token and self._storage is not None:
+            return
+        with self._lock:
+            layout = Layout(len(self._config.signals), len(self._config.rig.actuators), answer.behaviour)
+            self._storage = Storage(answer.capacity, layout, cyclic=answer.cyclic)
+            self._token = answer.memory
+
+    def _pull(self, client: LinkClient) -> bool:
+        """Apply the next writes; whether the run is over and nothing is missing."""
+        storage = self._storage
+        assert storage is not None
+        closed = 1 << 62  # only writes are news
+        rows, payloads = client.ask(Pull(storage.inserted, closed, _WAIT_MS))
+        if not isinstance(rows, Rows) or len(payloads) != 1:
+            raise RequestRejected("the rig answered a pull with something else")
+        with self._lock:
+            if payloads[0]:
+                words = np.frombuffer(payloads[0], "<u4").astype(np.uint32)
+                before = storage.inserted
+                storage.write_rows(words.reshape(-1, STAMP_WORDS + storage.layout.width))
+                self.applied += storage.inserted - before
+            self._behind, self._heard_s = rows.inserted - storage.inserted, time.monotonic()
+        return rows.ending and not self._behind
+
+    def _compare(self, client: LinkClient) -> None:
+        """Compare with the newest checkpoint of the run; one that is being replaced now is skipped."""
+        folder = self.folder
+        memory = None if folder is None else kept_memory(self._config, folder)
+        if memory is None:
+            return
+        kept = memory.storage
+        # The same rig must answer after the checkpoint was read: else the checkpoint may be of a later memory.
+        self._pull(client)
+        mirror = self._storage
+        assert mirror is not None
+        if kept.capacity != mirror.capacity:
+            return
+        found = differing(mirror, kept)
+        self.compared += 1
+        if mirror.inserted == kept.inserted:
+            self.whole += 1
+            found += mirror.digest() != kept.digest()
+        if found:
+            self.mismatches += 1
+            self.complaint = f"{found} slots differ at write {mirror.inserted}, on disk {kept.inserted}"

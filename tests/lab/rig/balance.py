@@ -1,0 +1,342 @@
+"""The ledger of a soak: counts that must agree, and trends of memory and descriptors.  Pure except ``Gauges``.
+
+A restarted process begins a new series.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import Miss
+from onrig.tools.bench.report import Check, at_least, at_most
+from tests.lab.endurance.schedule import NATURES, Kind
+from tests.lab.rig.processes import use_of
+from tests.lab.rig.run_folder import Told
+
+WARM_UP_S: Final = 20.0
+JUDGED_S: Final = 90.0
+"""Shortest life after warm-up for which a slope is judged; over less time, a single page looks like a slope."""
+GROWN_S: Final = 20.0
+"""Growth is judged over at least so much after the warm-up."""
+MOST: Final = 400
+"""Samples of one series that are paired; a longer one is thinned out evenly."""
+SHORTEST_S: Final = 10.0
+"""Shortest series after its warm-up that has a slope."""
+
+
+class Series(NamedTuple):
+    """One process."""
+
+    role: str
+    pid: int
+    times_s: list[float]
+    private_mb: list[float]
+    descriptors: list[float]
+
+
+class Gauges:
+    """Series of samples, one for each process."""
+
+    def __init__(self) -> None:
+        self.series: dict[tuple[str, int], Series] = {}
+
+    def sample(self, now_s: float, processes: dict[str, int]) -> None:
+        """Take one sample of each process (role to pid)."""
+        for role, pid in processes.items():
+            use = use_of(pid)
+            if use is None:
+                continue
+            one = self.series.setdefault((role, pid), Series(role, pid, [], [], []))
+            one.times_s.append(round(now_s, 3))
+            one.private_mb.append(round(use.private_mb, 3))
+            one.descriptors.append(float(use.descriptors))
+
+    @property
+    def roles(self) -> list[str]:
+        """Roles, in the order in which they came."""
+        return list(dict.fromkeys(role for role, _ in self.series))
+
+    def of(self, role: str) -> list[Series]:
+        """Every process that had a role."""
+        return [s for s in self.series.values() if s.role == role]
+
+    def grown_mb(self, warm_up_s: float = WARM_UP_S) -> dict[str, float]:
+        """Growth from the first tenth of a process's life to the last, MB; of each role, the worst."""
+        grown: dict[str, float] = {}
+        for one in self.series.values():
+            more = grown_mb(one.times_s, one.private_mb, warm_up_s)
+            if more is not None:
+                grown[one.role] = max(round(more, 2), grown.get(one.role, -1e9))
+        return grown
+
+    def memory(self, role: str) -> Trend | None:
+        """Trend of the memory of a role, MB per minute, over all its processes."""
+        return _of_the_long([(s.times_s, s.private_mb) for s in self.of(role)])
+
+    def open_descriptors(self, role: str) -> Trend | None:
+        """Trend of the open descriptors of a role."""
+        return _of_the_long([(s.times_s, s.descriptors) for s in self.of(role)])
+
+
+def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: float = WARM_UP_S) -> float | None:
+    """Median of the last tenth of a series above that of the first; None where the series is too short."""
+    kept = [v for t, v in zip(times_s, values_mb, strict=True) if t - times_s[0] >= warm_up_s]
+    if not kept or times_s[-1] - times_s[0] < warm_up_s + GROWN_S:
+        return None
+    tenth = max(1, len(kept) // 10)
+    return median(kept[-tenth:]) - median(kept[:tenth])
+
+
+def _of_the_long(series: list[tuple[list[float], list[float]]]) -> Trend | None:
+    """Trend of the series long enough to be judged; where there are none, of all that have a slope."""
+    return trend(series, WARM_UP_S, JUDGED_S) or trend(series, WARM_UP_S)
+
+
+class Trend(msgspec.Struct, frozen=True):
+    """Theil-Sen estimate (Sen 1968)."""
+
+    per_minute: float
+    """Median slope, units of the figure per minute."""
+    spans_s: float
+    """Length of the longest series in it."""
+    series: int
+    """Series that were long enough."""
+
+
+def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDArray[np.float64]:
+    """Slopes between all pairs of samples at different times, units per minute; at most MOST samples are used."""
+    t, v = np.asarray(times_s, np.float64), np.asarray(values, np.float64)
+    if len(t) > MOST:
+        at = np.linspace(0, len(t) - 1, MOST).astype(np.int64)
+        t, v = t[at], v[at]
+    i, j = np.triu_indices(len(t), 1)
+    apart = t[j] > t[i]
+    slopes: NDArray[np.float64] = 60.0 * (v[j] - v[i])[apart] / (t[j] - t[i])[apart]
+    return slopes
+
+
+def trend(
+    series: Sequence[tuple[Sequence[float], Sequence[float]]], warm_up_s: float, shortest_s: float = SHORTEST_S
+) -> Trend | None:
+    """Trend of one or more (times in s, values), pairs within a series only; None where none is long enough.
+
+    Of each series the first ``warm_up_s`` are left out; each remaining one counts by the square of its samples.
+    """
+    found, spans = [], []
+    for times, values in series:
+        if not times:
+            continue
+        kept = [(t, v) for t, v in zip(times, values, strict=True) if t - times[0] >= warm_up_s]
+        if len(kept) < 3 or kept[-1][0] - kept[0][0] < shortest_s:
+            continue
+        found.append(slopes_per_minute([t for t, _ in kept], [v for _, v in kept]))
+        spans.append(kept[-1][0] - kept[0][0])
+    if not found:
+        return None
+    return Trend(float(np.median(np.concatenate(found))), max(spans), len(found))
+
+
+FLAT_MB_PER_MIN: Final = 1.0
+"""Slope of a process's memory up to which it counts as flat."""
+FLAT_FDS_PER_MIN: Final = 0.5
+JUDGED: Final = ("device", "control", "replay", "learner", "supervisor")
+"""Processes of the rig, whose memory must be flat; the others are the soak's own."""
+
+
+@dataclass
+class Life:
+    """One start of the rig: as the soak counted from outside, and by the rig's own account."""
+
+    number: int
+    resumed: bool = False
+    exit_code: int | None = None
+    graceful: bool = False
+    """Whether it left a summary; a rig that is killed as a whole leaves a checkpoint only."""
+    before: Told = field(default_factory=Told)
+    """The rig's counts at the start (a resumed run continues them)."""
+    told: Told = field(default_factory=Told)
+    written: int = 0
+    """Records in the ring, by its own counter."""
+    read: int = 0
+    """Records that the soak read along; the counts below are of these."""
+    missed: Counter[str] = field(default_factory=Counter)
+    """Missed ticks by cause."""
+    produced: int = 0
+    """Transitions that follow from the records."""
+    replay_kills: int = 0
+    admitted: int = 0
+    """By the rig's events, as the two below."""
+    refused: int = 0
+    rolled_back: int = 0
+    final_mirrors: dict[str, str] = field(default_factory=dict)
+    """Hash of each mirror that heard of the end, by owner."""
+
+    @property
+    def taken_in(self) -> int:
+        """Records the rig took in during this life."""
+        return self.told.taken_in - self.before.taken_in
+
+    @property
+    def offered(self) -> int:
+        """Experiences of this life."""
+        return self.told.offered - self.before.offered
+
+    @property
+    def kept(self) -> int:
+        """Writes of this life."""
+        return self.told.kept - self.before.kept
+
+    @property
+    def error_batches(self) -> int:
+        """Batches of TD errors of this life, as far as the rig reports them."""
+        return (self.told.error_batches or 0) - (self.before.error_batches or 0)
+
+    @property
+    def lost(self) -> int:
+        """Records written and not in the rig's account: kills lost them."""
+        return self.written - self.taken_in
+
+
+@dataclass
+class Happening:
+    """One fault and its consequences."""
+
+    kind: Kind
+    due_s: float
+    at_s: float
+    """When it was injected."""
+    lasts_s: float
+    life: int
+    names: list[str] = field(default_factory=list)
+    """What events called it."""
+    recovered_s: float | None = None
+    """From its injection to its end; None: not within the time allowed."""
+    ended_run: bool = False
+    exit_code: int | None = None
+
+
+@dataclass
+class Ledger:
+    """The ledger of a whole soak."""
+
+    lives: list[Life] = field(default_factory=list)
+    happenings: list[Happening] = field(default_factory=list)
+    planned: int = 0
+    durable_records: int = 0
+    """Maximum loss in records per kill of the replay process or the rig."""
+    mirrored: int = 0
+    compared: int = 0
+    compared_whole: int = 0
+    mismatches: int = 0
+    unexpected_ends: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    """Where a run's own account is not what is on disk."""
+    learner_starts: int = 0
+    memory: dict[str, Trend] = field(default_factory=dict)
+    """MB, by role."""
+    descriptors: dict[str, Trend] = field(default_factory=dict)
+
+
+def life_checks(life: Life, durable_records: int) -> list[Check]:
+    """The identities that must hold for one life of the rig."""
+    name = f"run {life.number}"
+    kills = life.replay_kills + (not life.graceful)
+    told, before = life.told, life.before
+    checks = [
+        _equal(f"{name}: records read along, of those written", life.read, life.written),
+        at_least(f"{name}: records written and never taken in", life.lost, 0),
+        at_most(f"{name}: records written and never taken in, dropped ones beside", life.lost, kills * durable_records),
+        at_most(f"{name}: records dropped", told.dropped - before.dropped, 0),
+        at_least(f"{name}: experiences produced and not offered to the memory", life.produced - life.offered, -kills),
+        at_most(
+            f"{name}: experiences produced and not offered to the memory",
+            life.produced - life.offered,
+            kills * durable_records,
+        ),
+        _equal(f"{name}: experiences kept, of those offered (FIFO keeps all)", life.kept, life.offered),
+        _equal(f"{name}: experiences stored", told.stored, min(told.capacity, told.kept)),
+        at_most(f"{name}: policies rolled back, of those admitted", life.rolled_back, life.admitted + 1),
+        at_most(f"{name}: mirrors that the rig found to differ", told.mirror_mismatches, 0),
+    ]
+    if not kills:
+        missed = sum(life.missed.values())
+        checks.append(_equal(f"{name}: missed ticks, counted twice", told.missed - before.missed, missed))
+        for what, mine, theirs in (
+            ("admitted", life.admitted, told.policies_admitted),
+            ("refused", life.refused, told.policies_refused),
+            ("offered", life.admitted + life.refused, told.policies_offered),
+            ("rolled back", life.rolled_back, told.rolled_back),
+        ):
+            if theirs is not None and not life.resumed:
+                checks.append(_equal(f"{name}: policies {what}, counted twice", theirs, mine))
+    if life.graceful:
+        for whose, digest in life.final_mirrors.items():
+            differs = int(digest != told.digest)
+            checks.append(_equal(f"{name}: final mirrors of the {whose} that differ from the memory", differs, 0))
+    return checks
+
+
+def checks(ledger: Ledger) -> list[Check]:
+    """Everything that must balance."""
+    found = [check for life in ledger.lives for check in life_checks(life, ledger.durable_records)]
+    happenings = ledger.happenings
+    ends = [h for h in happenings if NATURES[h.kind].ends_run]
+    to_name = [h for h in ends if NATURES[h.kind].names] + [h for h in happenings if h.kind is Kind.REPLAY_KILLED]
+    found += [
+        _equal("faults brought about, of those planned", len(happenings), ledger.planned),
+        _equal("faults that were not over in time", sum(h.recovered_s is None for h in happenings), 0),
+        _equal("faults to be named that were not", sum(not h.names for h in to_name), 0),
+        _equal("faults that end the run and did not", sum(not h.ended_run for h in ends), 0),
+        _equal("ends of the rig that no fault explains", len(ledger.unexpected_ends), 0),
+        _equal("losses that were not told", len(ledger.untold), 0),
+        at_least("comparisons of a mirror with the memory", ledger.compared, 1),
+        at_least("of them of the whole memory, by its hash", ledger.compared_whole, 1),
+        _equal("mirror mismatches", ledger.mismatches, 0),
+        at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
+    ]
+    if any(slope.spans_s >= JUDGED_S for slope in (*ledger.memory.values(), *ledger.descriptors.values())):
+        unseen = [role for role in JUDGED if role not in ledger.memory or role not in ledger.descriptors]
+        found.append(_equal("processes of the rig that were not followed", len(unseen), 0))
+    for role, slope in ledger.memory.items():
+        if role in JUDGED and slope.spans_s >= JUDGED_S:
+            found.append(at_most(f"memory of {role}, MB per minute", slope.per_minute, FLAT_MB_PER_MIN))
+    for role, slope in ledger.descriptors.items():
+        if role in JUDGED and slope.spans_s >= JUDGED_S:
+            found.append(at_most(f"file descriptors of {role}, per minute", slope.per_minute, FLAT_FDS_PER_MIN))
+    return found
+
+
+def _final_mirrors(ledger: Ledger) -> int:
+    """Mirrors compared at the end of the last run, where that was as asked; an end by a fault has none."""
+    last = ledger.lives[-1] if ledger.lives else Life(0)
+    return len(last.final_mirrors) if last.graceful else 0
+
+
+def causes() -> tuple[str, ...]:
+    """Names of the causes of missed ticks."""
+    return tuple(m.name.lower() for m in Miss if m is not Miss.NONE)
+
+
+def by_kind(happenings: Iterable[Happening]) -> dict[Kind, list[Happening]]:
+    """Faults by kind, in the order of the kinds."""
+    groups: dict[Kind, list[Happening]] = {kind: [] for kind in Kind}
+    for h in happenings:
+        groups[h.kind].append(h)
+    return {kind: group for kind, group in groups.items() if group}
+
+
+def failed(found: Sequence[Check]) -> list[Check]:
+    """Checks that do not hold."""
+    return [check for check in found if not check.holds]
+
+
+def _equal(name: str, value: int, wanted: int) -> Check:
+    return Check(name, float(value), float(wanted), value == wanted)

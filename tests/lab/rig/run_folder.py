@@ -1,0 +1,265 @@
+"""Contents of a run folder, read independently of the run's own account: rows, records, policies, memory, output."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.files import read_fields
+from onrig.runtime.record import Flag
+from onrig.runtime.replay.checkpoint.blocks import CheckpointError, Damage
+from onrig.runtime.replay.checkpoint.manifest import Manifest, identity_of, manifest_numbers, read_manifest
+from onrig.runtime.replay.checkpoint.restore import restore
+from onrig.runtime.replay.experiences import Memory
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
+
+_TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Exception ignored")
+
+Fields = dict[str, object]
+
+
+class Episode(NamedTuple):
+    """One episode in the log: the number of its steps that count, and the policies that acted in it."""
+
+    steps: int
+    policies: frozenset[int]
+
+
+class LoggedRun(NamedTuple):
+    """What the log files of a run hold."""
+
+    missing: int
+    """Gaps in the numbers of the records."""
+    episodes: dict[tuple[int, str], Episode]
+    """Complete episodes by number and kind; the last one if recorded twice."""
+    problem: str
+    """Why it could not be read to its end; empty where it could."""
+
+
+@dataclass
+class Told:
+    """A run's own counts: from its summary, or from its newest checkpoint where it left no summary."""
+
+    taken_in: int = 0
+    """Records that the replay process took out of the ring."""
+    missed: int = 0
+    offered: int = 0
+    """Experiences offered to the memory."""
+    kept: int = 0
+    """Writes to the memory."""
+    gaps: int = 0
+    policies_offered: int | None = None
+    policies_admitted: int | None = None
+    policies_refused: int | None = None
+    rolled_back: int = 0
+    mirror_mismatches: int = 0
+    error_batches: int | None = None
+    dropped: int = 0
+    digest: str = ""
+    """Digest of the memory; empty if the checkpoint has no intact one."""
+    stored: int = 0
+    capacity: int = 0
+
+
+class Left(NamedTuple):
+    """Contents of a run folder."""
+
+    summary: Fields
+    """Empty where there is none."""
+    rows: list[EpisodeRow]
+    rows_problem: str
+    policies: frozenset[int]
+    log: LoggedRun | None
+    """None where no log was kept, or where reading it needs what is not installed."""
+    checkpoint: Told | None
+    """Counts of the newest checkpoint; None where there is none that can be read."""
+    half_written: list[str]
+    """Names of files that were being written."""
+
+    @property
+    def told_by_checkpoint(self) -> Told:
+        """Counts of the newest checkpoint if its memory is intact, else zeros."""
+        return self.checkpoint if self.checkpoint is not None and self.checkpoint.digest else Told()
+
+    @property
+    def told_by_summary(self) -> Told | None:
+        """Counts of the summary (writes to the memory are in the last checkpoint alone); None where there is none."""
+        try:
+            told = msgspec.convert(self.summary, _Summary)
+        except msgspec.ValidationError:
+            return None
+        return Told(
+            taken_in=told.ticks,
+            missed=told.missed_ticks,
+            offered=told.transitions,
+            kept=self.told_by_checkpoint.kept,
+            gaps=told.gaps,
+            policies_offered=told.policies.offered,
+            policies_admitted=told.policies.admitted,
+            policies_refused=told.policies.refused,
+            rolled_back=told.policies.rolled_back,
+            mirror_mismatches=told.mirror_mismatches,
+            error_batches=told.learner.error_batches,
+            digest=told.buffer.digest,
+            stored=told.buffer.stored,
+            capacity=told.buffer.capacity,
+        )
+
+
+class _Buffer(msgspec.Struct):
+    capacity: int
+    stored: int
+    digest: str
+
+
+class _Policies(msgspec.Struct):
+    offered: int
+    admitted: int
+    refused: int
+    rolled_back: int = 0
+
+
+class _Learner(msgspec.Struct):
+    error_batches: int | None = None
+
+
+class _Summary(msgspec.Struct):
+    ticks: int
+    missed_ticks: int
+    transitions: int
+    gaps: int
+    buffer: _Buffer
+    policies: _Policies
+    learner: _Learner
+    mirror_mismatches: int = 0
+
+
+def newest_manifest(folder: Path) -> Manifest | None:
+    """The newest readable manifest; None if there is none."""
+    for number in manifest_numbers(folder / "buffer"):
+        with contextlib.suppress(Damage, OSError):
+            return read_manifest(folder / "buffer", number)
+    return None
+
+
+def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
+    """The memory of the newest checkpoint; None if none is readable and intact."""
+    memory = Memory(config)
+    try:
+        restored = restore(folder / "buffer", memory, identity_of(memory, config.seed))
+    except (CheckpointError, OSError):
+        return None
+    return None if restored is None or restored.damaged else memory
+
+
+def checkpoint_counts(config: RunConfig, folder: Path) -> Told | None:
+    """Counts of the newest checkpoint of a run folder; None where there is none that can be read."""
+    manifest, memory = newest_manifest(folder), kept_memory(config, folder)
+    if manifest is None:
+        return None
+    told = Told(
+        taken_in=manifest.extra["ticks"],
+        missed=manifest.extra["missed"],
+        offered=manifest.counts["offered"],
+        kept=manifest.counts["inserted"],
+        gaps=manifest.extra["gaps"],
+        error_batches=manifest.extra.get("error_batches"),
+    )
+    if memory is None:
+        return told
+    storage = memory.storage
+    return replace(told, digest=storage.digest().hex(), stored=storage.stored, capacity=storage.capacity)
+
+
+def config_of(folder: Path) -> RunConfig:
+    """The configuration of a run, even where its first policy is gone; raises ConfigError or OSError."""
+    return load_resolved(folder / "config.yaml")
+
+
+def left_by(folder: Path, config: RunConfig) -> Left:
+    """Read what a run left."""
+    rows: list[EpisodeRow] = []
+    rows_problem = ""
+    try:
+        filed = read_rows(folder / "episodes.csv")
+        rows = filed.rows
+        rows_problem = f"episodes.csv ends in {filed.broken} bytes of half a row" if filed.broken else ""
+    except ValueError as error:
+        rows_problem = str(error)
+    names = [path.name for path in folder.rglob("*") if path.name.endswith((".tmp", ".part"))]
+    return Left(
+        read_fields(folder / "summary.json"),
+        rows,
+        rows_problem,
+        frozenset(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal()),
+        logged(folder, config),
+        checkpoint_counts(config, folder),
+        names,
+    )
+
+
+def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
+    """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
+    try:
+        from onrig.runtime.log.reading import Beginning, LogDamaged, read_log
+        from onrig.runtime.log.staged_file import log_files
+    except ImportError:
+        return None
+    if not list(log_files(folder)):
+        return None
+    missing = expected = 0
+    session = problem = ""
+    open_: list[NDArray[np.void]] = []
+    episodes: dict[tuple[int, str], Episode] = {}
+    try:
+        for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed):
+            if isinstance(part, Beginning):
+                if part.metadata.get("session") != session:
+                    session, expected, open_ = part.metadata.get("session", ""), 0, []
+            elif isinstance(part, np.ndarray) and len(part):
+                numbers = part["seq"].astype(np.int64)
+                steps = np.diff(numbers, prepend=expected - 1)
+                missing += int((steps - 1)[steps > 1].sum())
+                expected = int(numbers[-1]) + 1
+                open_ = _close(open_, part, episodes)
+    except LogDamaged as error:
+        problem = str(error)
+    return LoggedRun(missing, episodes, problem)
+
+
+def _close(
+    open_: list[NDArray[np.void]], part: NDArray[np.void], episodes: dict[tuple[int, str], Episode]
+) -> list[NDArray[np.void]]:
+    """Add the episodes that a batch of records closes; the records of one that is still open."""
+    start = 0
+    for end in (np.flatnonzero(part["flags"] & Flag.NO_ACTION) + 1).tolist():
+        records = np.concatenate([*open_, part[start:end]])
+        last = records[-1]
+        own = records[(records["episode"] == last["episode"]) & (records["kind"] == last["kind"])]
+        steps = own[(own["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0]
+        kind = "eval" if last["kind"] else "train"
+        acted = frozenset(np.unique(own["policy_id"]).tolist()) - {0}
+        episodes[int(last["episode"]), kind] = Episode(len(steps), acted)
+        open_, start = [], end
+    return [*open_, part[start:].copy()] if start < len(part) else open_
+
+
+def tracebacks(folder: Path) -> list[str]:
+    """Exceptions that programs of a run died of: ``FILE: last line``, once each."""
+    found: dict[str, None] = {}
+    for path in sorted({*folder.parent.glob("*.out"), *folder.rglob("stderr*.log"), *folder.rglob("*.out")}):
+        with contextlib.suppress(OSError):
+            said = path.read_text(errors="replace")
+            for match in _TRACEBACK.finditer(said):
+                lines = [line for line in said[match.start() :].splitlines()[1:] if line and not line.startswith(" ")]
+                found[f"{path.name}: {lines[0][:200] if lines else said[match.start() :][:200]}"] = None
+    return list(found)

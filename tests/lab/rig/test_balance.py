@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.lab.endurance.schedule import Kind
+from tests.lab.rig.balance import (
+    GROWN_S,
+    JUDGED,
+    MOST,
+    WARM_UP_S,
+    Happening,
+    Ledger,
+    Life,
+    Trend,
+    checks,
+    failed,
+    grown_mb,
+    life_checks,
+    slopes_per_minute,
+    trend,
+)
+from tests.lab.rig.run_folder import Told
+
+COST = 1000
+
+
+def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = False, base: int = 0) -> Life:
+    """A life of which everything is accounted for."""
+    offered = ticks - lost - 20
+    before = Told(base, base // 9, base, base, policies_offered=0)
+    told = Told(
+        taken_in=base + ticks - lost,
+        missed=base // 9 + 7,
+        offered=base + offered,
+        kept=base + offered,
+        policies_offered=4,
+        policies_admitted=3,
+        policies_refused=1,
+        digest="ab",
+        stored=min(200, base + offered),
+        capacity=200,
+    )
+    return Life(
+        1,
+        resumed=resumed,
+        exit_code=130,
+        graceful=True,
+        before=before,
+        told=told,
+        written=ticks,
+        read=ticks,
+        missed=Counter(link=4, host=3),
+        produced=ticks - 20,
+        replay_kills=kills,
+        admitted=3,
+        refused=1,
+        final_mirrors={"learner": "ab"},
+    )
+
+
+def balanced() -> Ledger:
+    return Ledger(
+        lives=[life()],
+        happenings=[
+            Happening(Kind.CABLE_PULLED, 5, 5.01, 0, 1, ["link_silent"], 4.0, True, 4),
+            Happening(Kind.NETWORK_CUT, 10, 10.0, 2, 1, [], 2.5),
+            Happening(Kind.REPLAY_KILLED, 15, 15.0, 0, 1, ["started again"], 1.0),
+        ],
+        planned=3,
+        durable_records=COST,
+        mirrored=480,
+        compared=5,
+        compared_whole=2,
+        memory={role: Trend(0.01, 100, 1) for role in JUDGED},
+        descriptors={role: Trend(0.0, 100, 1) for role in JUDGED},
+    )
+
+
+@given(st.integers(50, 5000), st.integers(0, 3), st.integers(0, 900), st.integers(0, 10_000))
+@settings(max_examples=60)
+def test_a_life_balances_whatever_it_lost_by_kills(ticks: int, kills: int, lost: int, base: int) -> None:
+    lost = min(lost, ticks - 20) if kills else 0
+    one = life(ticks, kills=kills, lost=lost, resumed=base > 0, base=base)
+    assert failed(life_checks(one, COST)) == []
+
+
+@given(st.integers(1, 100))
+@settings(max_examples=20)
+def test_a_record_lost_without_a_kill_is_told(lost: int) -> None:
+    assert failed(life_checks(life(lost=lost), COST))
+
+
+@given(st.integers(1, 3), st.integers(1, 500))
+@settings(max_examples=20)
+def test_more_lost_than_kills_may_cost_is_told(kills: int, beyond: int) -> None:
+    lost = kills * COST + beyond
+    assert failed(life_checks(life(lost + 100, kills=kills, lost=lost), COST))
+
+
+def _told(**changes: int | str) -> Callable[[Life], None]:
+    def change(one: Life) -> None:
+        for name, value in changes.items():
+            was = getattr(one.told, name)
+            setattr(one.told, name, was + value if isinstance(value, int) else value)
+
+    return change
+
+
+def _own(name: str, by: int) -> Callable[[Life], None]:
+    return lambda one: setattr(one, name, getattr(one, name) + by)
+
+
+WRONG: dict[str, Callable[[Life], None]] = {
+    "a record taken in twice": _told(taken_in=1),
+    "a record never taken in": _told(taken_in=-1),
+    "a record dropped": _told(dropped=1),
+    "a record not read along": _own("read", -1),
+    "an experience too many": _told(offered=1, kept=1, stored=0),
+    "an experience too few": _told(offered=-1, kept=-1),
+    "one offered and not kept": _told(kept=-1),
+    "one stored that is not there": _told(stored=1),
+    "a missed tick not told": _told(missed=-1),
+    "a missed tick told twice": _told(missed=1),
+    "a policy admitted unseen": _told(policies_admitted=1, policies_offered=1),
+    "a policy refused unseen": _told(policies_refused=1, policies_offered=1),
+    "a policy neither admitted nor refused": _told(policies_offered=1),
+    "more rolled back than admitted": _own("rolled_back", 5),
+    "a policy rolled back unseen": _told(rolled_back=1),
+    "a mirror the rig found to differ": _told(mirror_mismatches=1),
+    "a final mirror that differs": _told(digest="cd"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_each_kind_of_imbalance_of_a_life_is_told(wrong: str) -> None:
+    one = life()
+    WRONG[wrong](one)
+    assert failed(life_checks(one, COST))
+
+
+def _happens(**changes: object) -> Callable[[Ledger], None]:
+    return lambda books: books.happenings.__setitem__(0, replace(books.happenings[0], **changes))  # type: ignore[arg-type]
+
+
+AMISS: dict[str, Callable[[Ledger], None]] = {
+    "a fault not brought about": lambda books: setattr(books, "planned", 4),
+    "a fault not over": _happens(recovered_s=None),
+    "a fault not named": _happens(names=[]),
+    "a fault that did not end the run": _happens(ended_run=False),
+    "an end that nothing explains": lambda books: books.unexpected_ends.append("run 1 ended with code 70"),
+    "a loss that was not told": lambda books: books.untold.append("run 1: lost without a word"),
+    "a mismatch": lambda books: setattr(books, "mismatches", 1),
+    "no comparison": lambda books: setattr(books, "compared", 0),
+    "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
+    "memory that grows": lambda books: books.memory.update(replay=Trend(3.0, 100, 1)),
+    "memory that nobody followed": lambda books: books.memory.clear(),
+    "descriptors that nobody followed": lambda books: books.descriptors.clear(),
+    "descriptors that leak": lambda books: books.descriptors.update(replay=Trend(2.0, 100, 1)),
+    "a life that does not balance": lambda books: setattr(books.lives[0], "read", 1),
+}
+
+
+def test_a_sound_ledger_balances() -> None:
+    assert failed(checks(balanced())) == []
+
+
+@pytest.mark.parametrize("amiss", AMISS)
+def test_each_kind_of_imbalance_of_the_whole_is_told(amiss: str) -> None:
+    books = balanced()
+    AMISS[amiss](books)
+    assert failed(checks(books))
+
+
+def test_a_slope_over_a_short_life_is_not_judged() -> None:
+    books = balanced()
+    books.memory["learner"] = Trend(50.0, 20, 3)
+    assert failed(checks(books)) == []
+
+
+def test_an_end_that_no_mirror_heard_of_is_told() -> None:
+    books = balanced()
+    books.lives[-1].final_mirrors.clear()
+    assert [check.name for check in failed(checks(books))] == ["mirrors that heard of the last end and were compared"]
+
+
+TIMES = [float(t) for t in range(120)]
+
+
+@given(st.floats(-5, 5), st.floats(10, 500))
+@settings(max_examples=30)
+def test_a_line_has_its_slope(per_minute: float, start: float) -> None:
+    found = trend([(TIMES, [start + per_minute * t / 60 for t in TIMES])], 0.0)
+    assert found is not None
+    assert found.per_minute == pytest.approx(per_minute, abs=1e-6)
+
+
+@given(st.lists(st.integers(0, 119), min_size=1, max_size=15, unique=True))
+@settings(max_examples=30)
+def test_one_sample_in_eight_may_be_anything(at: list[int]) -> None:
+    values = [100.0 + t / 60 for t in TIMES]
+    for i in at:
+        values[i] = 1e6
+    found = trend([(TIMES, values)], 0.0)
+    assert found is not None
+    assert abs(found.per_minute - 1.0) < 3.0
+
+
+def test_what_grows_while_warming_up_does_not_count() -> None:
+    values = [min(t, 20.0) for t in TIMES]
+    warm = trend([(TIMES, values)], 20.0)
+    assert warm is not None
+    assert warm.per_minute == 0.0
+
+
+def test_a_step_from_one_process_to_the_next_is_no_slope() -> None:
+    later = [t + 120 for t in TIMES]
+    found = trend([(TIMES, [100.0] * 120), (later, [300.0] * 120)], 5.0)
+    assert found is not None
+    assert (found.per_minute, found.series) == (0.0, 2)
+
+
+def test_series_that_are_too_short_tell_nothing() -> None:
+    assert trend([([0.0, 1.0, 2.0], [1.0, 2.0, 3.0]), ([], [])], 0.0) is None
+
+
+def test_long_series_are_thinned_out() -> None:
+    times = [float(t) for t in range(5000)]
+    assert len(slopes_per_minute(times, times)) == MOST * (MOST - 1) // 2
+    assert set(slopes_per_minute(times, times).round(9).tolist()) == {60.0}
+
+
+def test_growth_is_that_of_the_last_tenth_over_the_first_after_the_warm_up() -> None:
+    times = [float(t) for t in range(220)]
+    values = [500.0 if t < WARM_UP_S else 100.0 + 0.1 * (t - WARM_UP_S) for t in times]
+    found = grown_mb(times, values)
+    assert found is not None
+    assert abs(found - 18.0) < 0.2
+
+
+def test_a_single_peak_is_no_growth_and_a_short_life_tells_nothing() -> None:
+    times = [float(t) for t in range(220)]
+    assert grown_mb(times, [900.0 if t == 215 else 100.0 for t in times]) == 0.0
+    assert grown_mb(times[: int(WARM_UP_S + GROWN_S) - 1], [1.0] * int(WARM_UP_S + GROWN_S - 1)) is None

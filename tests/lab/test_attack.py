@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lab.attack import NAMES, QUICK, WHOLE, campaigns, main
+from tests.lab.attacks.campaign import Campaign, do_piece, verdict
+from tests.lab.attacks.lockstep import Alone, LockstepHits
+from tests.lab.pages import attack_line, attack_markdown, attack_text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--seed", "-1"], "--seed"),
+        (["--only", "garbage,nonsense"], "'nonsense'"),
+        (["--json", "nowhere/at/all.json"], "--json: there is no folder 'nowhere/at'"),
+        (["--out", "/dev/null/x"], "--out: '/dev/null/x' cannot be written: Not a directory"),
+    ],
+)
+def test_bad_arguments_are_told_in_a_line_and_nothing_is_started(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--out", str(tmp_path / "out"), *arguments]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_its_parts_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--out", str(tmp_path / "out")]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NAMES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_another_attack_or_of_somebody_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine").write_text("x")
+    assert main(["--out", str(tmp_path)]) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+    (tmp_path / "mine").unlink()
+    (tmp_path / "attack.json").write_text('{"seed": 3, "quick": true}')
+    capsys.readouterr()
+    assert main(["--out", str(tmp_path)]) == 2
+    assert "--seed 3 --quick" in capsys.readouterr().err
+
+
+def test_what_is_filed_is_not_done_again_and_decides_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "attack.json").write_text('{"seed": 0, "quick": true}')
+    (tmp_path / "models.jsonl").write_text('{"number": 0, "cases": 80, "counts": {"refused": 80}}\n')
+    again = ["--quick", "--only", "models", "--out", str(tmp_path), "--markdown", str(tmp_path / "table.md")]
+    assert main([*again, "--json", str(tmp_path / "attack-figures.json")]) == 0
+    assert "everything holds" in capsys.readouterr().out
+    assert "| models |" in (tmp_path / "table.md").read_text()
+    assert '"holds": true' in (tmp_path / "attack-figures.json").read_text()
+    (tmp_path / "models.jsonl").write_text('{"number": 0, "cases": 80, "findings": ["models 0: a row is missing"]}\n')
+    assert main(again) == 70
+    assert "models 0: a row is missing" in capsys.readouterr().out
+
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
+_LOCKSTEP = QUICK_CAMPAIGNS["kills-lockstep"]
+assert isinstance(_LOCKSTEP, LockstepHits)
+ALONE = _LOCKSTEP.alone
+"""One run that is left alone is enough for all that compare with it."""
+
+
+def test_in_full_it_is_as_large_as_promised() -> None:
+    cases = {c.name: c.does.split()[0] for c in campaigns(0, WHOLE)}
+    assert cases["configurations"] == cases["models"] == "10000"
+    assert cases["link-models"] == "1000"
+    assert cases["garbage"] == "100000"
+    assert {cases[f"{what}-{where}"] for what in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
+
+
+DEAR = frozenset(
+    {
+        "kills-lockstep",
+        "kills-realtime",
+        "stops-lockstep",
+        "stops-realtime",
+        "disk",
+        "shm",
+        "descriptors",
+        "crowds",
+        "dead-hosts",
+        "returning",
+        "stops-on-a-bad-line",
+    }
+)
+"""Whole runs, as `make attack ARGS=--quick` makes them: `make study`."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.study] * (name in DEAR)) for name in NAMES])
+def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
+    campaign: Campaign = QUICK_CAMPAIGNS[name]
+    piece = do_piece(campaign, 0, tmp_path / "piece")
+    found = verdict(campaign, [piece])
+    assert found.cases > 0, [*piece.findings, *(out.read_text() for out in (tmp_path / "piece").glob("*.out"))]
+    assert found.findings == []
+    assert name in attack_line(found)
+    assert "everything holds" in attack_text([found])
+    assert attack_markdown([found]).count("\n") == 3
+
+
+@pytest.mark.study
+def test_the_lockstep_part_compares_with_a_run_that_was_left_alone(tmp_path: Path) -> None:
+    """It finds a difference where there is one: here the run that is hit has another seed than the other."""
+    other = Alone(1, ALONE.episodes)
+    other._whole = ALONE.whole(tmp_path)
+    found = do_piece(LockstepHits(other, 1, 1, 0, stop=False, longest_s=None), 0, tmp_path / "piece").findings
+    assert len(found) == 3
+    assert all("differ" in line for line in found)

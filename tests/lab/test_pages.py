@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from onrig.tools.bench.report import conclude
+from tests.lab.pages import draw_soak, soak_report, soak_text
+from tests.lab.rig.balance import Gauges, checks
+from tests.lab.rig.processes import children, use_of
+from tests.lab.rig.test_balance import balanced
+
+
+def gauges() -> Gauges:
+    found = Gauges()
+    for t in range(30):
+        found.sample(float(t), {"soak": os.getpid()})
+    return found
+
+
+def test_a_page_says_that_the_ledger_balances() -> None:
+    books = balanced()
+    page = soak_text(books, gauges(), checks(books))
+    assert "the ledger balances" in page
+    assert "cable pulled" in page
+
+
+def test_a_page_says_what_does_not_balance() -> None:
+    books = balanced()
+    books.mismatches = 2
+    page = soak_text(books, gauges(), checks(books))
+    assert "NOT balanced: mirror mismatches: 2, bound 0" in page
+
+
+def test_the_file_holds_plan_ledger_series_and_checks(tmp_path: Path) -> None:
+    books = balanced()
+    conclude(soak_report({"seed": 3.0}, books, gauges(), checks(books)), [], tmp_path / "soak.json")
+    read = json.loads((tmp_path / "soak.json").read_text())
+    assert read["plan"] == {"seed": 3.0}
+    assert read["balances"] is True
+    assert read["ledger"]["lives"][0]["missed"] == {"link": 4, "host": 3}
+    assert read["ledger"]["memory"]["replay"]["per_minute"] == 0.01
+    assert len(read["processes"][0]["private_mb"]) == 30
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    assert draw_soak(tmp_path / "soak.png", balanced(), gauges(), 2.0)
+    assert (tmp_path / "soak.png").stat().st_size > 10_000
+
+
+def test_processes_that_are_gone_are_left_out() -> None:
+    gone = 2**22 + 1
+    assert use_of(gone) is None
+    assert children(gone) == {}
+    found = Gauges()
+    found.sample(0.0, {"nobody": gone})
+    assert found.roles == []

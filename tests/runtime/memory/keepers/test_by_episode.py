@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.memory.keepers.by_episode import ByEpisode, FarPolFrac, MaxKLDiv, MinError
+from onrig.runtime.memory.keepers.cyclic import Fifo
+
+KEEPERS = (FarPolFrac, MaxKLDiv, MinError)
+RNG = np.random.default_rng(0)
+
+
+def _offer(keeper: ByEpisode | Fifo, episode: int, steps: int) -> list[int]:
+    slots = []
+    for _ in range(steps):
+        slots.append(keeper.place())
+        keeper.written(slots[-1], 0.0, episode)
+    return slots
+
+
+def _tell(keeper: ByEpisode, slots: list[int], values: list[float]) -> None:
+    keeper.learned(keeper.signal, np.array(slots, np.int64), np.array(values, np.float32))
+
+
+@pytest.mark.parametrize("kind", KEEPERS)
+def test_until_the_learner_has_spoken_the_oldest_goes_step_by_step_as_in_fifo(kind: type[ByEpisode]) -> None:
+    keeper, fifo = kind(20, RNG), Fifo(20, RNG)
+    for episode, steps in enumerate([5, 9, 1, 1, 13, 20, 47, 3, 3, 8, 30, 2]):
+        assert _offer(keeper, episode, steps) == _offer(fifo, episode, steps)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (FarPolFrac, [[0, 1, 0, 0], [1, 1, 0], [1, 0, 0, 1]]),
+        (MaxKLDiv, [[0.1, 0.1, 0.1, 0.9], [0.5, 0.5, 0.5], [1.6, 0, 0, 0]]),
+        (MinError, [[1, 1, 1, 1], [0.5, 0.5, 0.5], [0.9, 0.1, 0.1, 0.6]]),
+    ],
+)
+def test_the_whole_episode_with_the_extreme_mean_goes_first_step_first(
+    kind: type[ByEpisode], values: list[list[float]]
+) -> None:
+    keeper = kind(11, RNG)
+    told = [_offer(keeper, episode, len(of_one)) for episode, of_one in enumerate(values)]
+    for slots, of_one in zip(told, values, strict=True):
+        _tell(keeper, slots, of_one)
+    assert _offer(keeper, 3, 3) == told[1]
+
+
+@pytest.mark.parametrize("kind", KEEPERS)
+def test_an_episode_longer_than_the_memory_loses_its_own_first_steps(kind: type[ByEpisode]) -> None:
+    keeper = kind(4, RNG)
+    assert _offer(keeper, 1, 11) == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    _tell(keeper, [0, 1, 2, 3], [1.0] * 4)
+    assert _offer(keeper, 2, 4) == [3, 0, 1, 2]
+
+
+def test_an_episode_with_steps_that_were_not_replayed_stays_before_one_that_was() -> None:
+    keeper = MinError(7, RNG)
+    old, new = _offer(keeper, 1, 3), _offer(keeper, 2, 3)
+    _offer(keeper, 3, 1)
+    _tell(keeper, [*old[:2], *new], [1e-3, 1e-3, 9.0, 9.0, 9.0])
+    assert _offer(keeper, 3, 1) == new[:1]
+
+
+@pytest.mark.parametrize("kind", [MaxKLDiv, MinError])
+def test_what_a_diverged_learner_said_leaves_no_trace(kind: type[ByEpisode]) -> None:
+    keeper, other = kind(40, RNG), kind(40, RNG)
+    for episode in range(5):
+        assert _offer(keeper, episode, 8) == _offer(other, episode, 8)
+    values = np.random.default_rng(1).random(40).astype(np.float32) * np.float32(1e-3)
+    for exponent in range(-30, 38, 4):
+        _tell(keeper, list(range(40)), [10.0**exponent * (1 + i % 3) for i in range(40)])
+    for one in (keeper, other):
+        _tell(one, list(range(40)), values.tolist())
+    assert all(np.array_equal(array, other.state()[name]) for name, array in keeper.state().items())
+    assert _offer(keeper, 9, 40) == _offer(other, 9, 40)
+
+
+def test_a_value_of_an_episode_that_is_going_changes_nothing_and_one_that_is_no_number_is_refused() -> None:
+    keeper = FarPolFrac(6, RNG)
+    _offer(keeper, 1, 3)
+    _offer(keeper, 2, 3)
+    assert _offer(keeper, 3, 1) == [0]
+    _tell(keeper, [1, 2, 0], [1.0, 1.0, 1.0])
+    assert _offer(keeper, 3, 3) == [1, 2, 3]
+    with pytest.raises(ValueError, match="not a number"):
+        _tell(keeper, [4, 5], [1.0, float("nan")])
+
+
+@settings(max_examples=80)
+@given(
+    kind=st.sampled_from(KEEPERS),
+    capacity=st.integers(1, 25),
+    lengths=st.lists(st.integers(1, 12), min_size=1, max_size=14),
+    seed=st.integers(0, 1000),
+)
+def test_any_course_forgets_what_a_plain_list_of_episodes_forgets(
+    kind: type[ByEpisode], capacity: int, lengths: list[int], seed: int
+) -> None:
+    keeper, rng = kind(capacity, RNG), np.random.default_rng(seed)
+    episodes: list[list[int]] = []
+    going: list[int] = []
+    value: dict[int, float] = {}
+
+    def mean(slots: list[int]) -> float:
+        if kind is MinError:
+            return float(np.float32(np.mean([min(value[s] ** 2, 16384.0) for s in slots])))
+        return -float(np.float32(np.mean([value[s] for s in slots])))
+
+    for episode, length in enumerate(lengths):
+        for step in range(length):
+            slot = keeper.place()
+            if sum(map(len, episodes)) + len(going) < capacity:
+                assert slot == sum(map(len, episodes))
+            else:
+                if not going:
+                    if len(episodes) > 1:  # the last one may still grow
+                        going = min(episodes[:-1], key=mean)
+                        episodes.remove(going)
+                    else:
+                        going = [episodes[-1].pop(0)]
+                assert slot == going.pop(0)
+            keeper.written(slot, 0.0, episode)
+            if not step:
+                episodes = [*filter(None, episodes), []]
+            episodes[-1].append(slot)
+            value[slot] = 1e9 if kind is MinError else 0.0
+        stored = [slot for one in episodes for slot in one]
+        some = rng.choice(stored, min(len(stored), 9), replace=False).tolist()
+        values = (rng.integers(0, 2, len(some)) if kind is FarPolFrac else rng.integers(0, 9, len(some)) / 4.0).tolist()
+        _tell(keeper, some, values)
+        value |= dict(zip(some, values, strict=True))

@@ -1,0 +1,217 @@
+"""The compiled orders against their reference: every key, slot and rank, and every refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from onrig.runtime.memory.order import compiled, leaves, ranked
+from onrig.runtime.memory.order.compiled import CompiledOrders, CompiledRankedSlots
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITE, SEQUENCE_END, Orders, RankedSlots
+
+pytestmark = pytest.mark.skipif(compiled._functions() is None, reason="the C library is not built")
+CAPACITY = 60
+
+
+def _compiled(capacity: int) -> CompiledRankedSlots:
+    functions = compiled._functions()
+    assert functions is not None
+    return CompiledRankedSlots(capacity, functions)
+
+
+def _orders(capacity: int, memories: int) -> CompiledOrders:
+    functions = compiled._functions()
+    assert functions is not None
+    return CompiledOrders([_compiled(capacity) for _ in range(memories)], functions)
+
+
+@pytest.fixture
+def small_leaves() -> Iterator[None]:
+    """So that leaves are split, merged and balanced within a few dozen entries."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ranked, leaves, compiled):
+            for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("FLAT", 16)):
+                patch.setattr(module, name, value, raising=False)
+        yield
+
+
+_BITS = st.one_of(st.sampled_from([0, 1, INFINITE]), st.integers(0, INFINITE))
+_VALUE = st.one_of(st.sampled_from([0.0, -1.0, 1.0, 1e-45, np.inf, np.nan]), st.floats(-4, 4))
+_PICK = st.integers(0, 10**6)
+_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), _PICK, _BITS),
+        st.tuples(st.just("pop"), _PICK, st.just(0)),
+        st.tuples(st.just("remove"), _PICK, st.just(0)),
+        st.tuples(st.just("rank"), st.lists(st.tuples(_PICK, _VALUE), max_size=20), st.integers(0, 3)),
+        st.tuples(st.just("renew"), st.lists(st.integers(0, CAPACITY - 1), max_size=9), _BITS),
+        st.tuples(st.just("clear"), st.just(0), st.just(0)),
+        st.tuples(st.just("exchange"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@pytest.mark.usefixtures("small_leaves")
+@settings(max_examples=150)
+@given(events=_EVENTS, first=st.lists(_BITS, max_size=CAPACITY))
+def test_any_stream_of_events_leaves_the_keys_and_the_order_of_the_reference(
+    events: list[tuple[str, object, int]], first: list[int]
+) -> None:
+    ours, theirs = _compiled(CAPACITY), RankedSlots(CAPACITY)
+    for slot, bits in enumerate(first):
+        ours.insert(slot, bits)
+        theirs.insert(slot, bits)
+    for kind, what, how in events:
+        held = theirs.in_order().tolist()
+        free = sorted(set(range(CAPACITY)) - set(held))
+        if kind == "insert" and isinstance(what, int) and free:
+            slot = free[what % len(free)]
+            ours.insert(slot, how)
+            theirs.insert(slot, how)
+        elif kind == "pop" and isinstance(what, int) and held:
+            assert ours.pop(what % len(held)) == theirs.pop(what % len(held))
+        elif kind == "remove" and isinstance(what, int) and held:
+            ours.remove(held[what % len(held)])
+            theirs.remove(held[what % len(held)])
+        elif kind == "rank" and isinstance(what, list) and held:
+            slots = np.array([held[pick % len(held)] for pick, _ in what], np.int64)
+            values = np.array([value for _, value in what], np.float32)
+            refused = [_refuses_rank(order, slots, values, how) for order in (ours, theirs)]
+            assert refused[0] == refused[1]
+        elif kind == "renew" and isinstance(what, list):
+            ours.renew(np.array(what, np.int64), how)
+            theirs.renew(np.array(what, np.int64), how)
+        elif kind == "clear":
+            ours.load(np.zeros(CAPACITY, np.uint64))
+            theirs.load(np.zeros(CAPACITY, np.uint64))
+        elif kind == "exchange":
+            # Each takes up the state of the other.
+            of_ours, of_theirs = ours.keys.copy(), theirs.keys.copy()
+            ours, theirs = _compiled(CAPACITY), RankedSlots(CAPACITY)
+            ours.load(of_theirs)
+            theirs.load(of_ours)
+        assert np.array_equal(ours.keys, theirs.keys)
+        assert len(ours) == len(theirs)
+        assert np.array_equal(ours.in_order(), theirs.in_order())
+        ranks = np.arange(len(theirs))[::-1]
+        assert np.array_equal(ours.at(ranks), theirs.in_order()[ranks])
+
+
+def _refuses_rank(
+    order: CompiledRankedSlots | RankedSlots, slots: NDArray[np.int64], values: NDArray[np.float32], how: int
+) -> bool:
+    try:
+        order.rank(slots, values, largest_first=bool(how & 1), nan_stays=bool(how & 2))
+    except ValueError:
+        return True
+    return False
+
+
+def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
+    n = 20_000
+    rng = np.random.default_rng(0)
+    ours, theirs = _compiled(n), RankedSlots(n)
+    for order in (ours, theirs):
+        order.renew(np.arange(n), 7)
+    for step in range(3000):
+        rank, bits = int(n * rng.random() ** 4), int(rng.integers(INFINITE)) if step % 2 else INFINITE
+        slots, values = rng.integers(n, size=8), rng.exponential(size=8) ** 3
+        for order in (ours, theirs):
+            order.insert(order.pop(rank), bits)
+            order.rank(slots, values)
+    # More at once than passes through the arrays of a minibatch.
+    slots, values = rng.integers(n, size=3000), rng.exponential(size=3000)
+    for order in (ours, theirs):
+        order.rank(slots, values)
+        order.renew(slots[:1500], 3)
+    assert np.array_equal(ours.keys, theirs.keys)
+    assert np.array_equal(ours.in_order(), theirs.in_order())
+    assert ours.nbytes <= BYTES_PER_SLOT * n + 16_384
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_ranks_are_found_across_blocks_of_leaves() -> None:
+    rng = np.random.default_rng(1)
+    ours, theirs = _compiled(2000), RankedSlots(2000)
+    for order in (ours, theirs):
+        order.renew(np.arange(2000), 0)
+    for _ in range(500):
+        slots, values, rank = rng.integers(2000, size=5), rng.exponential(size=5), int(rng.integers(1990))
+        for order in (ours, theirs):
+            order.rank(slots, values, largest_first=True)
+            order.insert(order.pop(rank), 3)
+        ranks = rng.integers(2000, size=9)
+        assert np.array_equal(ours.at(ranks), theirs.in_order()[ranks])
+    assert np.array_equal(ours.keys, theirs.keys)
+
+
+@settings(max_examples=60)
+@given(memories=st.integers(1, 5), batch=st.integers(1, 7), updates=st.integers(1, 3), seed=st.integers(0, 1000))
+def test_minibatches_of_several_memories_are_those_of_the_reference(
+    memories: int, batch: int, updates: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ours, theirs = _orders(200, memories), Orders([RankedSlots(200) for _ in range(memories)])
+    lengths = rng.integers(1, 9, (memories, batch))
+    starts = np.cumsum(lengths, axis=1) - lengths
+    for memory in range(memories):
+        slots = rng.permutation(200)[: int(lengths[memory].sum()) + int(rng.integers(50))]
+        ours.each[memory].renew(slots, 0)
+        theirs.each[memory].renew(slots, 0)
+    for _ in range(4):
+        uniforms = rng.random((memories, updates * batch))
+        drawn = ours.draw(uniforms, starts, lengths, updates)
+        assert np.array_equal(drawn, theirs.draw(uniforms, starts, lengths, updates))
+        td = rng.choice([rng.standard_normal(), 1.0, np.nan, np.inf], drawn.shape)
+        ours.rank(drawn, td)
+        theirs.rank(drawn, td)
+        for one, other in zip(ours.each, theirs.each, strict=True):
+            assert np.array_equal(one.keys, other.keys)
+
+
+def test_sequence_numbers_start_over_without_a_change_of_order() -> None:
+    order = _compiled(10)
+    order.renew(np.arange(10)[::-1], 5)
+    order._struct.sequence = SEQUENCE_END
+    slot = order.pop(0)
+    order.insert(slot, 5)
+    assert order.in_order().tolist() == [8, 7, 6, 5, 4, 3, 2, 1, 0, 9]
+    order._struct.sequence = SEQUENCE_END - 1
+    order.renew(np.array([7, 6]), 5)
+    assert order.in_order().tolist() == [8, 5, 4, 3, 2, 1, 0, 9, 7, 6]
+
+
+def test_what_lies_outside_is_refused_untouched() -> None:
+    order = _compiled(4)
+    order.insert(1, 5)
+    before = order.keys.copy()
+    for slot, bits in ((-1, 0), (4, 0), (1, 0), (0, -1), (0, INFINITE + 1)):
+        with pytest.raises(ValueError, match="outside"):
+            order.insert(slot, bits)
+    for rank in (-1, 1):
+        with pytest.raises(ValueError, match="outside"):
+            order.pop(rank)
+        with pytest.raises(ValueError, match="outside"):
+            order.at(np.array([0, rank]))
+    with pytest.raises(ValueError, match="not in"):
+        order.remove(2)
+    with pytest.raises(ValueError, match="not in"):
+        order.rank(np.array([1, 2]), np.array([9.0, 9.0]))
+    with pytest.raises(ValueError, match="outside"):
+        order.renew(np.array([0, 4]), 0)
+    assert np.array_equal(order.keys, before)
+
+
+def test_a_draw_beyond_the_ranks_is_refused() -> None:
+    orders = _orders(9, 1)
+    orders.each[0].renew(np.arange(3), 0)
+    with pytest.raises(ValueError, match="outside"):
+        orders.draw(np.array([[0.9]]), np.array([[0]]), np.array([[4]]), 1)
+    with pytest.raises(ValueError, match="outside"):
+        orders.draw(np.array([[np.nan]]), np.array([[0]]), np.array([[3]]), 1)

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onrig.runtime.memory.order import compiled, leaves, ranked
+from onrig.runtime.memory.order.ranked import BYTES_PER_SLOT, INFINITE, RankedSlots, float_bits
+
+CAPACITY = 60
+
+
+@pytest.fixture(params=[0, ranked.MERGE_SHARE], ids=["one by one", "merged"])
+def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
+    """So that splits, merges and several blocks happen within a few dozen entries, and both ways of moving them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranked, "MERGE_SHARE", request.param)
+        for module in (ranked, leaves, compiled):
+            for name, value in (("LEAF", 8), ("LEAST", 3), ("MERGED", 6), ("BLOCK", 4), ("FLAT", 16)):
+                patch.setattr(module, name, value, raising=False)
+        yield
+
+
+_BITS = st.one_of(st.sampled_from([0, 1, INFINITE]), st.integers(0, INFINITE))
+_PICK = st.integers(0, 10**6)
+_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("insert"), _PICK, _BITS),
+        st.tuples(st.just("insert"), _PICK, _BITS),
+        st.tuples(st.just("pop"), _PICK, st.just(0)),
+        st.tuples(st.just("remove"), _PICK, st.just(0)),
+        st.tuples(st.just("move"), st.lists(st.tuples(_PICK, _BITS), max_size=20), st.just(0)),
+        st.tuples(st.just("renew"), st.lists(st.integers(0, CAPACITY - 1), max_size=6), _BITS),
+        st.tuples(st.just("load"), _PICK, st.just(0)),
+    ),
+    max_size=120,
+)
+
+
+class Naive:
+    """A sorted list of (bits, sequence, slot)."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[int, int, int]] = []
+        self.sequence = 0
+
+    def insert(self, slot: int, bits: int) -> None:
+        self.entries = sorted([e for e in self.entries if e[2] != slot] + [(bits, self.sequence, slot)])
+        self.sequence += 1
+
+    def move(self, slot: int, bits: int) -> None:
+        self.entries = sorted((bits if s == slot else b, q, s) for b, q, s in self.entries)
+
+    def slots(self) -> list[int]:
+        return [s for _, _, s in self.entries]
+
+
+@pytest.mark.usefixtures("small_leaves")
+@settings(max_examples=120)
+@given(events=_EVENTS)
+def test_any_stream_of_events_leaves_the_order_of_a_sorted_list(events: list[tuple[str, object, int]]) -> None:
+    order, naive = RankedSlots(CAPACITY), Naive()
+    for kind, what, bits in events:
+        held = naive.slots()
+        if kind == "insert" and isinstance(what, int) and len(held) < CAPACITY:
+            slot = sorted(set(range(CAPACITY)) - set(held))[what % (CAPACITY - len(held))]
+            order.insert(slot, bits)
+            naive.insert(slot, bits)
+        elif kind in ("pop", "remove") and isinstance(what, int) and held:
+            rank = what % len(held)
+            if kind == "pop":
+                assert order.pop(rank) == held[rank]
+            else:
+                order.remove(held[rank])
+            del naive.entries[rank]
+        elif kind == "move" and isinstance(what, list) and held:
+            to = {held[pick % len(held)]: b for pick, b in what}
+            order.move(np.array(list(to), np.int64), np.array(list(to.values()), np.uint32))
+            for slot, b in to.items():
+                naive.move(slot, b)
+        elif kind == "renew" and isinstance(what, list):
+            order.renew(np.array(what, np.int64), bits)
+            for slot in what:
+                naive.insert(slot, bits)
+        elif kind == "load":
+            order.load(order.keys.copy())
+        held = naive.slots()
+        assert len(order) == len(held)
+        if held:
+            ends = np.array([0, len(held) // 2, len(held) - 1])
+            assert order.at(ends[:1]).tolist() == held[:1]
+            assert order.at(ends).tolist() == [held[i] for i in ends]
+        assert order.in_order().tolist() == held
+
+
+def test_a_large_order_equals_a_sort_after_much_churn() -> None:
+    n = 20_000
+    rng = np.random.default_rng(0)
+    order = RankedSlots(n)
+    keys = np.empty(n, np.float32)
+    age = np.empty(n, np.int64)
+    clock = 0
+
+    def insert(slot: int, value: float) -> None:
+        nonlocal clock
+        keys[slot], age[slot], clock = value, clock, clock + 1
+        order.insert(slot, int(float_bits(keys[slot : slot + 1])[0]))
+
+    for slot in range(n):
+        insert(slot, float(rng.integers(50)) if slot % 3 else rng.random())
+    for step in range(3000):
+        # The low ranks drain and the high ones fill, as they do in a keeper.
+        insert(order.pop(int(n * rng.random() ** 4)), np.inf if step % 2 else rng.random() * 50)
+        moved = np.unique(rng.integers(n, size=8))
+        keys[moved] = rng.exponential(size=len(moved)) ** 3
+        order.move(moved, float_bits(keys[moved]))
+    assert np.array_equal(order.in_order(), np.lexsort((age, keys)))
+    order._flat = None
+    ranks = rng.integers(n, size=16)
+    assert np.array_equal(order.at(ranks), order.in_order()[ranks])
+    assert order.nbytes <= BYTES_PER_SLOT * n + 65_536
+    assert max(map(len, order._keys)) <= leaves.LEAF
+    assert min(map(len, order._keys)) >= leaves.LEAST
+
+
+@pytest.mark.usefixtures("small_leaves")
+def test_every_rank_is_found_after_every_removal() -> None:
+    full = RankedSlots(CAPACITY)
+    for slot in range(CAPACITY):
+        full.insert(slot, slot)
+    keys = full.keys.copy()
+    order = RankedSlots(CAPACITY)
+    for first in range(CAPACITY):
+        order.load(keys)
+        assert order.pop(first) == first
+        left = [slot for slot in range(CAPACITY) if slot != first]
+        for second in sorted({0, max(first - 1, 0), min(first, CAPACITY - 2), CAPACITY // 2}, reverse=True):
+            assert order.pop(second) == left.pop(second)
+
+
+def test_ties_stand_in_insertion_order_and_moving_does_not_make_younger() -> None:
+    order = RankedSlots(5)
+    for slot in (3, 1, 4, 0, 2):
+        order.insert(slot, 7)
+    order.move(np.array([3]), np.array([9], np.uint32))
+    assert order.in_order().tolist() == [1, 4, 0, 2, 3]
+    order.move(np.array([3]), np.array([7], np.uint32))
+    assert order.in_order().tolist() == [3, 1, 4, 0, 2]
+
+
+def test_sequence_numbers_start_over_without_a_change_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranked, "SEQUENCE_END", 40)
+    order, reference = RankedSlots(10), list(range(10))
+    for slot in range(10):
+        order.insert(slot, 0)
+    for _ in range(200):
+        slot = order.pop(0)
+        assert slot == reference.pop(0)
+        order.insert(slot, 0)
+        reference.append(slot)
+    assert order.in_order().tolist() == reference
+
+
+def test_order_of_bits_is_that_of_the_values_and_denormals_are_no_ties() -> None:
+    values = np.array([0.0, 1e-45, -3e-45, 1e-38, 0.1, -0.10000001, 1.0, 3.4e38, np.inf], np.float32)
+    bits = float_bits(values)
+    assert np.all(np.diff(bits.astype(np.int64)) > 0)
+    assert bits[-1] == INFINITE
+    order = RankedSlots(9)
+    for slot in (4, 0, 8, 2, 6, 1, 3, 7, 5):
+        order.insert(slot, int(bits[slot]))
+    assert order.in_order().tolist() == list(range(9))
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a number"):
+        float_bits(np.array([1.0, np.nan], np.float32))
+
+
+def test_moving_what_is_not_in_is_refused_untouched() -> None:
+    order = RankedSlots(4)
+    order.insert(1, 5)
+    with pytest.raises(ValueError, match="not in"):
+        order.move(np.array([1, 2]), np.array([9, 9], np.uint32))
+    assert order.keys.tolist() == [0, (5 + 0x00100000) << 32, 0, 0]
+
+
+def test_foreign_keys_are_refused() -> None:
+    order = RankedSlots(4)
+    with pytest.raises(ValueError, match="shape"):
+        order.load(np.zeros(5, np.uint64))
+    with pytest.raises(ValueError, match="same sequence number"):
+        order.load(np.full(4, 1 << 60, np.uint64))

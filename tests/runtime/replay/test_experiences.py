@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pytest
+
+from onrig.runtime.memory.keepers.keeper import Signal
+from onrig.runtime.memory.layout import Flag
+from onrig.runtime.memory.settings import Selection, Weighted
+from onrig.runtime.memory.transitions import TransitionBuilder, Transitions
+from onrig.runtime.replay.experiences import Memory
+from onrig.runtime.run_config import RunConfig
+from tests.runtime.samples import PENDULUM, records
+
+
+def config(strategy: str, capacity: int | None = None) -> RunConfig:
+    return msgspec.structs.replace(PENDULUM, selection=Selection(strategy=strategy, capacity=capacity))
+
+
+def transitions(n: int) -> Transitions:
+    return TransitionBuilder(PENDULUM.rig).add(records(n + 1))
+
+
+def errors(memory: Memory, slots: list[int], generations: list[int], values: list[float]) -> None:
+    memory.take_feedback(
+        Signal.TD_ERROR, np.array(slots, np.int64), np.array(generations, np.uint32), np.array(values, np.float32)
+    )
+
+
+def test_what_is_offered_lies_in_the_storage_column_by_column() -> None:
+    memory, batch = Memory(config("FIFO[Uniform]", 8)), transitions(5)
+    batch.flags[4] = Flag.TRUNCATED
+    memory.insert(batch)
+    storage = memory.storage
+    assert (memory.offered, storage.stored, storage.inserted) == (5, 5, 5)
+    np.testing.assert_array_equal(storage.observation[:5], batch.observation)
+    np.testing.assert_array_equal(storage.action[:5], batch.action)
+    np.testing.assert_array_equal(storage.next_observation[:5], batch.next_observation)
+    np.testing.assert_array_equal(storage.reward[:5], batch.reward)
+    np.testing.assert_array_equal(storage.exploration[:5], batch.exploration)
+    assert (storage.meta[:5] >> 16).tolist() == [7] * 5
+    assert (storage.meta[:5] & 0xF).tolist() == [0, 0, 0, 0, Flag.TRUNCATED]
+
+
+def test_full_has_room_for_the_whole_run_and_fifo_for_what_it_was_given() -> None:
+    assert Memory(msgspec.structs.replace(config("FULL[Uniform]"), episodes=3)).storage.capacity == 600
+    assert Memory(config("FIFO[Uniform]")).storage.capacity == 10_000
+    assert Memory(config("FIFO[Uniform]", 12)).storage.capacity == 12
+
+
+@pytest.mark.parametrize(("share", "offered", "overflows"), [(1.0, 8, False), (1.0, 9, True), (0.01, 200, False)])
+def test_a_memory_overflows_when_it_has_no_room_and_not_where_it_is_thinned(
+    share: float, offered: int, overflows: bool
+) -> None:
+    selection = Selection("FULL[Uniform]", capacity=8, write_probability=share)
+    memory = Memory(msgspec.structs.replace(PENDULUM, selection=selection))
+    memory.insert(transitions(offered))
+    assert memory.overflows == overflows
+    assert (memory.keeper.refused > 0) == (overflows or share < 1)
+
+
+@pytest.mark.parametrize(
+    ("intervened", "kept"), [("keep", [0, 1, 2, 3, 4]), (Weighted(0.5), [0, 1, 2, 3, 4]), ("drop", [1, 3])]
+)
+def test_experiences_in_which_the_shield_acted_stay_out_where_that_is_wished(
+    intervened: Literal["keep", "drop"] | Weighted, kept: list[int]
+) -> None:
+    selection = Selection(strategy="FIFO[Uniform]", capacity=8, intervened=intervened)
+    memory, batch = Memory(msgspec.structs.replace(PENDULUM, selection=selection)), transitions(5)
+    batch.flags[[0, 2]] = Flag.INTERVENED
+    batch.flags[4] = Flag.INTERVENED | Flag.TRUNCATED
+    memory.insert(batch)
+    assert (memory.offered, memory.storage.inserted) == (len(kept), len(kept))
+    np.testing.assert_array_equal(memory.storage.observation[: len(kept)], batch.observation[kept])
+
+
+def test_what_a_keeper_rejects_is_offered_and_not_stored() -> None:
+    memory = Memory(config("FULL[Uniform]", 3))
+    memory.insert(transitions(5))
+    assert (memory.offered, memory.storage.inserted, memory.keeper.refused) == (5, 3, 2)
+    assert memory.storage.reward.tolist() == transitions(5).reward[:3].tolist()
+
+
+def test_td_errors_of_experiences_that_were_rewritten_are_counted_and_left_out() -> None:
+    memory = Memory(config("TDE(1.0)[Uniform]", 4))
+    memory.insert(transitions(4))
+    seen: list[tuple[list[int], list[float]]] = []
+    memory.keeper.learned = lambda signal, slots, values: seen.append((slots.tolist(), values.tolist()))  # type: ignore[method-assign]
+    errors(memory, [0, 1, 3], [1, 1, 1], [0.5, 1.5, 2.5])
+    errors(memory, [0, 1, -1, 4, 2**40], [1, 2, 1, 1, 1], [0.25, 9.0, 9.0, 9.0, 9.0])
+    assert seen == [([0, 1, 3], [0.5, 1.5, 2.5]), ([0], [0.25])]
+    assert memory.stale_errors == 4
+
+
+def test_td_errors_that_are_no_number_decide_nothing() -> None:
+    memory = Memory(config("TDE(1.0)[Uniform]", 4))
+    memory.insert(transitions(4))
+    errors(memory, [0, 1, 2], [1, 1, 1], [np.nan, np.inf, 0.5])
+    memory.insert(transitions(3))
+    assert memory.storage.inserted == 7
+    assert memory.stale_errors == 0
+
+
+def test_errors_for_an_empty_memory_are_all_stale() -> None:
+    memory = Memory(config("TDE(1.0)[Uniform]", 4))
+    errors(memory, [0, 3], [0, 0], [1.0, 1.0])
+    assert memory.stale_errors == 2
+
+
+def test_the_same_offers_and_errors_leave_the_same_memory() -> None:
+    def run(seed: int) -> bytes:
+        memory = Memory(msgspec.structs.replace(config("TDE(1.0)[Uniform]", 16), seed=seed))
+        for k in range(6):
+            memory.insert(transitions(9))
+            errors(memory, list(range(9)), memory.storage.generation(np.arange(9)).tolist(), [k + s for s in range(9)])
+        return memory.storage.digest()
+
+    assert run(1) == run(1)
+    assert run(1) != run(2)

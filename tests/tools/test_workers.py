@@ -1,0 +1,75 @@
+"""Worker processes: calls, notes, refusals, exceptions, and how an end is explained."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from onrig.tools.workers import Note, Unavailable, Value, WorkerProcess, answered
+
+MODULE = "tests.tools.worked"
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerProcess]:
+    with WorkerProcess(MODULE) as process:
+        process.answer()
+        yield process
+
+
+def test_a_call_gives_its_value_after_its_notes(worker: WorkerProcess) -> None:
+    assert worker.ask("doubled", (1, 2), returns=list[int]) == [2, 4]
+    worker.call("doubled", [3])
+    replies: list[object] = []
+    while len(replies) < 2:
+        assert worker.has_reply(60)
+        replies += worker.replies()
+    assert replies == [Note(msgspec.Raw(b"3")), Value(msgspec.Raw(b"[6]"))]
+    assert "a library that is talkative" in worker.complaints
+
+
+@pytest.mark.parametrize(("method", "said"), [("refuse", "not here"), ("fail", "ValueError: not here")])
+def test_a_call_without_a_value_says_why_and_the_worker_continues(
+    method: str, said: str, worker: WorkerProcess
+) -> None:
+    with pytest.raises(Unavailable) as raised:
+        worker.ask(method, "not here", returns=type(None))
+    assert str(raised.value) == said
+    assert worker.ask("doubled", [], returns=list[int]) == []
+
+
+def test_a_worker_takes_turns_between_calls(worker: WorkerProcess) -> None:
+    while not worker.ask("has_turned", returns=bool):
+        pass
+
+
+def test_one_that_does_not_come_up_gives_its_reason() -> None:
+    with WorkerProcess(MODULE, "no such library") as process, pytest.raises(Unavailable, match=r"^no such library$"):
+        process.answer()
+    assert process.ended
+
+
+def test_an_end_is_explained() -> None:
+    with WorkerProcess(MODULE) as process:
+        process.answer()
+        with pytest.raises(Unavailable, match=r"^its worker ended with exit code 5: last line$"):
+            process.ask("end", 5, returns=type(None))
+        with pytest.raises(Unavailable, match="exit code 5"):  # also later
+            process.ask("doubled", [1], returns=list[int])
+    with WorkerProcess(MODULE) as process:
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(Unavailable, match=r"^its worker was killed \(out of memory\?\)$"):
+            process.answer()
+    with WorkerProcess("tests.tools.no_such_worker") as process, pytest.raises(Unavailable, match="No module named"):
+        process.answer()
+
+
+def test_arguments_are_decoded_as_annotated() -> None:
+    def scaled(values: list[float], by: int) -> float:
+        return sum(values) * by
+
+    assert answered(scaled, [msgspec.Raw(b"[1, 2]"), msgspec.Raw(b"3")]) == Value(msgspec.Raw(b"9.0"))

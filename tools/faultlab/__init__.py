@@ -1,1 +1,0 @@
-"""The fault laboratory: one rig under test, one wire, one audit; basis of soak, fault matrix and attack."""

@@ -1,0 +1,228 @@
+"""Worker processes: a Python module in a process of its own, called by lines of JSON on its stdin.
+
+A call is a method's name and its arguments.  A worker replies with lines of JSON: one when it has come up; for each
+call any number of notes on its progress, then its value, or why there is none.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final, Self, TypeVar, get_type_hints
+
+import msgspec
+
+from onrig.runtime.control.realtime import die_with_parent
+
+ONE_CORE: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+"""Environment that keeps numerical libraries on one thread."""
+_GRACE_S: Final = 1.0
+
+R = TypeVar("R")
+
+
+class Unavailable(Exception):
+    """A worker cannot do what it was called for; gives the reason."""
+
+
+class Note(msgspec.Struct, frozen=True, tag=True):
+    """Progress of a call."""
+
+    value: msgspec.Raw
+
+
+class Value(msgspec.Struct, frozen=True, tag=True):
+    """Result of a call; null when the worker has come up."""
+
+    value: msgspec.Raw
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """A call (or, at the start, any) that the worker cannot do."""
+
+    reason: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """A call that ended with an exception; the worker continues."""
+
+    reason: str
+
+
+Answer = Value | Refused | Failed
+Reply = Note | Answer
+_REPLY: Final = msgspec.json.Decoder(Reply)
+
+
+class WorkerProcess:
+    """Handle of a worker; a context that ends it."""
+
+    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+        self._rest = b""
+        self._complaints: Final = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process: Final = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+            env={**os.environ, **ONE_CORE, **(environment or {})},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self.fd: Final = self._out.fileno()
+        """Readable when there are replies."""
+        os.set_blocking(self.fd, False)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
+    def call(self, method: str, *arguments: object) -> None:
+        """Send a call."""
+        with suppress(BrokenPipeError):  # it is gone, which `replies` reports
+            self._in.write(msgspec.json.encode((method, arguments)) + b"\n")
+            self._in.flush()
+
+    def replies(self) -> Iterator[Reply | None]:
+        """Yield the replies that have arrived; None last when the process is gone."""
+        while True:
+            try:
+                data = os.read(self.fd, 1 << 20)
+            except BlockingIOError:
+                return
+            if not data:
+                yield None
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                yield _REPLY.decode(line)
+
+    def ask(self, method: str, *arguments: object, returns: type[R]) -> R:
+        """Call a method and wait for its value; raises Unavailable."""
+        self.call(method, *arguments)
+        return msgspec.json.decode(self.answer(), type=returns)
+
+    def has_reply(self, within_s: float) -> bool:
+        """Wait for a reply, or for the end of the process; returns False if neither comes in time."""
+        return bool(select.select([self.fd], (), (), within_s)[0])
+
+    def answer(self) -> msgspec.Raw:
+        """Wait for the value of the last call, or for the worker to come up; raises Unavailable."""
+        while True:
+            select.select([self.fd], (), ())
+            for reply in self.replies():
+                match reply:
+                    case None:
+                        raise Unavailable(self.reason_of_end())
+                    case Value(value):
+                        return value
+                    case Refused(reason) | Failed(reason):
+                        raise Unavailable(reason)
+
+    @property
+    def complaints(self) -> str:
+        """What the process has written to stderr."""
+        # By position: the process shares the file's offset.
+        size = os.fstat(self._complaints.fileno()).st_size
+        return os.pread(self._complaints.fileno(), size, 0).decode(errors="replace")
+
+    def reason_of_end(self) -> str:
+        """Wait for the end of the process and return how it ended."""
+        code = self._process.wait()
+        lines = self.complaints.strip().splitlines()
+        if code == -signal.SIGKILL:
+            return "its worker was killed (out of memory?)"
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return f"its worker ended {how}: {lines[-1] if lines else 'no output'}"
+
+    def stop(self) -> None:
+        """Ask the process to end."""
+        self._process.terminate()
+
+    def close(self) -> None:
+        """Wait for the end of the process, which is killed if it does not end soon; `stop` first."""
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for stream in (self._in, self._out, self._complaints):
+            with suppress(BrokenPipeError):  # closing flushes what could not be sent
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        self.close()
+
+
+class Channel:
+    """A worker's own end: calls from stdin, replies to what was its stdout; whatever else is printed goes to stderr."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the caller handles it
+        die_with_parent()
+        self._out = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)  # libraries print
+
+    def note(self, value: object) -> None:
+        """Report progress of the call that is being done."""
+        self.reply(Note(msgspec.Raw(msgspec.json.encode(value))))
+
+    def reply(self, reply: Reply) -> None:
+        """Write one reply."""
+        self._out.write(msgspec.json.encode(reply) + b"\n")
+        self._out.flush()
+
+    def serve(self, come_up: Callable[[], object], turn: Callable[[], None] | None = None) -> None:
+        """Answer calls of methods of what ``come_up`` returns until stdin ends; ``turn`` runs while there are none."""
+        try:
+            subject = come_up()
+        except Unavailable as reason:
+            self.reply(Refused(str(reason)))
+            return
+        self.reply(Value(msgspec.Raw(b"null")))
+        with suppress(BrokenPipeError):  # the caller is gone
+            while True:
+                while turn is not None and not select.select([sys.stdin], (), (), 0)[0]:
+                    turn()
+                line = sys.stdin.buffer.readline()
+                if not line:
+                    return
+                method, arguments = msgspec.json.decode(line, type=tuple[str, list[msgspec.Raw]])
+                self.reply(answered(getattr(subject, method), arguments))
+
+
+def answered(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Answer:
+    """Call a function with arguments in JSON, decoded as its annotations say."""
+    hints = get_type_hints(call)
+    types = [hints[name] for name in inspect.signature(call).parameters]
+    try:
+        value = call(*(msgspec.json.decode(a, type=t) for a, t in zip(arguments, types, strict=True)))
+        return Value(msgspec.Raw(msgspec.json.encode(value)))
+    except BrokenPipeError:
+        raise
+    except Unavailable as reason:
+        return Refused(str(reason))
+    except Exception as error:
+        traceback.print_exc()
+        return Failed(f"{type(error).__name__}: {error}")
