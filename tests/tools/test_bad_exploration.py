@@ -91,7 +91,7 @@ CASES = {
         "9 an hour is more than the 5 of the whole session",
     ),
     "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),
-    "unknown process": ("process: ou", "process: «pink", "one of ou, gaussian, parameter, own, epsilon_greedy, none"),
+    "unknown process": ("process: ou", "process: «pink", "one of epsilon_greedy, gaussian, none, ou, own, parameter"),
     "no noise from a process": ("process: ou", "process: ou\n  gain: «0", "expected a positive number, got 0"),
     "a twin that cannot go back, in lockstep": (
         "{plant: {kind: pendulum}}",
