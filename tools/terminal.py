@@ -19,7 +19,6 @@ from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import replace_file
 from onrig.runtime.printable import printable_lines
-from onrig.runtime.python_files import trust_everything
 
 T = TypeVar("T")
 
@@ -98,16 +97,8 @@ _REWORDED: Final = (
     (re.compile(r"argument (\S+): (.*)"), r"\1: \2"),
 )
 """Messages of argparse in the form of all other messages."""
-
-
 _SETTINGS: Final = ("rig", "task", "rate_hz", "episodes", "seed", "policy", "recipe", "identified", "evaluate_every")
 """Settings of a run that new users take for options; a test compares them with the configuration."""
-
-
-class _Trust(argparse.Action):
-    def __call__(self, parser: object, namespace: argparse.Namespace, *_: object) -> None:
-        trust_everything()
-        namespace.trust = True
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -142,17 +133,6 @@ class VerbParser(argparse.ArgumentParser):
     @property
     def _takes_settings(self) -> bool:
         return "--set" in self._option_string_actions
-
-    def add_overrides(self) -> None:
-        """Add ``--set``."""
-        self.add_argument(
-            "--set", dest="overrides", action="append", default=[], metavar="a.b=c", help="override a value"
-        )
-        self.add_trust()
-
-    def add_trust(self) -> None:
-        """Add ``--trust``, which counts from where it is parsed."""
-        self.add_argument("--trust", action=_Trust, nargs=0, default=False, help="run the Python files that it names")
 
 
 def picture_problem(option: str, path: Path | None) -> str | None:

@@ -19,11 +19,10 @@ from onrig.tools.bench.report import (
     conclude,
     describe_machine,
     markdown,
-    parser_of,
 )
 from onrig.tools.progress import progress_for
 from onrig.tools.terminal import VerbParser, unwritable
-from tests.lab.command import complain, execute, program
+from tests.lab.command import complain, execute, parser_of
 from tests.lab.fault_matrix import CASES, Case, Outcome
 from tests.lab.rig.processes import Impatient
 from tests.lab.rig.rig import WatchedRig
@@ -34,7 +33,7 @@ _HEAD: Final = ("fault", "named", "safe after (worst)", "bound", "nothing durabl
 
 def parser() -> VerbParser:
     """Build the argument parser."""
-    p = parser_of(program("faults"), __doc__)
+    p = parser_of("faults", __doc__)
     p.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to FILE as Markdown (for SAFETY.md)")
     p.add_argument("--repeats", type=int, default=3, metavar="N", help="repetitions of each fault (default: 3)")
     p.add_argument("--only", action="append", default=[], metavar="CASE", choices=[c.name for c in CASES])

@@ -19,11 +19,10 @@ from onrig.tools.bench.report import (
     installed_version,
     left_out,
     number,
-    parser_of,
 )
 from onrig.tools.progress import progress_for
 from onrig.tools.terminal import VerbParser, unwritable
-from tests.lab.command import complain, execute, program
+from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import (
     GROUPS,
     JAX_PEER,
@@ -69,7 +68,7 @@ _FAIRNESS: Final = (
 
 def parser() -> VerbParser:
     """Build the argument parser."""
-    p = parser_of(program(_NAME), __doc__, quick="two minutes instead of six: fewer and shorter rounds")
+    p = parser_of(_NAME, __doc__, quick="two minutes instead of six: fewer and shorter rounds")
     p.add_argument(
         "--strategy", action="store_true", help="also whole episodes of four strategies: minutes for all of them (long)"
     )

@@ -28,13 +28,12 @@ from onrig.tools.bench.report import (
     conclude,
     describe_machine,
     installed_version,
-    parser_of,
     percentiles,
 )
 from onrig.tools.experiments.runner import duration
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.terminal import VerbParser, unwritable
-from tests.lab.command import complain, execute, program
+from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import ONRIG, PEER
 from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
 from tests.lab.trials_file import append_rows, read_rows
@@ -77,7 +76,7 @@ known)."""
 
 def parser() -> VerbParser:
     """Build the argument parser."""
-    p = parser_of(program(_NAME), __doc__)
+    p = parser_of(_NAME, __doc__)
     p.add_argument("--out", type=Path, default=Path("runs/learning.csv"), metavar="FILE", help="default: %(default)s")
     p.add_argument("--seeds", type=int, default=10, metavar="N", help="pairs of trials (default: %(default)s)")
     p.add_argument(

@@ -23,12 +23,12 @@ from onrig.learner.trials.intervals import bounded, median_bounds, paired_differ
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows as read_episodes
-from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, parser_of, percentiles
+from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, percentiles
 from onrig.tools.experiments.runner import duration
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
 from onrig.tools.terminal import VerbParser, unwritable
-from tests.lab.command import complain, execute, program
+from tests.lab.command import add_overrides, complain, execute, parser_of
 from tests.lab.trials_file import append_rows, read_rows
 
 _NAME: Final = "seeds"
@@ -65,9 +65,9 @@ class _Failed(Exception):
 
 def parser() -> VerbParser:
     """Build the argument parser."""
-    p = parser_of(program(_NAME), __doc__)
+    p = parser_of(_NAME, __doc__)
     p.add_argument("config", metavar="CONFIG", help="a run, as for `onrig run`")
-    p.add_overrides()
+    add_overrides(p)
     p.add_argument("--out", type=Path, default=Path("runs/seeds.csv"), metavar="FILE", help="default: %(default)s")
     p.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
     p.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side (default: %(default)s)")

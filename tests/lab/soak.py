@@ -20,7 +20,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.terminal import VerbParser, drawn, picture_problem, unwritable
-from tests.lab.command import complain, execute, program
+from tests.lab.command import add_overrides, complain, execute, program
 
 MAX_MINUTES: Final = 60.0 * 24 * 7
 
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--plot", type=Path, metavar="FILE", help="plot memory and faults over time to FILE")
     p.add_argument("--keep", type=Path, metavar="DIR", help="keep run folders and outputs in DIR")
     p.add_argument("--plan", action="store_true", help="print the fault schedule and exit")
-    p.add_overrides()
+    add_overrides(p)
     return p
 
 

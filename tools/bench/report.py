@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from onrig.hw.native import executor
 from onrig.runtime.files import replace_file
 from onrig.tools.bench.timing import clock_cost_us, quantiles_us
-from onrig.tools.terminal import VerbParser
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
 """What the report says about the machine."""
@@ -67,15 +66,6 @@ def at_most(name: str, value: float, bound: float) -> Check:
 def at_least(name: str, value: float, bound: float) -> Check:
     """Hold ``value`` against a lower bound."""
     return Check(name, round(value, 4), round(bound, 4), value >= bound)
-
-
-def parser_of(program: str, description: str | None, quick: str | None = None) -> VerbParser:
-    """Return a parser with the options that every benchmark has; ``program`` is what its user types."""
-    p = VerbParser(prog=program, description=description)
-    p.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    if quick is not None:
-        p.add_argument("--quick", action="store_true", help=quick)
-    return p
 
 
 def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
