@@ -80,4 +80,5 @@ def _bench(rest: list[str]) -> list[str] | None:
         return None
     less = {"--seconds": "1", "--rate": "50"}
     words = [less.get(before, word) for before, word in itertools.pairwise(["", *rest])]
-    return ["bench", *words, "--without", "cyclictest,burner,web,learner"]
+    missing = [word for option, value in less.items() if option not in rest for word in (option, value)]
+    return ["bench", *words, *missing, "--without", "cyclictest,burner,web,learner"]
