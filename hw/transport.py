@@ -183,12 +183,12 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
     """
     if _is_socket(path):
         return _open_socket(path)
-    import serial  # a configuration describes a port without opening it
+    import serial  # here: checking a configuration opens no port
 
     try:
         port = serial.Serial(path, baud_rate, timeout=0, exclusive=True)
-    # A port that vanishes while it is opened: pyserial lets its termios.error through, which is no OSError.
-    except (serial.SerialException, OSError, ValueError, termios.error) as error:
+    # SerialException is an OSError; the termios.error of a port that vanishes meanwhile is none.
+    except (OSError, ValueError, termios.error) as error:
         raise LinkError(_why_not_open(path, baud_rate, error)) from error
     with contextlib.closing(port):
         # Ptys and some USB drivers lack this mode; `onrig doctor` reports the remaining delay.

@@ -52,6 +52,8 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
     follows_episodes: ClassVar[bool] = False
     """Whether it looks along the episodes in the memory."""
+    exact_alone: ClassVar[bool] = True
+    """Whether a trial among others has the bits that it has alone; without, ``onrig check`` asks for 1e-3 of them."""
     gives_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 

@@ -27,6 +27,8 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 
 _STATES: Final = 5
+_CLOSE: Final = 1e-3
+"""Of the largest value: what a trial among others may differ by where its algorithm does not promise every bit."""
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -60,9 +62,11 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
     if (problem := _signals_problem(first, settings)) is not None:
         yield problem
         return
+    exact = settings.selected.exact_alone
     alone_first = train(alone, settings, n, m, slice(1, 2))
-    if not (_equal(first, alone_first, 1) and np.array_equal(both.policy(seen)[1:], alone.policy(seen[1:]))):
-        yield "trains a trial beside another otherwise than alone: every bit of its results must be the same"
+    if not (_equal(first, alone_first, 1, exact) and _same(both.policy(seen)[1:], alone.policy(seen[1:]), exact)):
+        how = "every bit of its results must be the same" if exact else f"beyond {_CLOSE:g} of the largest value"
+        yield f"trains a trial among others differently from alone: {how}"
     others.restore(notes.state())
     other.restore({name: np.array(array) for name, array in both.state().items()})
     again, restored = (train(algorithm, settings, n, m, slice(None)) for algorithm in (both, other))
@@ -100,10 +104,17 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
     return None
 
 
-def _equal(a: Signals, b: Signals, trial: int | None = None) -> bool:
-    """Whether signals agree bit for bit; ``b`` may be of one trial alone."""
+def _same(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
+    """Whether arrays agree, bit for bit or nearly."""
+    if exact:
+        return np.array_equal(a, b)
+    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _CLOSE * np.max(np.abs(b), initial=0.0)))
+
+
+def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
+    """Whether signals agree, bit for bit or nearly; ``b`` may be of one trial alone."""
     pairs = [(x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)]
-    return all((x is None and y is None) or np.array_equal(cast(Any, x), cast(Any, y)) for x, y in pairs)
+    return all((x is None and y is None) or _same(cast(Any, x), cast(Any, y), exact) for x, y in pairs)
 
 
 def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:

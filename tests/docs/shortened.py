@@ -33,6 +33,8 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
             return None
         # Of one cell: it times every kind.
         return ["experiment", *rest, *([] if "--dry-run" in rest else ["--dry-run"]), *_ONE_CELL]
+    if verb == "report" and rest[0].startswith("docs/experiments/data/"):
+        return None  # tests/docs/test_kept_trials.py reads what is kept
     if verb == "bench":
         return None if any(words[0] == "bench" for words in before) else _bench(rest)
     if verb == "doctor":
