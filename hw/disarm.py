@@ -25,7 +25,7 @@ from onrig.hw.messages import (
     State,
     StateLayout,
     WireError,
-    belies_safe,
+    contradicts_safe,
     decode_channel,
     decode_hello,
     decode_response,
@@ -109,7 +109,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
             return None
         before, last = last, layout.decode(body)
         follows = before is not None and frames_between(last.frame, before.frame) == 1
-        if contradictory is None and belies_safe(last, before if follows else None, safe):
+        if contradictory is None and contradicts_safe(last, before if follows else None, safe):
             contradictory = last
         return last if shows_safe(last, safe) else None
 

@@ -164,7 +164,7 @@ def shows_safe(state: State, safe: Sequence[float]) -> bool:
     return state.status & _ARMED_OR_SAFE == _SAFE and _is_at(state.u_end, safe)
 
 
-def belies_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
+def contradicts_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
     """Whether a frame's outputs contradict the safe output that it, or the frame just ``before`` it, reports in force.
 
     A fault that latches at the sample makes the output safe from then on, so its frame may still report another as

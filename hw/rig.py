@@ -126,7 +126,7 @@ def is_word(name: str) -> bool:
     return _WORD.fullmatch(name) is not None
 
 
-def _not_plain(text: str, *, unit: bool = False) -> str:
+def _text_problem(text: str, *, unit: bool = False) -> str:
     what = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
     return f"expected {what}, got {text!r}"
 
@@ -137,7 +137,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
         problems.append(("name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"))
     elif not is_word(rig.name):
-        problems.append(("name", _not_plain(rig.name)))
+        problems.append(("name", _text_problem(rig.name)))
     if not rig.sensors or not rig.actuators or not rig.observations:
         problems.append(("", "needs at least one sensor, one actuator and one observation"))
     if not 1 <= rig.lease_periods <= 255:
@@ -152,7 +152,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
                 if not (_WORD if field == "name" else _UNIT).fullmatch(text):
-                    problems.append((f"{kind}[{i}].{field}", _not_plain(text, unit=field == "unit")))
+                    problems.append((f"{kind}[{i}].{field}", _text_problem(text, unit=field == "unit")))
                 elif len(text.encode()) > limit:
                     problems.append((f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"))
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
@@ -185,7 +185,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     for i, o in enumerate(rig.observations):
         for field, text in (("name", o.name), ("unit", o.unit)):
             if not (_WORD if field == "name" else _UNIT).fullmatch(text):
-                problems.append((f"observations[{i}].{field}", _not_plain(text, unit=field == "unit")))
+                problems.append((f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")))
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
             problems.append((f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"))

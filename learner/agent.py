@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import executor
 from onrig.learner.algorithms import (
-    Attending,
     Behaviour,
     Exportable,
     Minibatches,
     Stored,
+    UsesWholeMemory,
     Window,
     algorithm_for,
 )
@@ -28,7 +28,7 @@ from onrig.learner.algorithms.on_policy import OnPolicy
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import open_file, replace_own_file
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
@@ -63,13 +63,13 @@ class Agent:
         self._algorithm = algorithm_for(
             settings, len(config.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
         )
-        # Asked once: to look whether an object fits a protocol takes tens of microseconds.
+        # Checked once: `isinstance` on a Protocol takes tens of microseconds.
         self._exportable = self._algorithm if isinstance(self._algorithm, Exportable) else None
         self._prefix = f"{settings.algorithm}/"
         self._notes: Notes | None = None
-        if isinstance(self._algorithm, Attending):
+        if isinstance(self._algorithm, UsesWholeMemory):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
+            self._algorithm.bind_memory(Stored(self._notes, self._gather, mirror.after, mirror.around))
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._fresh_sampler()
@@ -78,9 +78,11 @@ class Agent:
         """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
         """Whether what the sampler had noted was of another memory, and was reset."""
-        looks_at = parse_strategy(config.selection.strategy).keeper.looks_at
-        self.feedback: Final = {kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in looks_at}
-        """What the rig is told: the TD error, which pages show, and what the retention looks at."""
+        required_signals = parse_strategy(config.selection.strategy).keeper.required_signals
+        self.feedback: Final = {
+            kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in required_signals
+        }
+        """Signals sent to the rig: the TD error, which pages show, and those that the retention requires."""
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
         self.offered = 0
@@ -105,11 +107,11 @@ class Agent:
 
     def _fresh_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
-        look = Look(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
+        view = ReplayView(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
-            Setting.of_run(config, self._settings, capacity, look),
+            Setting.of_run(config, self._settings, capacity, view),
         )
 
     def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -159,7 +161,7 @@ class Agent:
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._start_over(self._sampler.learned())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
-            self._batches.begin_here()
+            self._batches.skip_stored()
         elif self._batches is not None:
             self._batches.returned(known)
         self._memory = memory
@@ -183,7 +185,7 @@ class Agent:
     def learn(self, updates: int) -> Iterator[Replayed]:
         """Do ``updates`` batch updates in chunks; yields what each chunk replayed."""
         most = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
-        ahead = 1 if self._sampler.looks_at else most
+        ahead = 1 if self._sampler.required_signals else most
         while updates > 0:
             n = min(ahead, updates)
             updates -= n

@@ -54,7 +54,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether it looks along the episodes in the memory."""
     exact_alone: ClassVar[bool] = True
     """Whether a trial among others has the bits that it has alone; without, ``onrig check`` asks for 1e-3 of them."""
-    gives_targets: ClassVar[bool] = False
+    provides_targets: ClassVar[bool] = False
     """Whether its ``Signals`` hold targets, which some samplings look at."""
 
     @property

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import (
     Algorithm,
-    Attending,
     Behaviour,
     Exportable,
     Minibatches,
     Signals,
     Stored,
+    UsesWholeMemory,
     Window,
     algorithm_for,
 )
@@ -44,10 +44,10 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         algorithm = algorithm_for(settings, n, m, [_rng(seed) for seed in networks])
         S, B = len(memories), settings.batch
         notes = Notes(S, B)
-        if isinstance(algorithm, Attending):
+        if isinstance(algorithm, UsesWholeMemory):
             links = Trajectories(S, B, lambda trial, first, second: first >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
-            algorithm.attend(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
+            algorithm.bind_memory(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
         return algorithm, notes
 
     (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
@@ -99,8 +99,8 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
     for name, values in signals._asdict().items():
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"gives signals '{name}' of shape {np.shape(values)}, or not finite ones, expected {shape}"
-    if (signals.target is not None) is not settings.selected.gives_targets:
-        return "gives targets where its description does not say so, or the other way round (gives_targets)"
+    if (signals.target is not None) is not settings.selected.provides_targets:
+        return "gives targets where its description does not say so, or the other way round (provides_targets)"
     return None
 
 

@@ -32,7 +32,7 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.algorithms.ddpg:Ddpg"
     home_under_refer = "onrig.learner.algorithms.refer_ddpg:ReferDdpg"
-    gives_targets = True
+    provides_targets = True
     network: Literal["small", "ddpg_original", "medium"] = "small"
     """Sizes of Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
@@ -63,7 +63,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
     home = "onrig.learner.algorithms.dqn:Dqn"
-    gives_targets = True
+    provides_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
@@ -111,7 +111,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """TD3; the defaults are those of Fujimoto et al. 2018, but for sizes, batch and reward scale."""
 
     home = "onrig.learner.algorithms.td3:Td3"
-    gives_targets = True
+    provides_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -139,7 +139,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.algorithms.sac:Sac"
     stochastic = True
-    gives_targets = True
+    provides_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -167,7 +167,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Rainbow; the defaults are those of van Hasselt et al. 2019, but for levels and hidden layers."""
 
     home = "onrig.learner.algorithms.rainbow:Rainbow"
-    gives_targets = True
+    provides_targets = True
     noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)

@@ -43,7 +43,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.task import Task
 
 Role = Literal["push", "watch"]
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 """Delay before an offer that came too soon is repeated, and between those of a learner that is behind."""
 
 
@@ -198,7 +198,7 @@ class Offering:
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
         self._rulings: Counter[str] = Counter()
-        self._too_soon = 0
+        self._rate_limited = 0
         self._again_s: float | None = None
         self._offered_s = -math.inf
 
@@ -213,9 +213,9 @@ class Offering:
         if verdict.accepted:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:
-            self._too_soon += 1
+            self._rate_limited += 1
             if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
-                self._again_s = self._offered_s + _AGAIN_S
+                self._again_s = self._offered_s + _RETRY_S
         else:
             said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {said}")
@@ -228,9 +228,9 @@ class Offering:
     @property
     def rested(self) -> bool:
         """Whether the last offer is old enough that even a learner with more episodes to learn from offers another."""
-        return self._clock_s() - self._offered_s >= _AGAIN_S
+        return self._clock_s() - self._offered_s >= _RETRY_S
 
-    def heed(self, ruling: Ruling) -> None:
+    def record(self, ruling: Ruling) -> None:
         """Report a policy that failed its probation; count those that passed."""
         self._rulings[ruling.verdict] += 1
         if ruling.verdict == "rolled_back":
@@ -243,5 +243,5 @@ class Offering:
         if self._rulings:
             said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
             report(self._name, "event", f"policies on probation: {said}", **self._rulings)
-        if self._too_soon:
-            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._too_soon}")
+        if self._rate_limited:
+            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._rate_limited}")

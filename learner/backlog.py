@@ -17,7 +17,7 @@ class Backlog:
     def __init__(self, updates_per_transition: float, most: int, warn: Callable[[str], object]) -> None:
         """``most``: experiences that may wait for their updates."""
         self._each, self._most, self._warn = updates_per_transition, updates_per_transition * most, warn
-        self._owed = 0.0
+        self._pending_updates = 0.0
         self.counted = 0
         """Writes of the memory that updates are owed for, or were."""
         self.dropped = 0.0
@@ -25,10 +25,10 @@ class Backlog:
 
     def take(self, inserted: int) -> None:
         """Owe updates for the writes up to ``inserted``."""
-        owed = self._owed + self._each * max(0, inserted - self.counted)
+        owed = self._pending_updates + self._each * max(0, inserted - self.counted)
         self.counted = inserted
-        self._owed = min(owed, self._most)
-        self.drop(owed - self._owed)
+        self._pending_updates = min(owed, self._most)
+        self.drop(owed - self._pending_updates)
 
     def drop(self, updates: float) -> None:
         """Count updates that are not done."""
@@ -39,7 +39,7 @@ class Backlog:
     @property
     def due(self) -> int:
         """Owed updates to do now."""
-        return self.portion(int(self._owed))
+        return self.portion(int(self._pending_updates))
 
     def portion(self, updates: int) -> int:
         """Return how many of these take about ``LEARN_S``, by the time of the last ones: at least one."""
@@ -51,4 +51,4 @@ class Backlog:
 
     def done(self, updates: int) -> None:
         """Strike owed updates that were done."""
-        self._owed -= updates
+        self._pending_updates -= updates

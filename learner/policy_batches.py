@@ -100,7 +100,7 @@ class PolicyBatches:
         """Episode and step of the last experience in a batch."""
         self.learned = 0
         """Batches."""
-        self.left_out = 0
+        self.dropped = 0
         """Experiences that belong to none."""
         self.deviating = 0
         """Experiences in batches whose action was not the policy's own."""
@@ -135,24 +135,24 @@ class PolicyBatches:
 
     def _skip(self, experiences: int) -> None:
         self._begun += experiences
-        self.left_out += experiences
+        self.dropped += experiences
 
     def returned(self, writes: int) -> None:
         """Note that the memory is that after so many writes: those behind them come again, or are others."""
         self._begun = min(self._begun, writes)
 
-    def begin_here(self) -> None:
+    def skip_stored(self) -> None:
         """Leave out what is in the memory: the policies that gathered it are not those that learn."""
         self._begun, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Copy of where it is."""
-        counts = (self._begun, self.learned, self.left_out, self.deviating)
+        counts = (self._begun, self.learned, self.dropped, self.deviating)
         return {"position": np.array([*counts, *self._last], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
         position = [int(x) for x in state["position"]]
-        self._begun, self.learned, self.left_out, self.deviating = position[:4]
+        self._begun, self.learned, self.dropped, self.deviating = position[:4]
         episode, step = position[4:] or (-1, -1)  # states of earlier versions do not tell
         self._last = episode, step

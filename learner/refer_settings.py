@@ -49,7 +49,7 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """NAF; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
     home = home_under_refer = "onrig.learner.algorithms.naf:Naf"
-    gives_targets = True
+    provides_targets = True
     hidden: Hidden = (128, 128)
     """Units, softsign."""
     batch: Batch = 256

@@ -120,7 +120,7 @@ class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.samplers.ners:Ners"
     section = "ners"
-    looks_at = frozenset({Signal.TARGET})
+    required_signals = frozenset({Signal.TARGET})
     bytes_per_slot = 26.0
     alpha: Exponent = 0.5
     """Exponent of the scores."""

@@ -78,9 +78,9 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.selected.stochastic or self.refers is not None
 
     @property
-    def tells(self) -> frozenset[Signal]:
+    def provided_signals(self) -> frozenset[Signal]:
         """What updates tell samplers and keepers of the replayed experiences."""
-        targets = {Signal.TARGET} if self.selected.gives_targets else set()
+        targets = {Signal.TARGET} if self.selected.provides_targets else set()
         apart = {Signal.FAR, Signal.KL} if self.refers is not None else set()
         return frozenset({Signal.TD_ERROR} | targets | apart)
 
@@ -180,12 +180,12 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     sampling = sampling_of(name)
     assert issubclass(sampling, SamplerSettings)
     yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
-    for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
+    for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         able = algorithms_where(lambda section: bool(section.home_under_refer))
         message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
         yield "selection.strategy", message
-    if Signal.TARGET in sampling.looks_at - settings.tells:
-        able = algorithms_where(lambda section: section.gives_targets)
+    if Signal.TARGET in sampling.required_signals - settings.provided_signals:
+        able = algorithms_where(lambda section: section.provides_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message
 

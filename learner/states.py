@@ -79,7 +79,7 @@ class States:
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
         self._folder, self._warn = folder, warn
         self._run = ""
-        self.unwritten = False
+        self.save_failed = False
         """Whether the newest state could not be written."""
 
     def claim(self, run: str) -> None:
@@ -128,11 +128,11 @@ class States:
         try:
             self._write(agent, settled)
         except OSError as error:
-            if not self.unwritten:
+            if not self.save_failed:
                 self._warn(f"cannot save the learner's state: {error.strerror or error}; will retry")
-            self.unwritten = True
+            self.save_failed = True
         else:
-            self.unwritten = False
+            self.save_failed = False
 
     def _write(self, agent: Agent, settled: int | None) -> None:
         agent.save(self.path(agent.handled), self._run)

@@ -89,7 +89,7 @@ class Signals(NamedTuple):
     """(K, S, B): what experiences rank by instead of |td|: of twin critics the larger |TD error|, of distributions the
     loss; None otherwise."""
     target: NDArray[np.floating] | None = None
-    """(K, S, B): what the critics are trained towards; None for an algorithm that does not say (``gives_targets``)."""
+    """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
     far: NDArray[np.floating] | None = None
     """(K, S, B): 1 where the importance ratio is out of ReF-ER's bounds, else 0; None without ReF-ER."""
@@ -97,15 +97,15 @@ class Signals(NamedTuple):
     """(K, S, B): KL divergence between the policy that acted and the present one; None without ReF-ER."""
 
     def of(self, signal: Signal) -> NDArray[np.floating]:
-        """(K, S, B): what keepers hear; raises ValueError where the algorithm does not tell it."""
-        told = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
-        if told is None:
-            raise ValueError(f"the algorithm tells no {signal.value}")
-        return told
+        """Feedback to keepers, (K, S, B); raises ValueError if the algorithm does not provide it."""
+        signals = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
+        if signals is None:
+            raise ValueError(f"the algorithm provides no {signal.value}")
+        return signals
 
     @property
     def priority(self) -> NDArray[np.floating]:
-        """(K, S, B): what samplers and keepers rank by."""
+        """(K, S, B): ranking criterion of samplers and keepers."""
         return np.abs(self.td) if self.largest is None else self.largest
 
     def of_trial(self, trial: int) -> Signals:
@@ -181,10 +181,10 @@ class Stored(NamedTuple):
 
 
 @runtime_checkable
-class Attending(Algorithm, Protocol):
+class UsesWholeMemory(Algorithm, Protocol):
     """An algorithm that learns from the memory as a whole, and keeps notes beside its slots."""
 
-    def attend(self, stored: Stored) -> None:
+    def bind_memory(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
         ...
 

@@ -110,7 +110,7 @@ class Acer(Host):
         columns = {"observation": n, "drawn": m, "acted_mean": m, "acted_std": m, "noise": (1 + config.samples) * m}
         columns |= dict.fromkeys((*_VALUED, "error", "q_opc", "share", "annealing"), 1)
         self._pieces = Pieces(R, columns)
-        self._look, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
+        self._evaluate, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
 
     def _traced(self, trace: Callable[[Tape, _Piece], None]) -> Run:
         tape = Tape(self.layout, self._pieces.layout)
@@ -122,7 +122,7 @@ class Acer(Host):
     def _present(self, x: Array) -> tuple[Array, Array]:
         return self._policy(x), softplus(x.tape.read(self._std.fields[0]))
 
-    def _worth(self, x: Array, action: Array) -> Array:
+    def _action_value(self, x: Array, action: Array) -> Array:
         return self._advantage(x.tape.concatenated(x, clip(action, -1.0, 1.0)))
 
     def _samples(self, seen: _Piece) -> list[Array]:
@@ -133,8 +133,8 @@ class Acer(Host):
 
     def _duelling(self, seen: _Piece, samples: Sequence[Array]) -> tuple[Array, Array]:
         """Q(s, a) - V(s), and the mean advantage of the samples."""
-        around = reduce(add, (self._worth(seen.x, sample) for sample in samples)) / float(len(samples))
-        return self._worth(seen.x, seen.given["drawn"]) - around, around
+        around = reduce(add, (self._action_value(seen.x, sample) for sample in samples)) / float(len(samples))
+        return self._action_value(seen.x, seen.given["drawn"]) - around, around
 
     def _apart(self, seen: _Piece) -> Apart:
         acted = Acted(seen.given["drawn"], seen.given["acted_mean"], seen.given["acted_std"])
@@ -153,7 +153,7 @@ class Acer(Host):
         sampled, *others = self._samples(seen)
         advantage, around = self._duelling(seen, others)
         rho = self._apart(seen).rho
-        z = self._step_of_policy(seen, sampled, self._worth(seen.x, sampled) - around, rho)
+        z = self._step_of_policy(seen, sampled, self._action_value(seen.x, sampled) - around, rho)
         loss = -given["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * seen.value + advantage)
         for up, phi in zip(z, (seen.mean, seen.std), strict=True):
             loss = loss - (up.detached() * phi).row_sums()
@@ -201,7 +201,7 @@ class Acer(Host):
         steps = laid_out(segments, slots, weight, self._at_once)
         ends = self._end_values(segments.last)
         pieces, reward = self._pieces, self._packed(steps)
-        self._look(self.rows, pieces.rows, None)
+        self._evaluate(self.rows, pieces.rows, None)
         value, advantage, rho, kl = map(pieces.read, _VALUED)
         at = np.nonzero(steps.present)[0], steps.slots[steps.present]
         refer.note(at, rho[steps.present], kl[steps.present])

@@ -113,7 +113,7 @@ class Host(Traced, ABC):
         tape = observation.tape
         return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
 
-    def attend(self, stored: Stored) -> None:
+    def bind_memory(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
         self._stored = stored
         self._refer = Refer(self._settings, self._config.batch, stored.notes)
@@ -146,7 +146,7 @@ class Host(Traced, ABC):
             told.append(self._step(batches, k, self._refer))
             self.updates += 1
         td, target, far, kl = (np.stack(column) for column in zip(*told, strict=True))
-        return Signals(td, target=target if self._config.gives_targets else None, far=far.astype(np.float32), kl=kl)
+        return Signals(td, target=target if self._config.provides_targets else None, far=far.astype(np.float32), kl=kl)
 
     def _standardise(self) -> None:
         assert self._stored is not None

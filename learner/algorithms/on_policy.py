@@ -21,7 +21,7 @@ Beat = Callable[[], object]
 """Signals progress."""
 
 
-def silently() -> None:
+def no_beat() -> None:
     """Signal nothing."""
 
 
@@ -62,7 +62,7 @@ class OnPolicy(Protocol):
         """Draw actions by N(0, 1) ``noise`` (S, E, m): (S, E, m), not clipped."""
         ...
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
         """Learn from a batch of the present policies; ``left`` is the share of the run that was left at its start.
 
         Calls ``beat`` after every epoch.  Raises ValueError for a batch of another size.

@@ -49,9 +49,9 @@ class RecurrentVracer(Vracer):
     def _width(self) -> int:
         return self._window * (self._n + 1) + self.hidden_width
 
-    def attend(self, stored: Stored) -> None:
+    def bind_memory(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
-        super().attend(stored)
+        super().bind_memory(stored)
         self._before = stored.notes.column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
@@ -61,15 +61,15 @@ class RecurrentVracer(Vracer):
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         super()._prepare(record, batches, k)
-        states = self._here(batches, k)
+        states = self._states(batches, k)
         record[:, 0, self._records.fields["window"].slice] = states.reshape(self.trials, -1)
 
-    def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         window = _window_of(taken)
         slots, observation, present = window.slots[at], window.observation[at], window.present[at]
         return self._windows(observation, present, slots[..., -1])
 
-    def _ahead(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         window = _window_of(taken)
         slots, observation, present = window.slots[at], window.observation[at], window.present[at]
         after = np.concatenate((taken.next_observation[at][..., None, :], observation[..., :-1, :]), axis=-2)

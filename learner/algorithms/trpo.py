@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
-from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
+from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.array import Array, exp, square
@@ -133,7 +133,7 @@ class Trpo(ActorCritic):
         at = self._minibatches.read(tape)
         descend(tape, square(self._value(at["observation"]) - at["target"]).mean(), self._adams)
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
         """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
         frozen = flattened(self._freeze(batch))
         x = self._inputs(frozen.observation).astype(self.executor.dtype)
@@ -193,7 +193,7 @@ class Trpo(ActorCritic):
         for group, part in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
             self.rows[:, group.flat.slice] = part
 
-    def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = silently) -> None:
+    def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = no_beat) -> None:
         config, N = self.config, target.shape[1]
         rows = self._minibatches.of(self, N // config.batch)
         for _ in range(config.value_epochs):

@@ -89,11 +89,11 @@ class Vracer(Judging):
         """Numbers of a state as the network takes it."""
         return self._n
 
-    def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         """States (S, B, width) of experiences, or of those of one minibatch."""
         return taken.observation[at]
 
-    def _ahead(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         """States (S, B, width) that they lead to."""
         return taken.next_observation[at]
 
@@ -135,9 +135,9 @@ class Vracer(Judging):
         told = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
         return told | {"value": out.value, "advantage": advantage}
 
-    def attend(self, stored: Stored) -> None:
+    def bind_memory(self, stored: Stored) -> None:
         """Learn from this memory; once, before the first update."""
-        super().attend(stored)
+        super().bind_memory(stored)
         column = stored.notes.column
         self._known = column("known", False, np.bool_)
         self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
@@ -176,7 +176,7 @@ class Vracer(Judging):
         self._arrived(fresh)
         for at, which, taken in self._pieces(fresh):
             assert taken.behaviour is not None
-            entries = np.concatenate((self._here(taken), self._ahead(taken), taken.behaviour.drawn), axis=-1)
+            entries = np.concatenate((self._states(taken), self._next_states(taken), taken.behaviour.drawn), axis=-1)
             value, advantage, end = np.moveaxis(self._entries(entries), 2, 0)
             ends = np.where(taken.terminated, 0.0, end)
             for column, values in (
@@ -210,7 +210,7 @@ class Vracer(Judging):
         counts = np.count_nonzero(last, axis=1)
         if not counts.any():
             return
-        first, states = np.argsort(~last, axis=1, kind="stable"), self._ahead(batches, k)
+        first, states = np.argsort(~last, axis=1, kind="stable"), self._next_states(batches, k)
         for start in range(0, int(counts.max()), _AT_ONCE):
             at = first[:, start : start + _AT_ONCE]
             x = np.zeros((self.trials, _AT_ONCE, states.shape[-1]), states.dtype)

@@ -1,7 +1,7 @@
 """Sampling: which experiences a minibatch is made of, apart from which ones are kept.
 
 A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  One that needs
-experiences or the policy itself gets a ``Look``.  A new one is a class that describes it
+experiences or the policy itself gets a ``ReplayView``.  A new one is a class that describes it
 (``onrig.learner.sampler_settings``), registered under its name in the notation, and a class with this protocol.
 """
 
@@ -28,7 +28,7 @@ State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
 
 
-class Look(NamedTuple):
+class ReplayView(NamedTuple):
     """What a sampler may look at, of S trials."""
 
     gather: Callable[[NDArray[np.int64]], Minibatches]
@@ -65,7 +65,7 @@ class Setting(NamedTuple):
     """Training steps of the run; 0 if unknown."""
     learner: LearnerSettings | None = None
     """The section of the run; None for its defaults."""
-    look: Look | None = None
+    view: ReplayView | None = None
     """None where there is nothing to look at."""
     argument: float | None = None
     """Number in the strategy's notation."""
@@ -91,13 +91,15 @@ class Setting(NamedTuple):
         return self.updates * self.batch / experiences if self.updates and experiences else 8.0
 
     @classmethod
-    def of_run(cls, config: RunConfig, options: LearnerSettings, capacity: int, look: Look | None = None) -> Setting:
+    def of_run(
+        cls, config: RunConfig, options: LearnerSettings, capacity: int, view: ReplayView | None = None
+    ) -> Setting:
         """Parameters for a run of fixed episodes with a memory of ``capacity``."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
         each, per_transition = options.updates_per_episode, options.updates_per_transition
         share = config.selection.write_probability
         updates = config.episodes * (each or 0) + round(steps * share * (per_transition or 0.0))
-        return cls(capacity, options.batch, config.episodes, updates, steps, options, look, None, share)
+        return cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, share)
 
 
 def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
@@ -112,7 +114,7 @@ class Sampler(Protocol):
     """
 
     @property
-    def looks_at(self) -> frozenset[Signal]:
+    def required_signals(self) -> frozenset[Signal]:
         """Signals that draws depend on; where there are any, draws are asked for one by one."""
 
     def begin_episode(self, episode: int) -> None:

@@ -82,7 +82,7 @@ class Ero(Joint):
     replays it.
     """
 
-    looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
+    required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Look, State
+from onrig.learner.samplers import ReplayView, State
 
 _SAMPLE: Final = 1024
 """Stored experiences, evenly spaced over the slots, whose mean and standard deviation stand for the memory's."""
@@ -23,8 +23,8 @@ class Features:
     when they are told makes no difference: a rig's learner hears of them at no fixed times.
     """
 
-    def __init__(self, look: Look, trials: int, capacity: int) -> None:
-        self._look: Final = look
+    def __init__(self, view: ReplayView, trials: int, capacity: int) -> None:
+        self._view: Final = view
         self._trial: Final = np.arange(trials)[:, None]
         self.td: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
@@ -32,7 +32,7 @@ class Features:
         """(S, capacity)"""
         self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
         """(S,): experiences in the memory."""
-        width = look.observations + 1
+        width = view.observations + 1
         self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
         """(S,): whether there are mean and standard deviation."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
@@ -42,7 +42,7 @@ class Features:
     @property
     def width(self) -> int:
         """Features of ``of``: 2 n + m + 4."""
-        return 2 * self._look.observations + self._look.actions + 4
+        return 2 * self._view.observations + self._view.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
         """Note each trial's new experiences."""
@@ -54,7 +54,7 @@ class Features:
         """Take the present mean and standard deviation of the memories of the trials in ``which`` (S,)."""
         which = which & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
-        stored = self._look.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
+        stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
         seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
         for trial in np.flatnonzero(which).tolist():
             mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
@@ -72,7 +72,7 @@ class Features:
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
-        stored, n = self._look.gather(slots), self._look.observations
+        stored, n = self._view.gather(slots), self._view.observations
         parts = (
             (stored.observation - mean[..., :n]) / std[..., :n],
             stored.action,
@@ -85,14 +85,14 @@ class Features:
     def few(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
-        stored, n = self._look.gather(slots), self._look.observations
+        stored, n = self._view.gather(slots), self._view.observations
         reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
         return np.concatenate((reward, self._own(slots)[..., :2]), axis=-1, dtype=np.float32)
 
     def _own(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Age, TD error and target, (S, n, 3)."""
         at = (self._trial, slots)
-        return np.stack((self._look.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
+        return np.stack((self._view.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
 
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation, (S, 1, n + 1)."""

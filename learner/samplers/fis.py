@@ -77,9 +77,9 @@ class Fis:
         self._table: NDArray[np.float32] = np.zeros(0, np.float32)
 
     @property
-    def looks_at(self) -> frozenset[Signal]:
+    def required_signals(self) -> frozenset[Signal]:
         """As the wrapped sampler."""
-        return self._sampler.looks_at
+        return self._sampler.required_signals
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode."""

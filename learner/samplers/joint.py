@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Look, Setting, State
+from onrig.learner.samplers import Draw, ReplayView, Setting, State
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
 class Joint:
     """Base of the samplers of S trials; trial s draws what it would draw alone."""
 
-    looks_at: ClassVar[frozenset[Signal]]
+    required_signals: ClassVar[frozenset[Signal]]
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64); ValueError where there is nothing to look at."""
-        if setting.look is None:
+        if setting.view is None:
             raise ValueError(f"{type(self).__name__.upper()} needs experiences and a policy to look at")
-        self._look: Final[Look] = setting.look
+        self._view: Final[ReplayView] = setting.view
         self._batch: Final = setting.batch
         self._trials: Final = len(streams)
         self._previous: NDArray[np.float64] = np.full(len(streams), np.nan)
@@ -87,7 +87,7 @@ class OneTrial:
 
     def __init__(self, joint: Joint) -> None:
         self.joint: Final = joint
-        self.looks_at: Final = joint.looks_at
+        self.required_signals: Final = joint.required_signals
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next."""

@@ -28,7 +28,7 @@ class ProportionalPer(Sampler):
     of their paper is the same for scores below 1).
     """
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(
         self,

@@ -109,7 +109,7 @@ class RankDraws:
 class RankPer(Sampler):
     """``RankDraws`` from the memory of one trial."""
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(
         self,

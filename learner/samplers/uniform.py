@@ -73,7 +73,7 @@ class _Distinct:
 class Uniform(Sampler):
     """Draws slots 0 .. n-1 uniformly, from two streams (PCG64) spawned from the given one."""
 
-    looks_at: Final[frozenset[Signal]] = frozenset()
+    required_signals: Final[frozenset[Signal]] = frozenset()
 
     def __init__(self, stream: np.random.Generator) -> None:
         # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.

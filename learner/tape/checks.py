@@ -1,7 +1,7 @@
 """The validator: what a list of operations must satisfy before an executor, which checks nothing, runs it.
 
 It reads the packed form that executors receive.  ``faults`` judges each operation by itself, any number at once;
-``unwritten`` follows a list in its order.
+``first_unwritten_read`` follows a list in its order.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def described(op: np.void, fault: int, sizes: Sizes) -> str:
     )
 
 
-def unwritten(operations: NDArray[np.void], scratch: int) -> int | None:
+def first_unwritten_read(operations: NDArray[np.void], scratch: int) -> int | None:
     """Number of the first operation that reads elements of the scratch which nothing before it in the update wrote,
     and which would be those of another update or trial; None if none does.
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Attending, Minibatches, Recurrent, Signals
+from onrig.learner.algorithms import Algorithm, Minibatches, Recurrent, Signals, UsesWholeMemory
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers.klper import kl_scores
 from onrig.learner.trials.memories import Memories
@@ -57,7 +57,7 @@ def scores_by_origin(
         slots = np.zeros((len(seeds), BATCHES * batch), np.int64)
         batches = np.zeros(len(seeds), np.int64)
         for trial, drawn in enumerate(streams):
-            stored = memories.made_between(trial, max(first, 0), end)
+            stored = memories.slots_of_steps(trial, max(first, 0), end)
             batches[trial] = number = min(BATCHES, len(stored) // batch)
             slots[trial, : number * batch] = drawn.choice(stored, number * batch, replace=False) if number else 0
         if batches.any():
@@ -73,7 +73,7 @@ class Measures:
 
     def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
         self._run, self._algorithm, self._memories, self._seeds = run, algorithm, memories, seeds
-        self._attending = algorithm if isinstance(algorithm, Attending) else None
+        self._whole_memory = algorithm if isinstance(algorithm, UsesWholeMemory) else None
         scorable = algorithm.discrete is None and not isinstance(algorithm, Recurrent)
         self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
         self._score = scores_for(algorithm.policy, run.learner.of_sampler(KlperSettings).sigma)
@@ -110,8 +110,8 @@ class Measures:
                 random_steps=run.random_steps,
             )
             replayed[:, 4 : -len(DEPARTURE)] = of_origins.reshape(len(replayed), -1)
-        if self._attending is not None:
-            replayed[:, -len(DEPARTURE) :] = self._attending.departure()
+        if self._whole_memory is not None:
+            replayed[:, -len(DEPARTURE) :] = self._whole_memory.departure()
         return replayed
 
 

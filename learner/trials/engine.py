@@ -21,7 +21,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
 from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
-from onrig.learner.trials.memories import Kept, Memories, kept_by
+from onrig.learner.trials.memories import Kept, Memories, kept_for
 from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
 from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import TrialsSynthetic
@@ -213,7 +213,7 @@ def run_trials(
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
     numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
     explorer = Explorer(algorithm, numbers, len(seeds), draws=draws)
-    kept = kept_by(config, settings, noisy=world.is_noisy, behaviour=draws)
+    kept = kept_for(config, settings, noisy=world.is_noisy, behaviour=draws)
     alter = None
     if config.selection.synthetic is not None:
         levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete

@@ -106,7 +106,7 @@ class Instruments:
         """Actions (..., m) as actuators can set them, normalised."""
         if self._counts is None:
             return action
-        return self.wished(_in_steps(self.commanded(action), self._counts.actuators))
+        return self.to_action(_in_steps(self.to_command(action), self._counts.actuators))
 
     def normalised(self, measured: Values, noise: Values | None) -> Values:
         """Return what is observed of SI values (..., n) under noise of the same shape."""
@@ -130,11 +130,11 @@ class Instruments:
         """Observations (..., n) in SI."""
         return self._observations.si(observation)
 
-    def commanded(self, action: Values) -> Values:
+    def to_command(self, action: Values) -> Values:
         """Actions (..., m) in SI."""
         return self._actions.si(action)
 
-    def wished(self, command: Values) -> Values:
+    def to_action(self, command: Values) -> Values:
         """Commands (..., m) as normalised actions."""
         return self._actions.normalised(command)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Attending
+from onrig.learner.algorithms import Algorithm, UsesWholeMemory
 from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import Acted
@@ -72,8 +72,8 @@ class Replay:
         """Hand steps to memories ``together``: one, or a whole episode, of which ``alter`` may replace some."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
-        if isinstance(algorithm, Attending):
-            algorithm.attend(memories.shown())
+        if isinstance(algorithm, UsesWholeMemory):
+            algorithm.bind_memory(memories.shown())
         self.number = updates.number
         """Updates at once."""
         self._together = together

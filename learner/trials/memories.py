@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored, Window
 from onrig.learner.notes import Notes
-from onrig.learner.samplers import Look, Setting
+from onrig.learner.samplers import ReplayView, Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Trajectories
 from onrig.learner.trials.sampling import sampling_for
@@ -58,7 +58,7 @@ class Kept(NamedTuple):
     """Whether rows tell of the policy that acted: 3 m floats, and one for whether another action was applied."""
 
 
-def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
+def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
     """What trials of a run's configuration keep."""
     return Kept(
         len(config.signals),
@@ -127,15 +127,17 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
-        look = None if policy is None else Look(self.gather, policy, self._age, kept.n, kept.m)
+        view = None if policy is None else ReplayView(self.gather, policy, self._age, kept.n, kept.m)
         self._sampling = sampling_for(
             strategy,
             seeds,
-            kept.setting._replace(look=look),
+            kept.setting._replace(view=view),
         )
-        self.feedback = bool(self._sampling.looks_at)
+        self.feedback = bool(self._sampling.required_signals)
         """True where each draw depends on the update before it."""
-        self._heard = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.looks_at)
+        self._feedback_kinds = tuple(
+            signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals
+        )
         """What the keepers look at."""
         # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
@@ -149,7 +151,7 @@ class Memories:
         """(K, S, B): slots of the minibatches drawn last."""
         self.notes: Final = Notes(len(seeds), self._capacity)
         """What the algorithm notes beside the slots."""
-        self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
+        self._pending_feedback: list[tuple[Slots, NDArray[np.float32]]] = []
         selected = kept.setting.options.selected
         self._successors, self._window = selected.successors, selected.window
         links = selected.needs_links
@@ -186,7 +188,7 @@ class Memories:
 
     def insert(self, measured: Rows, altered: Altered | None = None) -> None:
         """Offer an episode, or any T steps, of every trial to its keeper, (S, T, width), in order."""
-        self._tell_keepers()
+        self._send_feedback()
         before = self.offered
         self.offered += measured.shape[1]
         if altered is not None:
@@ -327,7 +329,7 @@ class Memories:
             behaviour=behaviour,
         )
 
-    def made_between(self, trial: int, first: int, end: int) -> Slots:
+    def slots_of_steps(self, trial: int, first: int, end: int) -> Slots:
         """Slots of the stored experiences that training steps ``first`` to ``end`` - 1 made, counted from 0."""
         made = self._made[trial, : self._stored[trial]]
         return np.flatnonzero((made >= first) & (made < end))
@@ -349,18 +351,20 @@ class Memories:
     def updated(self, signals: Signals) -> None:
         """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        if self._heard:
-            self._unheard.append((self.slots, np.array([signals.of(kind) for kind in self._heard], np.float32)))
+        if self._feedback_kinds:
+            self._pending_feedback.append(
+                (self.slots, np.array([signals.of(kind) for kind in self._feedback_kinds], np.float32))
+            )
 
-    def _tell_keepers(self) -> None:
+    def _send_feedback(self) -> None:
         """Pass all feedback since the last episode to the keepers in one call, which is much faster."""
-        if not self._unheard:
+        if not self._pending_feedback:
             return
-        slots = np.concatenate([drawn for drawn, _ in self._unheard])
-        values = np.concatenate([told for _, told in self._unheard], axis=1)
-        self._unheard.clear()
+        slots = np.concatenate([drawn for drawn, _ in self._pending_feedback])
+        values = np.concatenate([told for _, told in self._pending_feedback], axis=1)
+        self._pending_feedback.clear()
         for trial, keeper in enumerate(self._keepers):
-            for kind, signal in enumerate(self._heard):
+            for kind, signal in enumerate(self._feedback_kinds):
                 of_trial = values[kind, :, trial].reshape(-1)
                 # What a diverged trial tells is NaN and does not count.
                 finite = np.isfinite(of_trial)

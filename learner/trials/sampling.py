@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import KlperSettings
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_class, sampler_for
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.klper import Klper, closest
@@ -30,7 +30,7 @@ class Sampling(Protocol):
     """The samplers of S trials; each draws what ``onrig.learner.samplers`` would have it draw alone."""
 
     @property
-    def looks_at(self) -> frozenset[Signal]:
+    def required_signals(self) -> frozenset[Signal]:
         """Signals that draws depend on; where there are any, draws are asked for one by one."""
         ...
 
@@ -61,7 +61,7 @@ class Each:
     def __init__(self, samplers: Sequence[Sampler], batch: int) -> None:
         self._samplers: Final = samplers
         self._batch: Final = batch
-        self.looks_at: Final = samplers[0].looks_at
+        self.required_signals: Final = samplers[0].required_signals
 
     def begin_episode(self, episode: int) -> None:
         """Note the progress of the run."""
@@ -82,7 +82,7 @@ class Each:
 
     def updated(self, slots: Slots, signals: Signals) -> None:
         """Note what the updates said."""
-        if not self.looks_at:
+        if not self.required_signals:
             return
         for trial, sampler in enumerate(self._samplers):
             sampler.updated(slots[:, trial].reshape(-1), signals.of_trial(trial))
@@ -96,12 +96,12 @@ class Each:
 class Closest(Sampling):
     """KLPER for all trials at once: their candidates pass through the policies together."""
 
-    looks_at: Final = Klper.looks_at
+    required_signals: Final = Klper.required_signals
 
-    def __init__(self, within: Each, candidates: int, look: Look, variance: float) -> None:
+    def __init__(self, within: Each, candidates: int, view: ReplayView, variance: float) -> None:
         self._within: Final = within
         self._candidates: Final = candidates
-        self._look: Final = look
+        self._view: Final = view
         self._variance: Final = variance
 
     def written(self, slots: Sequence[Slots]) -> None:
@@ -113,13 +113,13 @@ class Closest(Sampling):
         if updates != 1:
             raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
         candidates = self._within.draw(self._candidates).slots
-        return Draw(closest(candidates, self._look, self._variance)[None], None)
+        return Draw(closest(candidates, self._view, self._variance)[None], None)
 
 
 class Ranked(Sampling):
     """Rank-based PER for all trials at once, with or without full importance sampling."""
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(self, per: RankDraws, batch: int, fis: Sequence[tuple[Fis, PresetSlots]]) -> None:
         self._per: Final = per
@@ -160,7 +160,7 @@ class Ranked(Sampling):
 class PresetSlots:
     """Stand-in for the sampler wrapped by ``Fis``, with slots drawn elsewhere."""
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(self) -> None:
         self.slots: Slots = np.zeros((0, 0), np.int64)
@@ -216,11 +216,11 @@ Joined = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampl
 
 def closest_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
     """Build KLPER; raises ValueError without a look at the policy."""
-    if setting.look is None or parts.argument is None:
+    if setting.view is None or parts.argument is None:
         raise ValueError(f"{parts} looks at the policy, and is not shown one")
     uniform = Each([Uniform(s) for s in streams], setting.batch)
     variance = setting.options.of_sampler(KlperSettings).variance
-    return Closest(uniform, int(parts.argument), setting.look, variance)
+    return Closest(uniform, int(parts.argument), setting.view, variance)
 
 
 def ranked_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:

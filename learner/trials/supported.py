@@ -38,7 +38,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
-    by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.looks_at
+    by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
     if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
         problems.append("synthetic experiences of random levels have no exploration that the retention could go by")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:

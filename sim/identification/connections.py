@@ -38,7 +38,7 @@ class Connection(NamedTuple):
     """Whether reversing all of them explains the signals equally well."""
 
 
-def liveliest(windows: Windows) -> Windows:
+def most_excited(windows: Windows) -> Windows:
     """Windows with the most motion, enough of them to find the signs."""
     motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
     return windows.chosen(np.sort(np.argsort(-motion, kind="stable")[:_MOST_WINDOWS]))
@@ -48,7 +48,7 @@ def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
     """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
-    chosen = liveliest(windows)
+    chosen = most_excited(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])

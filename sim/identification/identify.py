@@ -34,7 +34,7 @@ _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
 """Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays within half of it."""
 _LEAST: Final = 1.0
-_TOLD: Final = 0.7
+_DETERMINED: Final = 0.7
 """Posterior over prior standard deviation from which on a parameter counts as not identifiable."""
 _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
@@ -50,7 +50,7 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
         raise ValueError("nothing was recorded")
     if not plant.identifiable:
         name = type(plant).__name__
-        raise Implausible([f"the plant {name} names no parameters to estimate: define its lumped or told_apart"])
+        raise Implausible([f"the plant {name} names no parameters to estimate: define its lumped or separable"])
     period_s = recorded[0].period_s
     pairs = pairs_of(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
@@ -97,7 +97,7 @@ def _fitted(
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
     fit, *_ = fitted(short, sigma, coordinates, _COARSE)
-    fit, free = _without_untold(fit, unknowns)
+    fit, free = _without_undetermined(fit, unknowns)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
     for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
@@ -129,7 +129,7 @@ def _thinned(windows: Windows) -> Windows:
     return windows.chosen(np.arange(keep) * windows.size // keep)
 
 
-def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
+def _without_undetermined(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
     """Separate identifiable parameters from the others, which return to their initial value (imperfections to 0).
 
     The information is compared with a prior of a factor e, or of a quarter of the bounds.
@@ -141,7 +141,7 @@ def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray
     while free.any():
         some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
         left = np.sqrt(np.diag(np.linalg.inv(some + np.diag(prior[free] ** -2.0)))) / prior[free]
-        if left.max() < _TOLD:
+        if left.max() < _DETERMINED:
             break
         free[free.nonzero()[0][left.argmax()]] = False
     back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]

@@ -31,7 +31,7 @@ class Identified(NamedTuple):
     connection: Connection
     fit: Fit
     windows: Windows
-    left_out: int
+    excluded_windows: int
     """Number of windows excluded as outliers, such as contact with a wall or a hand."""
     noise: Noise
     joint: Joint

@@ -75,7 +75,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     noise: dict[str, SensorNoise]
     signs: dict[str, int]
     """Sign of each sensor and actuator: +1, or -1 if reversed."""
-    not_known: tuple[str, ...]
+    undetermined: tuple[str, ...]
     """What is not identifiable from these signals, and why."""
     covariance: tuple[tuple[float, ...], ...]
     """Of the parameters in their order; of the logarithm where ``logarithmic``."""
@@ -112,7 +112,7 @@ def result_of(
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
-        not_known=tuple(_not_known(found, parameters, noise, plant)),
+        undetermined=tuple(_undetermined(found, parameters, noise, plant)),
         covariance=tuple(map(tuple, found.joint.covariance.tolist())),
         samples=tuple(map(tuple, _samples(found).tolist())),
     )
@@ -196,7 +196,7 @@ def _samples(found: Identified) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _not_known(
+def _undetermined(
     found: Identified, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
 ) -> Iterator[str]:
     if found.connection.mirrored:
@@ -224,7 +224,7 @@ def _not_known(
             yield f"The noise of {name}: hidden by rounding to counts, well below {sensor.std:.3g}."
     lumped = set(plant.lumped)
     if lumped:
-        alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.told_apart]
+        alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.separable]
         yield (
             f"{', '.join(alike)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's values are "
             "one choice with these."

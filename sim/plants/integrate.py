@@ -62,7 +62,7 @@ def advance(
     friction = plant.dry_friction
     for _ in range(substeps):
         after = rk4(xp, plant, state, action, h)
-        state = after if friction is _OFF else _rubbed(xp, state, after, friction * h)
+        state = after if friction is _OFF else _after_dry_friction(xp, state, after, friction * h)
     return state
 
 
@@ -79,7 +79,7 @@ def step(
     return plant.constrain(maths_for(state[0]), state)
 
 
-def _rubbed(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
+def _after_dry_friction(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
     """State after dry friction removed ``taken`` of the velocity, the last component; a stuck plant does not creep."""
     velocity = _beyond(xp, after[-1], taken)
     held = (before[-1] == 0.0) & (velocity == 0.0)

@@ -54,7 +54,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     """Centre of each coil (m), if they are not four at equal distances; the two fields above are then ignored."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
-    told_apart: ClassVar[tuple[str, ...]] = ("c2",)
+    separable: ClassVar[tuple[str, ...]] = ("c2",)
 
     @property
     def n_actions(self) -> int:

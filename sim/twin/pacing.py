@@ -112,7 +112,7 @@ class TwinLoop:
         trace: TraceWriter | None = None,
     ) -> None:
         self._trace = trace
-        self._demanded: deque[FaultOnDemand] = deque()
+        self._injected: deque[FaultOnDemand] = deque()
         self._pressed = False
         self._device, self._line, self._stop_requested, self._now_ns = device, line, stop_requested, clock.monotonic_ns
         self._reader = FrameReader()
@@ -125,9 +125,9 @@ class TwinLoop:
         self.pauses = 0
         self.longest_pause_ns = 0
 
-    def demand(self, fault: FaultOnDemand) -> None:
+    def inject(self, fault: FaultOnDemand) -> None:
         """Have a fault happen as soon as the loop looks; from a signal's handler, too."""
-        self._demanded.append(fault)
+        self._injected.append(fault)
 
     def run(self) -> None:
         """Serve until asked to stop."""
@@ -144,7 +144,7 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost()
             connected = not line.hung_up
-            self._fail_as_demanded(0)
+            self._fail_as_injected(0)
             for body in self._incoming(data, 0):
                 self._answer(body, 0)
                 if device.sample_due:
@@ -179,7 +179,7 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost(offset_us)
             connected = not line.hung_up
-            self._fail_as_demanded(offset_us)
+            self._fail_as_injected(offset_us)
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
 
@@ -213,10 +213,10 @@ class TwinLoop:
         self._device.reboot()
         self._send(encode_frame(encode_hello(self._device.hello())))
 
-    def _fail_as_demanded(self, offset_us: int) -> None:
+    def _fail_as_injected(self, offset_us: int) -> None:
         device = self._device
-        while self._demanded:
-            match self._demanded.popleft():
+        while self._injected:
+            match self._injected.popleft():
                 case "press" | "release" as act:
                     self._pressed = act == "press"
                     device.press_estop(pressed=self._pressed, offset_us=offset_us)

@@ -80,7 +80,7 @@ def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
 def test_rulings_are_counted_and_the_bad_ones_told_of(said: list[str]) -> None:
     offers, _, _ = made()
     for n, verdict in enumerate(("passed", "passed", "rolled_back", "failed"), 1):
-        offers.heed(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]
+        offers.record(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]
     offers.sum_up()
     assert said == [
         "policy 3 was rolled back by the rig: slow",

@@ -57,7 +57,7 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     ((batch, first),) = batches.whole()
     assert first == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
-    assert batches.left_out == 0
+    assert batches.dropped == 0
     gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
     ((batch, _),) = batches.whole()
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
@@ -65,7 +65,7 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     gather(storage, 2, 2, range(4, 8))
     ((batch, first),) = batches.whole()
     assert (batch.observation[0, 0, :, 1].tolist(), first) == ([4, 5, 6, 7], 10)
-    assert (batches.learned, batches.left_out) == (3, 2)
+    assert (batches.learned, batches.dropped) == (3, 2)
 
 
 def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing() -> None:
@@ -105,7 +105,7 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
     gather(storage, 1, 1, range(3, 8))
     ((batch, _),) = batches.whole()
     assert batch.observation[0, 0, :, 1].tolist() == [2, 3, 4, 5]
-    assert batches.left_out == 2
+    assert batches.dropped == 2
     for bad in (memory(3), memory(cyclic=False)):
         with pytest.raises(ValueError, match="does not hold 4 in their order"):
             PolicyBatches(bad, 4)
@@ -119,7 +119,7 @@ def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_a
     again, returned, anew = (PolicyBatches(storage, 4) for _ in range(3))
     for one in (again, returned):
         one.restore(first.state())
-    anew.begin_here()
+    anew.skip_stored()
     returned.returned(3)
     gather(storage, 1, 1, range(6, 8))
     assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in again.whole()] == [[4, 5, 6, 7]]
@@ -136,11 +136,11 @@ def test_another_run_s_episodes_are_not_taken_for_some_that_were_in_a_batch() ->
     other = memory()
     batches = PolicyBatches(other, 4)
     batches.restore(first.state())
-    batches.begin_here()
+    batches.skip_stored()
     gather(other, 1, 1, range(5))
     assert len(list(batches.whole())) == 1
     gather(other, 1, 2, range(4))
-    batches.begin_here()
+    batches.skip_stored()
     gather(other, 1, 2, range(4, 8))
     assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.whole()] == [[4, 5, 6, 7]]
 

@@ -125,7 +125,7 @@ def state_after(steps: list[int], strategy: str, folder: Path) -> dict[str, obje
     """State that a learner in lockstep saves when the memory grows so."""
     process = learned(Rig(steps), strategy, folder)
     path = folder / "last.npz"
-    process._agent.save(path)
+    process.agent.save(path)
     process.close()
     with np.load(path) as saved:
         return {name: saved[name].tobytes() for name in saved.files}
@@ -173,7 +173,7 @@ def test_a_learner_whose_first_result_is_refused_was_of_no_use(tmp_path: Path, b
     with pytest.raises(RequestRejected):
         process.run()
     assert rig.done
-    assert not process.of_use
+    assert not process.result_accepted
     process.close()
 
 
@@ -240,7 +240,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
     rig.pull = noted  # type: ignore[method-assign]
     process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=1.0)
     process.close()
-    assert process._agent.updates == EACH * EPISODES
+    assert process.agent.updates == EACH * EPISODES
     first, *others = asked[asked.index(200) :]
     assert first == 200
     assert others[:14] == [0] * 14, "15 portions of 8"
@@ -262,7 +262,7 @@ def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: 
     rig.memory_id = b"another"
     process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
     process.close()
-    assert process._agent.updates == 60 + 60
+    assert process.agent.updates == 60 + 60
 
 
 def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_from_there_on(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_f
     rig.attach = lambda: went_back  # type: ignore[method-assign]
     process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
     process.close()
-    assert process._agent.updates == 60 + 10
+    assert process.agent.updates == 60 + 10
 
 
 class PolicyRig(Rig):
@@ -321,12 +321,12 @@ def test_in_lockstep_batches_are_those_of_whole_episodes_whatever_each_pull_brin
         rig, folder = PolicyRig(steps), tmp_path / str(i)
         folder.mkdir()
         process = on_policy(rig, folder)
-        process._agent.save(folder / "last.npz")
+        process.agent.save(folder / "last.npz")
         process.close()
         # Two batches of 24 after each episode, 3 gradient steps each; 12 of the first 60 are left out.
         assert [offer.updates for offer in rig.offers] == [0, 6, 12]
-        batches = process._agent.batches
-        assert (batches.learned, batches.left_out) == (4, 12)
+        batches = process.agent.batches
+        assert (batches.learned, batches.dropped) == (4, 12)
         with np.load(folder / "last.npz") as saved:
             states.append({name: saved[name].tobytes() for name in saved.files})
     for one, other in pairwise(states):
@@ -339,7 +339,7 @@ def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: P
     process.close()
     # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
     assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
-    assert process._agent.batches.left_out == 1 + 6
+    assert process.agent.batches.dropped == 1 + 6
 
 
 @pytest.mark.parametrize("lockstep", [False, True])
@@ -361,8 +361,8 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
     process = on_policy(rig, tmp_path)
     process.close()
     assert rig.offers[0].updates == 0
-    assert process._agent.batches.learned == (120 - 30) // 24
-    assert process._agent.batches.left_out == 0
+    assert process.agent.batches.learned == (120 - 30) // 24
+    assert process.agent.batches.dropped == 0
 
 
 def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
@@ -420,5 +420,5 @@ def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
     process = on_policy(rig, tmp_path)
     process.close()
     assert not lost
-    assert process._agent.updates == 12, "no gradient step of any batch is missing"
+    assert process.agent.updates == 12, "no gradient step of any batch is missing"
     assert rig.offers[-1].updates == 12

@@ -29,7 +29,7 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> str:
     parts = [
         f"<h1>{escape(result.rig)}: a plant identified</h1>",
         f'<p class="lead">{escape(result.source)}; {found.windows.size} windows of {_span(found)} fitted, '
-        f"{found.left_out} excluded.</p>",
+        f"{found.excluded_windows} excluded.</p>",
     ]
     turned = [name for name, sign in result.signs.items() if sign < 0]
     if turned:
@@ -37,7 +37,9 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> str:
         parts.append(f'<div class="warn"><p>{escape(told)}</p></div>')
     parts += [sheet.html() for sheet in sheets(result)]
     parts.append("<h2>Not identifiable</h2><ul>")
-    parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>All parameters were identified.</li>"]
+    parts += [f"<li>{escape(line)}</li>" for line in result.undetermined] or [
+        "<li>All parameters were identified.</li>"
+    ]
     parts.append("</ul>")
     notes: list[str] = []
     drawers = (

@@ -157,11 +157,11 @@ class PlantWorld:
             intervened, tripped = self._guard(wish, chosen)
         wish = instruments.settable(wish)
         noise = self._row()
-        command = instruments.commanded(wish)
+        command = instruments.to_command(wish)
         if self._shields:
             self._sent[:, at] = np.stack((command, self._sent[0]))[:, at]
         if noise is not None:
-            command = instruments.commanded(wish + noise[:, instruments.n :])
+            command = instruments.to_command(wish + noise[:, instruments.n :])
         state = self._moved(command, chosen)
         measured = instruments.measured(state)
         reward = self._reward(measured, command)
@@ -195,14 +195,14 @@ class PlantWorld:
         """Replace actions (A, m) by what shields let through; returns which intervened, and tripped, (S, E) each."""
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
-        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.commanded(wish).tolist()
+        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.to_command(wish).tolist()
         last, before = self._sent.tolist()
         for i in np.flatnonzero(chosen).tolist():
             verdict = self._shields[i].decide(seen[i], asked[i], last[i], before[i])
             falls = verdict.rule.falls_back
             intervened[i], tripped[i] = verdict.rule is not Rule.NONE, falls and not self._in_fallback[i]
             if intervened[i]:
-                wish[i] = instruments.wished(np.array(verdict.action))
+                wish[i] = instruments.to_action(np.array(verdict.action))
             self._in_fallback[i] = falls
         return intervened.reshape(self._shape), tripped.reshape(self._shape)
 
