@@ -33,7 +33,6 @@ class VirtualClock:
         self.now_ns = start_ns
 
     def monotonic_ns(self) -> int:
-        """Return the present virtual time in ns."""
         return self.now_ns
 
     def advance(self, duration_ns: int) -> None:

@@ -60,15 +60,12 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
 
     @property
     def place(self) -> str:
-        """Path of the port."""
         return self.path
 
     def open(self) -> Transport:
-        """Open the port, exclusively; raises LinkError."""
         return open_port(self.path, self.baud)
 
     def at(self, place: str) -> Serial:
-        """The port of another path."""
         return msgspec.structs.replace(self, path=place)
 
     def duration_us(self, sizes: list[int]) -> float:

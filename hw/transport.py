@@ -68,11 +68,9 @@ class DescriptorTransport:
 
     @property
     def name(self) -> str:
-        """Path of the port."""
         return self._name
 
     def fileno(self) -> int:
-        """Return the descriptor, -1 once closed."""
         return self._fd
 
     def read(self, timeout_ns: int) -> bytes:
@@ -147,7 +145,6 @@ class LoopbackTransport:
 
     @property
     def name(self) -> str:
-        """Name given at construction."""
         return self._name
 
     def fileno(self) -> int:

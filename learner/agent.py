@@ -92,7 +92,6 @@ class Agent:
 
     @property
     def updates(self) -> int:
-        """Batch updates so far."""
         return self._algorithm.updates
 
     @property

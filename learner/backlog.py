@@ -31,14 +31,12 @@ class Backlog:
         self.drop(owed - self._pending_updates)
 
     def drop(self, updates: float) -> None:
-        """Count updates that are not done."""
         if updates and not self.dropped:
             self._warn("it does not keep up: updates beyond learner.backlog are dropped")
         self.dropped += updates
 
     @property
     def due(self) -> int:
-        """Owed updates to do now."""
         return self.portion(int(self._pending_updates))
 
     def portion(self, updates: int) -> int:
@@ -46,9 +44,7 @@ class Backlog:
         return min(updates, self._fitting)
 
     def timed(self, updates: int, took_s: float) -> None:
-        """Note how long updates took."""
         self._fitting = max(1, int(LEARN_S * updates / max(took_s, 1e-6)))
 
     def done(self, updates: int) -> None:
-        """Strike owed updates that were done."""
         self._pending_updates -= updates

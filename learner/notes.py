@@ -56,7 +56,6 @@ class Notes:
         return self._columns[name][trial, : self.stored[trial]]
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Copy of all columns."""
         return {"stored": self.stored.copy(), **{name: column.copy() for name, column in self._columns.items()}}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

@@ -130,7 +130,6 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """T L."""
         return self.epochs * self.depth
 
 

@@ -146,12 +146,10 @@ class PolicyBatches:
         self._begun, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Copy of where it is."""
         counts = (self._begun, self.learned, self.dropped, self.deviating)
         return {"position": np.array([*counts, *self._last], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
         position = [int(x) for x in state["position"]]
         self._begun, self.learned, self.dropped, self.deviating = position[:4]
         episode, step = position[4:] or (-1, -1)  # states of earlier versions do not tell

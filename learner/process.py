@@ -170,7 +170,6 @@ class LearnerProcess:
         return self._agent
 
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
-        """Join a run in progress."""
         agent = self.agent
         of_batches = bool(self._settings.selected.batch_steps) and not self._lockstep
         others = of_batches and attached.next_policy_id - 1 > agent.policies
@@ -372,6 +371,5 @@ class LearnerProcess:
         self._states.save(self.agent, self._settled if self._lockstep else None)
 
     def close(self) -> None:
-        """Say goodbye and close the link."""
         self._client.tell(Leave())
         self._client.close()

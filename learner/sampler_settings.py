@@ -110,7 +110,6 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
 
     @property
     def settled(self) -> ProportionalLaw:
-        """All options."""
         given = {name: getattr(self, name) for name in ProportionalLaw._fields}
         return PROPORTIONAL[self.law]._replace(**{name: value for name, value in given.items() if value is not UNSET})
 

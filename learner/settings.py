@@ -50,17 +50,14 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def selected(self) -> AlgorithmConfig:
-        """Section of the selected algorithm."""
         section: AlgorithmConfig = getattr(self, self.algorithm)
         return section
 
     @property
     def batch(self) -> int:
-        """Minibatch size of the selected algorithm."""
         return self.selected.batch
 
     def of_sampler(self, kind: type[_S]) -> _S:
-        """Options of a sampler, by the type of its section."""
         given: _S | UnsetType = getattr(self, kind.section, UNSET)
         return kind() if given is UNSET else given
 

@@ -115,7 +115,6 @@ class States:
         return next((header.executor for header in headers if header is not None), None)
 
     def path(self, episode: int) -> Path:
-        """Where the state after an episode lies."""
         return self._folder / state_name(episode)
 
     def save(self, agent: Agent, settled: int | None = None) -> None:

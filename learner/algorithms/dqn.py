@@ -101,7 +101,6 @@ class Dqn(Traced):
         return actions[:, :, None]
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
@@ -115,5 +114,4 @@ class Dqn(Traced):
         return self._network.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_discrete_policy(self.actor_layers(trial), level_values(self.config.levels), contract)

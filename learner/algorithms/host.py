@@ -109,27 +109,22 @@ class Host(Traced, ABC):
         return tape.concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
 
     def _inputs(self, observation: Array) -> Array:
-        """Standardised states."""
         tape = observation.tape
         return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
 
     def bind_memory(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
         self._stored = stored
         self._refer = Refer(self._settings, self._config.batch, stored.notes)
 
     def departure(self) -> NDArray[np.float64]:
-        """(S, 2): mean KL divergence from the policies that acted, and share of far experiences, over the memory."""
         assert self._refer is not None
         return np.stack((self._refer.mean_kl, self._refer.far_share), axis=1)
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
         both, m = self._distribution(observation).copy(), self._m
         return both[..., :m], both[..., m:]
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
         return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
 
     def update(self, batches: Minibatches) -> Signals:
@@ -185,7 +180,6 @@ class Host(Traced, ABC):
         return np.array(self.distribution(np.zeros((self.trials, 1, self._n)))[1][trial, 0])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         layers = self.actor_layers(trial)
         return export_gaussian_policy(layers, self.actor_std(trial), contract, bounded=self.bounded)
 
@@ -194,7 +188,6 @@ class Host(Traced, ABC):
         return super().state() | ({} if self._refer is None else self._refer.state())
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
         if self._refer is not None:
             self._refer.restore(state)

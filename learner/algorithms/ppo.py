@@ -110,7 +110,6 @@ class Ppo(ActorCritic):
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
     def _minibatches(self, memory: Experiences) -> Experiences:
-        """Draw the minibatches of one epoch."""
         size = memory.log_pi.shape[1]
         slots = np.stack([self._slots(stream, size) for stream in self._streams], axis=1)
         drawn = Experiences(*(gathered(field, slots) for field in memory))
@@ -139,7 +138,6 @@ class Ppo(ActorCritic):
         return super().state() | frozen
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
         self._replayed.clear()
         if "replayed_log_pi" in state:

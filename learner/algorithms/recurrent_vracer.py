@@ -50,7 +50,6 @@ class RecurrentVracer(Vracer):
         return self._window * (self._n + 1) + self.hidden_width
 
     def bind_memory(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
         super().bind_memory(stored)
         self._before = stored.notes.column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
@@ -142,7 +141,6 @@ class RecurrentVracer(Vracer):
         return np.where(present[..., None], after, 0.0)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_recurrent_policy(self.actor_layers(trial), self.actor_std(trial), contract)
 
 

@@ -153,6 +153,5 @@ class Refer:
         return {"beta": self.beta.copy(), "judged": np.array(self.updates)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
         self.beta[:] = state["beta"]
         self.updates = int(state["judged"])

@@ -57,7 +57,6 @@ class ReferDdpg(Judging):
 
     @property
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
-        """Targets and what they follow."""
         return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
     def _present(self, x: Array) -> tuple[Array, Array]:

@@ -36,7 +36,6 @@ class Nets:
 
     @property
     def trials(self) -> int:
-        """S."""
         return len(self.rows)
 
     def bind(self, tape: Tape) -> Run:
@@ -160,7 +159,6 @@ class Fields:
         self._rows: Values = np.zeros((0, 0, 0))
 
     def read(self, tape: Tape) -> dict[str, Array]:
-        """Arrays of all fields."""
         return {name: tape.read(field) for name, field in self.fields.items()}
 
     def of(self, owner: Nets, updates: int) -> Values:

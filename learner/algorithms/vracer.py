@@ -136,7 +136,6 @@ class Vracer(Judging):
         return told | {"value": out.value, "advantage": advantage}
 
     def bind_memory(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
         super().bind_memory(stored)
         column = stored.notes.column
         self._known = column("known", False, np.bool_)

@@ -74,7 +74,6 @@ class Setting(NamedTuple):
 
     @property
     def options(self) -> LearnerSettings:
-        """The ``learner`` section."""
         from onrig.learner.settings import LearnerSettings
 
         return LearnerSettings() if self.learner is None else self.learner

@@ -102,7 +102,6 @@ class Ero(Joint):
         self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Note new experiences."""
         self._features.written(slots)
         for new, own in zip(self._new, slots, strict=True):
             new[own] = True
@@ -172,7 +171,6 @@ class Ero(Joint):
         self._features.standardise(ended)
 
     def state(self) -> State:
-        """Copy of coins, features, network and streams."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned() | {"new": self._new.copy()}
         for trial in range(self._trials):
@@ -183,11 +181,9 @@ class Ero(Joint):
         return state
 
     def learned(self) -> State:
-        """Copy of the network."""
         return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         super().restore(state)
         self._features.restore(within(state, "features/"))
         self._nets.restore(within(state, "nets/"))

@@ -45,7 +45,6 @@ class Features:
         return 2 * self._view.observations + self._view.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Note each trial's new experiences."""
         for trial, own in enumerate(slots):
             self.td[trial, own] = self.target[trial, own] = 1.0
             self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
@@ -105,11 +104,9 @@ class Features:
         return columns | {"known": self._known, "mean": self._mean, "std": self._std}
 
     def state(self) -> State:
-        """Copy of all columns and moments."""
         return {name: column.copy() for name, column in self._columns().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
         for name, column in self._columns().items():
             if state[name].shape != column.shape:
                 raise ValueError(f"{name} of shape {state[name].shape}, expected {column.shape}")

@@ -48,7 +48,6 @@ class Joint:
         raise NotImplementedError
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note what an update said of slots (1, S, n)."""
         raise NotImplementedError
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -68,15 +67,12 @@ class Joint:
         raise NotImplementedError
 
     def state(self) -> State:
-        """Copy of everything the next draws depend on."""
         return {"previous": self._previous.copy()}
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot."""
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         if state["previous"].shape != self._previous.shape:
             raise ValueError(f"state of {len(state['previous'])} trials, expected {self._trials}")
         self._previous = state["previous"].astype(np.float64)
@@ -90,20 +86,16 @@ class OneTrial:
         self.required_signals: Final = joint.required_signals
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode whose updates come next."""
         self.joint.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Note new experiences."""
         self.joint.written([slots])
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note what an update said."""
         joined = (None if field is None else field[None, None] for field in signals)
         self.joint.updated(slots[None, None], Signals(*joined))  # type: ignore[arg-type]
 
     def episode_closed(self, episode_return: float) -> None:
-        """Learn from an episode's return."""
         self.joint.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -114,13 +106,10 @@ class OneTrial:
         return Draw(draw.slots[:, 0], None if draw.weights is None else draw.weights[:, 0])
 
     def state(self) -> State:
-        """Copy of everything the next draws depend on."""
         return self.joint.state()
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot."""
         return self.joint.learned()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         self.joint.restore(state)

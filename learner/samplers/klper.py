@@ -82,7 +82,6 @@ class Klper(Sampler):
         )
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Update the number of stored experiences."""
         self._within.written(slots)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -96,9 +95,7 @@ class Klper(Sampler):
         return Draw(closest(candidates[:, None], self._view, self._variance), None)
 
     def state(self) -> State:
-        """Copy of the uniform draws' state."""
         return self._within.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         self._within.restore(state)

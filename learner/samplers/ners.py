@@ -130,7 +130,6 @@ class Ners(Joint):
         """(S, capacity): slots replayed in this episode, the paper's J; those rewritten since are left out."""
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode whose updates come next."""
         for law in self._laws:
             law.begin_episode(episode)
 
@@ -153,9 +152,9 @@ class Ners(Joint):
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Score the experiences of an update again; ValueError from an algorithm that tells no targets."""
+        """Score the experiences of an update again; ValueError from an algorithm that provides no targets."""
         if signals.target is None:
-            raise ValueError("the algorithm tells no targets")
+            raise ValueError("the algorithm provides no targets")
         (drawn,) = slots
         self._features.updated(drawn, signals)
         scores = self._nets.scores(self._of(drawn))
@@ -183,7 +182,6 @@ class Ners(Joint):
         self._features.standardise(ended)
 
     def state(self) -> State:
-        """Copy of scores, features, networks, streams and this episode's replays."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned()
         for trial, law in enumerate(self._laws):
@@ -193,11 +191,9 @@ class Ners(Joint):
         return state
 
     def learned(self) -> State:
-        """Copy of the networks."""
         return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         super().restore(state)
         if state["replayed"].shape != self._replayed.shape:
             raise ValueError(f"replays of {state['replayed'].shape} slots, expected {self._replayed.shape}")

@@ -58,7 +58,6 @@ class RankDraws:
         self._weights: NDArray[np.float32] | None = None
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode."""
         self.episode = episode
         self._current = False
 
@@ -125,11 +124,9 @@ class RankPer(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:
-        """Build one with the exponent of the setting."""
         return cls(setting.capacity, stream, alpha=setting.options.per_alpha, beta=setting.beta if weighted else None)
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode."""
         self._draws.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
@@ -149,7 +146,6 @@ class RankPer(Sampler):
         return Draw(slots[:, 0], None if weights is None else weights[:, 0])
 
     def state(self) -> State:
-        """Copy of the order, the position in the random stream, and the episode."""
         return {
             "keys": self._order.keys.copy(),
             "uniforms": self._draws.uniforms.state(),
@@ -157,7 +153,6 @@ class RankPer(Sampler):
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same."""
         self._order.load(state["keys"].astype(np.uint64))
         self._draws.uniforms.restore(state["uniforms"].astype(np.uint64))
         self.begin_episode(int(state["episode"]))

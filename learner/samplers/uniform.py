@@ -31,7 +31,6 @@ class _Struct(ctypes.Structure):
 
 @cache
 def _draw_distinct() -> Any:
-    """The library's function, or None."""
     loaded = library()
     if loaded is None:
         return None
@@ -89,7 +88,6 @@ class Uniform(Sampler):
         return cls(stream)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Update the number of stored experiences."""
         if len(slots):
             self._stored = max(self._stored, int(slots.max()) + 1)
 
@@ -136,7 +134,6 @@ class Uniform(Sampler):
             seen.add(slot)
 
     def state(self) -> State:
-        """Copy of the streams and the number stored."""
         return {
             "uniforms": self._uniforms.state(),
             "repair": stream_words(self._repair),
@@ -144,7 +141,6 @@ class Uniform(Sampler):
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same."""
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
         restore_stream(self._repair, state["repair"])
         self._stored = int(state["stored"])

@@ -44,7 +44,6 @@ class Array:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return self.shape[0] * self.shape[1]
 
     @property
@@ -106,7 +105,6 @@ class Array:
     __radd__, __rmul__ = __add__, __mul__
 
     def affine(self, factor: float, offset: float) -> Array:
-        """self * factor + offset."""
         return self.tape.elementwise("affine", [self], [lambda g, y: g * factor], x=factor, y=offset)
 
     def sum(self) -> Array:

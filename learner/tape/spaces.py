@@ -24,7 +24,6 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return self.shape[0] * self.shape[1]
 
     @property

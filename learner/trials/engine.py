@@ -144,7 +144,6 @@ class Trials:
         return np.asarray(returns.mean(axis=1))
 
     def close(self) -> None:
-        """Release the environments."""
         self._world.close()
         if self._evaluation is not None:
             self._evaluation[0].close()

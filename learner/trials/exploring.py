@@ -54,7 +54,6 @@ class Numbers(NamedTuple):
     """(m,): scale that ``noise`` already has, of a policy's own noise; None for 1."""
 
     def at(self, step: int) -> Numbers:
-        """Return those of one step."""
         here = slice(step, step + 1)
         noise = None if self.noise is None else self.noise[:, here]
         random = None if self.random is None else self.random[:, here]
@@ -94,7 +93,6 @@ class Remembering:
         self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
 
     def begin(self, which: Bools) -> None:
-        """Begin another episode of these actors (S, E)."""
         self._hidden[which] = 0.0
 
     def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -117,7 +115,6 @@ class Explorer:
         """Whether noise is added to the policy's actions."""
 
     def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
-        """Act at observations (S, E, n) of the next step, in these episodes (S,)."""
         explored, wish, behaviour, deviates = self.act(observation, self._draw(episode, starting=starting))
         action = explored
         if explored.shape[1] < wish.shape[1]:
@@ -149,12 +146,10 @@ class Explorer:
         return Acted(action, wish)
 
     def begin(self, which: Bools) -> None:
-        """Begin another episode of these actors (S, 1)."""
         if self._remembering is not None:
             self._remembering.begin(which)
 
     def policy(self, actors: tuple[int, int]) -> Policy:
-        """Noise-free policies of (S, E) actors, from the start of an episode on."""
         if not isinstance(self._algorithm, Recurrent):
             return self._algorithm.policy
         distribution = Remembering(self._algorithm, actors)
@@ -168,7 +163,6 @@ class OwnDraws:
         self._algorithm, self._noise = algorithm, DrawnAhead(seeds, 1, _normal, m, actors)
 
     def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
-        """Act at observations (S, K, n)."""
         drawn = self._algorithm.draw(observation, self._noise())
         action = np.clip(drawn, -1.0, 1.0)
         return Acted(action, action, drawn)
@@ -177,7 +171,6 @@ class OwnDraws:
         """Nothing is remembered."""
 
     def policy(self, actors: tuple[int, int]) -> Policy:
-        """Noise-free policies."""
         return self._algorithm.policy
 
 

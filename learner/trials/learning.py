@@ -121,7 +121,6 @@ class Replay:
         return rows
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Pass returns on to samplers."""
         self.memories.episode_closed(returns[:, 0], which[:, 0])
 
     def after(self, steps: int) -> None:
@@ -156,7 +155,6 @@ class Replay:
         return self._noise
 
     def replayed(self, steps: int) -> NDArray[np.float64] | None:
-        """Take measures."""
         return None if self._measures is None else self._measures.taken(steps)
 
 
@@ -185,7 +183,6 @@ class OwnBatches:
         """Steps of each actor in the batch."""
 
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Take a step of every actor."""
         batch, t = self._batch, self._gathered
         batch.observation[:, :, t], batch.drawn[:, :, t] = before, acted.behaviour
         batch.reward[:, :, t], batch.deviates[:, :, t] = stepped.reward, stepped.intervened
@@ -197,7 +194,6 @@ class OwnBatches:
         """Nothing to note: batches hold the ends of episodes."""
 
     def after(self, steps: int) -> None:
-        """Learn from a batch that is whole."""
         if self._gathered == self._batch.reward.shape[2]:
             self._gathered = 0
             self._algorithm.learn(self._batch, 1.0 - (steps - self._batch_steps) / self._run_steps)

@@ -64,31 +64,26 @@ class Each:
         self.required_signals: Final = samplers[0].required_signals
 
     def begin_episode(self, episode: int) -> None:
-        """Note the progress of the run."""
         for sampler in self._samplers:
             sampler.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Note new experiences."""
         for sampler, of_trial in zip(self._samplers, slots, strict=True):
             sampler.written(of_trial)
 
     def draw(self, updates: int) -> Draw:
-        """Choose minibatches."""
         draws = [sampler.draw(self._batch, updates) for sampler in self._samplers]
         slots = np.stack([draw.slots for draw in draws], axis=1)
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(slots, np.stack(weights, axis=1) if weights else None)
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Note what the updates said."""
         if not self.required_signals:
             return
         for trial, sampler in enumerate(self._samplers):
             sampler.updated(slots[:, trial].reshape(-1), signals.of_trial(trial))
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
-        """Note returns."""
         for trial in np.flatnonzero(ended).tolist():
             self._samplers[trial].episode_closed(float(returns[trial]))
 
@@ -105,7 +100,6 @@ class Closest(Sampling):
         self._variance: Final = variance
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Note new experiences."""
         self._within.written(slots)
 
     def draw(self, updates: int) -> Draw:
@@ -127,13 +121,11 @@ class Ranked(Sampling):
         self._fis: Final = fis
 
     def begin_episode(self, episode: int) -> None:
-        """Note the progress of the run."""
         self._per.begin_episode(episode)
         for fis, _ in self._fis:
             fis.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Note new experiences."""
         for trial, of_trial in enumerate(slots):
             self._per.written(trial, of_trial)
         for (fis, _), of_trial in zip(self._fis, slots, strict=False):
@@ -153,7 +145,6 @@ class Ranked(Sampling):
         return Draw(draw.slots, weights)
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Note TD errors."""
         self._per.updated(slots, signals.priority)
 
 
@@ -179,7 +170,6 @@ class PresetSlots:
         """Nothing to note."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Return what was drawn."""
         return Draw(self.slots, None)
 
     def state(self) -> State:

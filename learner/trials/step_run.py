@@ -86,12 +86,10 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     @property
     def task(self) -> str:
-        """The world without its prefix."""
         return self.world.removeprefix(GYM).removeprefix(PLANT)
 
     @property
     def points(self) -> int:
-        """Evaluations of a trial."""
         return self.steps // self.evaluation.every
 
     @property

@@ -51,11 +51,9 @@ class Interval(NamedTuple):
     high: float
 
     def within(self, low: float, high: float) -> bool:
-        """Whether the interval lies within these bounds."""
         return low <= self.low and self.high <= high
 
     def beyond(self, low: float, high: float) -> bool:
-        """Whether the interval lies outside these bounds."""
         return self.high < low or self.low > high
 
     def scaled(self, factor: float) -> Interval:
@@ -94,7 +92,6 @@ class Windows(NamedTuple):
     """(W, n + 1 + 2 _LONGEST_LAG): readings from before to after the window."""
 
     def part(self, which: NDArray[np.intp]) -> Windows:
-        """Some of the windows."""
         return Windows(self.period_s, self.moved[which], self.velocity[which])
 
 

@@ -66,7 +66,6 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
 def _fitted(
     plant: Plant, rig: Rig, recorded: Sequence[Stretch], unknowns: tuple[Unknown, ...], substeps: int
 ) -> Identified:
-    """The fit, plausible or not."""
     period_s = recorded[0].period_s
     short = _thinned(windows_of(recorded, max(4, round(SHORT_S / period_s))))
     long = _thinned(windows_of(recorded, max(4, round(LONG_S / period_s))))

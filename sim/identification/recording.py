@@ -46,16 +46,13 @@ class Windows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """W."""
         return len(self.readings)
 
     @property
     def periods(self) -> int:
-        """L."""
         return int(self.readings.shape[1]) - 1
 
     def chosen(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
-        """Subset of the windows, by index or mask."""
         return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
 
 

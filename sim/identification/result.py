@@ -75,7 +75,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     noise: dict[str, SensorNoise]
     signs: dict[str, int]
     """Sign of each sensor and actuator: +1, or -1 if reversed."""
-    undetermined: tuple[str, ...]
+    not_known: tuple[str, ...]
     """What is not identifiable from these signals, and why."""
     covariance: tuple[tuple[float, ...], ...]
     """Of the parameters in their order; of the logarithm where ``logarithmic``."""
@@ -112,7 +112,7 @@ def result_of(
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
-        undetermined=tuple(_undetermined(found, parameters, noise, plant)),
+        not_known=tuple(_undetermined(found, parameters, noise, plant)),
         covariance=tuple(map(tuple, found.joint.covariance.tolist())),
         samples=tuple(map(tuple, _samples(found).tolist())),
     )
@@ -146,7 +146,6 @@ def _is_off(parameter: Parameter) -> bool:
 
 
 def _certain(found: Identified) -> set[str]:
-    """Significant imperfections."""
     low = found.fit.coordinates - half_widths(found.joint, SHIELDED)
     return {u.name for u, least in zip(found.unknowns, low, strict=True) if u.name in _IMPERFECTIONS and least > 0}
 

@@ -58,7 +58,6 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     @property
     def n_actions(self) -> int:
-        """One coil each."""
         return 4 if self.magnets is msgspec.UNSET else len(self.magnets)
 
     @property
@@ -145,7 +144,6 @@ class Magman(Plant, frozen=True, tag="magman"):
                 yield f"the twin's {actuator.name} is at {at:g} m, the shield {told}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
-        """A ball on a track above coils."""
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return None
         magnets = {a.name: at for a, at in zip(rig.actuators, self.centres, strict=True)}

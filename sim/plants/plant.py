@@ -218,7 +218,6 @@ def _needs_family(plant: object) -> ValueError:
 
 @lru_cache(maxsize=64)
 def _declared(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
-    """Unit and bounds of each parameter."""
     told = inspect.type_info(plant)
     assert isinstance(told, inspect.StructType)
     found = {}

@@ -42,7 +42,6 @@ class Output:
 
     @property
     def safe(self) -> Counts:
-        """Safe values."""
         return self._driven.counts
 
     def restart(self) -> None:

@@ -104,7 +104,6 @@ class Line:
             os.write(self._fd, data)
 
     def close(self) -> None:
-        """Close; the pty disappears."""
         os.close(self._fd)
 
 
@@ -163,7 +162,6 @@ class SocketLine:
                 self._host.send(data)
 
     def close(self) -> None:
-        """Close; the socket disappears."""
         if self._host is not None:
             self._host.close()
         self._listener.close()

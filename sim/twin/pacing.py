@@ -47,7 +47,6 @@ class TraceWriter:
         _SLOT.pack_into(self._segment.body, frame % _SLOTS * _SLOT.size, frame, due_ns, sent_ns)
 
     def close(self) -> None:
-        """Let go of the memory."""
         self._segment.close()
 
 
@@ -66,7 +65,6 @@ class TraceReader:
         return slots[:, 0] == frames, slots[:, 1], slots[:, 2]
 
     def close(self) -> None:
-        """Let go of the memory."""
         self._segment.close()
 
 
@@ -209,7 +207,6 @@ class TwinLoop:
         self._send(wire)
 
     def _reboot(self) -> None:
-        """Reboot the device and send its hello."""
         self._device.reboot()
         self._send(encode_frame(encode_hello(self._device.hello())))
 

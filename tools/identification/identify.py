@@ -252,7 +252,7 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     for sheet in sheets(result):
         print(f"{sheet.title}\n{sheet.text()}\n")
     print("Not identifiable:")
-    for line in result.undetermined:
+    for line in result.not_known:
         print(f"  {line}")
     if conflicts.unpredictable:
         return refuse(source, before_use)

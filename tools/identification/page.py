@@ -37,9 +37,7 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> str:
         parts.append(f'<div class="warn"><p>{escape(told)}</p></div>')
     parts += [sheet.html() for sheet in sheets(result)]
     parts.append("<h2>Not identifiable</h2><ul>")
-    parts += [f"<li>{escape(line)}</li>" for line in result.undetermined] or [
-        "<li>All parameters were identified.</li>"
-    ]
+    parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>All parameters were identified.</li>"]
     parts.append("</ul>")
     notes: list[str] = []
     drawers = (

@@ -126,7 +126,6 @@ class PlantWorld:
         return self._instruments.is_noisy
 
     def begin(self, which: Bools) -> Values:
-        """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
         chosen, instruments = which.reshape(-1), self._instruments
         self._state = _where(chosen, instruments.start(len(chosen)), self._state)
         for i in np.flatnonzero(chosen).tolist():
@@ -145,7 +144,6 @@ class PlantWorld:
         return self._shown()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
-        """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         instruments, chosen = self._instruments, which.reshape(-1)
         wish = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
         if not math.isfinite(wish.sum()):

@@ -94,7 +94,7 @@ def test_the_twin_takes_it(result: Result) -> None:
 
 def test_an_imperfection_that_may_as_well_be_none_is_left_out_and_said(result: Result) -> None:
     assert "dead_band" not in result.twin["plant"]
-    assert any(line.startswith("dead_band: not significantly different from 0") for line in result.undetermined)
+    assert any(line.startswith("dead_band: not significantly different from 0") for line in result.not_known)
 
 
 def test_the_shield_answers_for_the_widest_lumped_parameter_and_the_delay(result: Result) -> None:
@@ -174,7 +174,7 @@ def test_the_shield_covers_a_sensor_that_is_off(result: Result) -> None:
 
 
 def test_what_could_not_be_known_is_said() -> None:
-    told = "\n".join(result_of(identified(free=False), Pendulum(), RIG, None, "a test").undetermined)
+    told = "\n".join(result_of(identified(free=False), Pendulum(), RIG, None, "a test").not_known)
     assert "All signs at once" in told
     assert "damping_per_s: the recorded signals do not depend on it" in told
     assert "noise of velocity: hidden by rounding" in told
