@@ -98,7 +98,7 @@ class Ero(Joint):
         self._new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
         """(S, capacity): written since the last draw."""
         self._any_new = False
-        self._features: Final = Features(self._look, self._trials, setting.capacity)
+        self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:

@@ -122,7 +122,7 @@ class Ners(Joint):
             )
             for law, _, _ in spawned
         ]
-        self._features: Final = Features(self._look, self._trials, setting.capacity)
+        self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._few: Final = settings.ablation == "few"
         width = 3 if self._few else self._features.width
         self._nets: Final = ScoreNets(settings, width, [stream for _, _, stream in spawned])
