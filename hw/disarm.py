@@ -61,7 +61,7 @@ class Disarmed(NamedTuple):
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
     """Disarm the device at the other end, and wait for the frame that confirms it; raises LinkError without one.
 
-    A device that sends no frames (not configured since power-up, or a simulator whose time stands still) is configured,
+    A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
     which disarms as well.
     """
     reader = FrameReader(LinkCounters())

@@ -59,7 +59,7 @@ def encode_frame(body: bytes) -> bytes:
 
 
 def decode_frame(chunk: bytes) -> bytes:
-    """Decode the bytes between two delimiters to a body; raises a FrameError that says what is wrong."""
+    """Decode the bytes between two delimiters to a body; raises a FrameError with the reason."""
     return (_decoded(chunk) if _decoded is not None else b"") or decode_in_python(chunk)
 
 
@@ -134,7 +134,7 @@ class FrameReader:
         return bodies
 
     def reset(self) -> None:
-        """Discard the frame in progress (after the port was closed or reopened); the counters stay."""
+        """Discard the frame in progress (after the port was closed or reopened); the counters are kept."""
         self._partial = b""
         self._discarding = False
 

@@ -159,7 +159,7 @@ _HALF_COUNT: Final = 0.5 + 1e-6
 def shows_safe(state: State, safe: Sequence[float]) -> bool:
     """Whether a frame proves its device disarmed with its safe output in force: its status and its outputs agree.
 
-    safe: (m,) safe values in counts, not necessarily whole ones.
+    safe: (m,) safe values in counts, not necessarily integers.
     """
     return state.status & _ARMED_OR_SAFE == _SAFE and _is_at(state.u_end, safe)
 

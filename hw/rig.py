@@ -28,7 +28,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """As the device reports it."""
     unit: str
-    """SI, such as rad or m/s."""
+    """SI, e.g. rad or m/s."""
     resolution: Positive
     """SI units per count on the wire; must equal the device's own."""
     wrap: bool = False
@@ -45,7 +45,7 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """As the device reports it."""
     unit: str
-    """SI, such as V or A^2."""
+    """SI, e.g. V or A^2."""
     resolution: Positive
     """Value of one count."""
     low: Quantity
@@ -70,7 +70,7 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One component of the observation; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
 
     name: str
-    """Of the component; by default of the sensor as well."""
+    """Name of the component; by default also that of the sensor."""
     unit: str
     """SI."""
     low: Quantity
@@ -89,7 +89,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sensors, actuators and observations of one rig, in wire order, and the lease its device is given."""
 
     name: str
-    """Of the rig; the device must have the same."""
+    """Name of the rig; the device must have the same."""
     sensors: tuple[Sensor, ...]
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]
@@ -97,7 +97,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Lease: periods without a command after which the device falls safe by itself."""
     safe_output: Literal["driven", "released"] = "driven"
     """Effect of the device's safe output while it is disarmed: actuators are driven to their safe values, or released
-    (drivers asleep: a motor coasts without its own braking).  The device must say the same."""
+    (drivers asleep: a motor coasts without its own braking).  The device must report the same."""
     previous_command: bool = False
     """Append the command in force to the observation (for high rates, at which the delay matters)."""
 

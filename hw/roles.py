@@ -1,4 +1,4 @@
-"""What an observation can stand for: a velocity, a place on a track, a value that is ever reached."""
+"""Roles of an observation: a velocity, a place on a track, a value that is ever reached."""
 
 from __future__ import annotations
 

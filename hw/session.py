@@ -63,7 +63,7 @@ class RequestRefused(Exception):
 class DeviceSession:
     """Session with the device at the other end of a transport; single-threaded.
 
-    Every method raises LinkError once the link is closed, and those that need an answer if none comes.
+    Every method raises LinkError once the link is closed, and those that need an answer if none arrives.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class DeviceSession:
         self.request(Op.DISARM)
 
     def clear_fault(self) -> None:
-        """Release a latched fault whose cause is gone; the device stays disarmed."""
+        """Release a latched fault whose cause is gone; the device remains disarmed."""
         self.request(Op.CLEAR_FAULT)
 
     def reset(self, seed: int) -> int:
@@ -224,7 +224,7 @@ class DeviceSession:
         return self.rebooted
 
     def wait_state(self, deadline_ns: int) -> State | None:
-        """Return the newest state frame, waiting for it until ``deadline_ns``; None if there is none by then.
+        """Return the newest state frame, waiting for it until ``deadline_ns``; None if none arrived by then.
 
         A hello that shows a reboot ends the wait.  Everything else that arrives is counted, never raised; LinkError
         once the link is closed.

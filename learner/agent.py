@@ -46,7 +46,7 @@ REPLAYED_AT_ONCE: Final = 65_536
 
 
 class Replayed(NamedTuple):
-    """Experiences replayed, in order, and what the update said of them."""
+    """Replayed experiences, in order, with the signals of their updates."""
 
     slots: Slots
     generations: NDArray[np.uint32]
@@ -77,11 +77,9 @@ class Agent:
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
-        """Whether what the sampler had noted was of another memory, and was reset."""
-        required_signals = parse_strategy(config.selection.strategy).keeper.required_signals
-        self.feedback: Final = {
-            kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in required_signals
-        }
+        """Whether the sampler's notes belonged to another memory and were reset."""
+        required = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
+        self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required}
         """Signals sent to the rig: the TD error, which pages show, and those that the retention requires."""
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
@@ -96,12 +94,12 @@ class Agent:
 
     @property
     def seen(self) -> int:
-        """Writes of the memory that it was notified of."""
+        """Writes to the memory that the sampler has been notified of."""
         return self._seen
 
     @property
     def ready(self) -> bool:
-        """Whether the memory holds a whole minibatch."""
+        """Whether the memory holds at least one minibatch."""
         return self._mirror.storage.stored >= self._settings.batch
 
     def _fresh_sampler(self) -> Sampler:
@@ -114,7 +112,7 @@ class Agent:
         )
 
     def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Forget what a state of the sampler has of experiences that are not in the memory, and not what it learned."""
+        """Reset the sampler's notes per experience, which refer to another memory; keep what it has learned."""
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._seen = self._fresh_sampler(), 0
@@ -126,7 +124,7 @@ class Agent:
 
     @property
     def batches(self) -> PolicyBatches:
-        """What an on-policy algorithm learns from, instead of minibatches of the memory."""
+        """Batches of an on-policy algorithm, which replace minibatches of the memory."""
         assert self._batches is not None
         return self._batches
 
@@ -177,7 +175,7 @@ class Agent:
         self._seen = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int, episode_return: float = math.nan) -> None:
-        """Begin the updates after a training episode, of this return (undiscounted, raw units) if it is known."""
+        """Begin the updates after a training episode; ``episode_return``: undiscounted, raw units, NaN if unknown."""
         self._sampler.episode_closed(episode_return)
         self._sampler.begin_episode(episode)
 
@@ -197,7 +195,7 @@ class Agent:
             yield Replayed(slots, generations, told)
 
     def learn_from_batches(self, beat: Callable[[], object]) -> None:
-        """Learn from the batches that are whole; calls ``beat`` now and then."""
+        """Learn from complete batches; calls ``beat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
         for batch, first in self.batches.whole():
             left = 1.0 - float(self._age(np.array([first]))[0])
@@ -251,7 +249,7 @@ class Agent:
             with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
-            offered = int(state.get("offered", np.array(0)))  # states of earlier versions do not tell
+            offered = int(state.get("offered", np.array(0)))  # absent from states of earlier versions
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False

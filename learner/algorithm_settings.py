@@ -121,7 +121,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     tau: Rate = 5e-3
     """Step of the targets towards the networks at each update."""
     lr: Positive = 1e-3
-    """Of actor and critics."""
+    """Learning rate of actor and critics."""
     delay: Annotated[int, msgspec.Meta(ge=1)] = 2
     """Critic updates per actor update."""
     targets: Literal["every", "delayed"] = "delayed"
@@ -149,7 +149,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     tau: Rate = 5e-3
     """Step of the targets towards the networks at each update."""
     lr: Positive = 3e-4
-    """Of actor, critics and temperature."""
+    """Learning rate of actor, critics and temperature."""
     log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
     """Bounds of the policy's log standard deviation before squashing; some implementations have [-5, 2]."""
     temperature: Positive = 1.0
@@ -175,7 +175,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
-    """Of the distribution of returns."""
+    """Number of atoms of the distribution of returns."""
     returns: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest atom, in units of the scaled reward."""
     n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
@@ -199,7 +199,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def successors(self) -> int:
-        """Those of an n-step return."""
+        """Steps of the n-step return."""
         return self.n_steps
 
     def problems(self) -> Iterator[tuple[str, str]]:

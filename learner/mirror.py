@@ -25,7 +25,7 @@ class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
     ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``,
-    ``window`` and ``follows`` (whether it looks along episodes) are what the algorithm needs
+    ``window`` and ``follows`` (whether it follows episodes) are the algorithm's requirements
     (``onrig.learner.algorithm_config``).
     """
 
@@ -43,7 +43,7 @@ class Mirror:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[bool, Batch] = {}
-        """What was gathered last to learn from, and to look at."""
+        """Last gathered batches: for updates, and for samplers."""
         self._successors, self._window = successors, window
         links = follows or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
@@ -74,7 +74,7 @@ class Mirror:
 
     @property
     def after(self) -> Slots:
-        """(1, capacity): slot of the next experience of the episode, -1 where there is none."""
+        """(1, capacity): slot of the next experience of the episode, or -1."""
         return NOTHING if self._trajectories is None else self._trajectories.after
 
     def around(self, slots: Slots, n: int) -> Chain:
@@ -85,7 +85,7 @@ class Mirror:
     def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
 
-        They are valid until the next call; one that only ``looks`` leaves those that are learned from.
+        They are valid until the next call; with ``looks``, the batch of the updates stays valid.
         """
         updates, size = draw.slots.shape
         n = updates * size

@@ -33,7 +33,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     gamma: Fraction = 0.99
     """Discount of the return."""
     gae_lambda: Share = 0.95
-    """Of generalised advantage estimation."""
+    """Lambda of generalised advantage estimation."""
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
     """Whether the value of the last state follows where an episode ends by its time limit, or nothing."""
     log_std: LogStd = 0.0
@@ -158,7 +158,7 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """By the value; by the policy once."""
+        """Passes over the batch by the value; the policy makes one."""
         return self.value_epochs
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -24,12 +24,12 @@ class Found(NamedTuple):
     """The next batch among consecutive experiences."""
 
     skipped: int
-    """Experiences before it: of policies that were replaced before they had gathered as many."""
+    """Experiences before it, of policies that were replaced too early."""
     whole: bool
 
 
 def next_batch(policies: NDArray[np.integer], size: int) -> Found:
-    """Find the first ``size`` in a row under one policy, or else where such a row may yet become as long.
+    """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete run.
 
     ``policies``: ids, in the order of the experiences.
     """
@@ -83,9 +83,9 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
 class PolicyBatches:
     """Batches of ``size`` experiences from a mirror that keeps the last ones in the order of their writes.
 
-    Each is of one policy; which it is does not matter, since experiences tell how likely their actions were.  So what
-    the rig gathers while a batch is learned from belongs to the next batch of the same policy, or is left out where
-    another policy takes over before that is whole.
+    Each batch has one policy; which one does not matter, since experiences hold the likelihood of their actions.  So
+    experiences gathered during an update belong to the next batch of the same policy, or are dropped if another policy
+    takes over before that batch is complete.
     """
 
     def __init__(self, storage: Storage, size: int) -> None:
@@ -99,14 +99,14 @@ class PolicyBatches:
         self._last = (-1, -1)
         """Episode and step of the last experience in a batch."""
         self.learned = 0
-        """Batches."""
+        """Batches learned from."""
         self.dropped = 0
-        """Experiences that belong to none."""
+        """Experiences in no batch."""
         self.deviating = 0
         """Experiences in batches whose action was not the policy's own."""
 
     def whole(self) -> Iterator[tuple[PolicyBatch, int]]:
-        """Take the batches that are whole, each with the slot of its first experience."""
+        """Take the complete batches, each with the slot of its first experience."""
         storage = self._storage
         while True:
             self._skip(max(0, storage.inserted - self._begun - storage.capacity))
@@ -123,9 +123,9 @@ class PolicyBatches:
             yield policy_batch(storage, taken), int(taken[0])
 
     def _fresh(self, slots: Slots) -> Slots:
-        """Pass over what a rig that went back to a checkpoint takes in once more of what was in a batch.
+        """Skip experiences of earlier batches that a rig repeats after it returned to a checkpoint.
 
-        They are told by episode and step: an episode that a killed run begins anew counts from where it had got to.
+        They are identified by episode and step: an episode that a killed run repeats counts from its interruption.
         """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
         fresh = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
@@ -138,11 +138,11 @@ class PolicyBatches:
         self.dropped += experiences
 
     def returned(self, writes: int) -> None:
-        """Note that the memory is that after so many writes: those behind them come again, or are others."""
+        """Return to the memory after so many writes; later ones are repeated or differ."""
         self._begun = min(self._begun, writes)
 
     def skip_stored(self) -> None:
-        """Leave out what is in the memory: the policies that gathered it are not those that learn."""
+        """Skip the stored experiences: other policies than the learning ones gathered them."""
         self._begun, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
@@ -152,5 +152,5 @@ class PolicyBatches:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         position = [int(x) for x in state["position"]]
         self._begun, self.learned, self.dropped, self.deviating = position[:4]
-        episode, step = position[4:] or (-1, -1)  # states of earlier versions do not tell
+        episode, step = position[4:] or (-1, -1)  # absent from states of earlier versions
         self._last = episode, step

@@ -58,12 +58,12 @@ class LearnerProcess:
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
         self._agent: Agent | None = None
         self._follows = False
-        """Whether the agent is told of every write; in lockstep it catches up once per episode, since what a pull
-        brings depends on the clock."""
+        """Whether the agent is notified of every write; in lockstep it catches up once per episode, since the content of
+        a pull depends on the clock."""
         self._episode_at_join = 0
-        """Last episode that was over when it joined."""
+        """Last complete episode when the learner joined."""
         self._deferred_error: LeaseLost | MemoryChanged | None = None
-        """What a sign of life met with in the middle of a batch, whose learning goes on to its end."""
+        """Error raised by a heartbeat during a batch; re-raised when the batch is done."""
         self.result_accepted = False
         """Whether the rig has accepted any result based on its memory."""
         self._feedback_batch = time.time_ns()
@@ -147,7 +147,7 @@ class LearnerProcess:
         if agent.sampler_lost:
             _warn("what the sampler had noted of experiences belongs to another memory; it was reset")
             agent.sampler_lost = False
-        # Where the sampler starts over, what had been counted is still there: no update is owed for it once more.
+        # If the sampler starts over, experiences already counted are still stored: they need no second updates.
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
         if not self._lockstep:
             agent.catch_up()
@@ -161,7 +161,7 @@ class LearnerProcess:
 
     @property
     def _wait_ms(self) -> int:
-        """Time that the rig may wait for experiences before it answers; none while updates are owed."""
+        """Time that the rig may wait for experiences before it answers; 0 while updates are pending."""
         return 0 if self._backlog.due and self.agent.ready else _WAIT_MS
 
     @property
@@ -174,14 +174,14 @@ class LearnerProcess:
         of_batches = bool(self._settings.selected.batch_steps) and not self._lockstep
         others = of_batches and attached.next_policy_id - 1 > agent.policies
         self._episode_at_join = attached.done if self._lockstep else attached.closed
-        if not (self._lockstep and resumes):  # otherwise the episode is repeated, whatever the rig has received of it
+        if not (self._lockstep and resumes):  # else the episode is repeated from its start
             agent.policies = attached.next_policy_id - 1
         agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
         if resumes:
             if attached.next_policy_id <= 1:  # the rig has none of its policies left
                 agent.policies = 0
                 self._offer()
-            elif others:  # they gathered what is in the memory
+            elif others:  # they gathered the stored experiences
                 agent.batches.skip_stored()
                 self._offer()
             elif of_batches and agent.updates > agent.offered:
@@ -248,7 +248,7 @@ class LearnerProcess:
             self._conclude(rows.closed)
 
     def _learn_from_batches(self, rows: Rows) -> None:
-        """Learn from each batch as soon as it is whole; in lockstep at the end of an episode, where policies change."""
+        """Learn from each batch once complete; in lockstep at the end of an episode, where policies change."""
         agent = self.agent
         for episode in range(agent.handled + 1, rows.closed + 1) if self._lockstep else ():
             self._confirm(episode)
@@ -278,7 +278,7 @@ class LearnerProcess:
         self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
 
     def _update(self, updates: int) -> None:
-        """Do updates, and send what they say; in real time in portions that bound the time between signs of life."""
+        """Do updates and send their feedback; in real time in portions that bound the interval between heartbeats."""
         while updates > 0:
             portion = updates if self._lockstep else self._backlog.portion(updates)
             updates -= portion
@@ -306,7 +306,7 @@ class LearnerProcess:
         self._send_feedback(waiting)
 
     def _send_feedback(self, pieces: list[Replayed]) -> None:
-        """Tell the rig what was replayed; it is a megabyte at the most, and a sign of life during long updates."""
+        """Send feedback to the rig, at most 1 MB per message; it doubles as a heartbeat during long updates."""
         if not pieces:
             return
         self._feedback_batch += 1
@@ -343,7 +343,7 @@ class LearnerProcess:
         return rows
 
     def _beat(self) -> None:
-        """Send signs of life from within the work on a batch."""
+        """Send heartbeats during the work on a batch."""
         if self._send_heartbeat() and not self._lockstep and self._deferred_error is None:
             try:
                 self._report_done(self.agent.handled)

@@ -71,19 +71,19 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stochastic(self) -> bool:
-        """Whether policies draw their actions, and so explore by noise of their own."""
+        """Whether policies draw their actions and so provide their own exploration noise."""
         return self.selected.stochastic or self.refers is not None
 
     @property
     def provided_signals(self) -> frozenset[Signal]:
-        """What updates tell samplers and keepers of the replayed experiences."""
+        """Signals that updates provide to samplers and keepers."""
         targets = {Signal.TARGET} if self.selected.provides_targets else set()
         apart = {Signal.FAR, Signal.KL} if self.refers is not None else set()
         return frozenset({Signal.TD_ERROR} | targets | apart)
 
     @property
     def note_bytes(self) -> float:
-        """Bytes that the algorithm notes beside each experience."""
+        """Bytes of the algorithm's notes per experience."""
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
 

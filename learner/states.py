@@ -72,8 +72,8 @@ def _header(path: Path) -> _Header | None:
 class States:
     """Folder of the agent's last few states, each named after the training episode that it follows.
 
-    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  So there is one
-    more state than the rig keeps checkpoints, each on disk before the rig may depend on it.
+    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  So one
+    more state is kept than the rig keeps checkpoints, each on disk before the rig may depend on it.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
@@ -110,7 +110,7 @@ class States:
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
     def executor(self) -> Executor | None:
-        """Return what computed the newest intact state; None where that is not known."""
+        """Executor that computed the newest intact state; None if unknown."""
         headers = (_header(self.path(episode)) for episode in self.episodes())
         return next((header.executor for header in headers if header is not None), None)
 
@@ -122,7 +122,7 @@ class States:
 
         Deletes the oldest, and those of later episodes, whose end the run has lost.
         ``settled``: episode of the rig's newest checkpoint, to which it may return (lockstep); the state of that
-        episode stays, however old.
+        episode is kept, however old.
         """
         try:
             self._write(agent, settled)
@@ -142,7 +142,7 @@ class States:
             self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, upto: int | None) -> bool:
-        """Restore the newest intact state of an episode up to ``upto``; False if there is none.
+        """Restore the newest intact state of an episode up to ``upto``; False without one.
 
         Later states are deleted: their episodes have not happened yet.
         """

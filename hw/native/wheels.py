@@ -41,7 +41,7 @@ _PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer
 
 
 class Missing(Exception):
-    """Missing tool; one line that says how to install it."""
+    """Missing tool, with one line on how to install it."""
 
 
 class Failed(Exception):

@@ -1,6 +1,6 @@
 """What PPO and TRPO have in common: Gaussian policies and values by tanh units, observations standardised as they come.
 
-Statistics of a batch (advantages, target values, densities) are computed once, when it comes in, and frozen: Han and
+Statistics of a batch (advantages, target values, densities) are computed once, on arrival, and frozen: Han and
 Sung 2017, §III-A.  The filter has then seen the batch, so that importance ratios are 1 before the first gradient step.
 """
 
@@ -37,7 +37,7 @@ MEAN_GAIN: Final = 0.01
 def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights as ``OnPolicyConfig.initial`` says, ``last_gain`` times as large in the last layer; biases are 0."""
+    """Draw weights by ``OnPolicyConfig.initial``, scaled by ``last_gain`` in the last layer; biases are 0."""
     drawn = stream.standard_normal((inputs, outputs))
     if initial == "normc":
         weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))

@@ -50,7 +50,7 @@ class Dqn(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``; there is one action dimension."""
+        """Initialise one trial from each of ``streams``; one action dimension."""
         state, sizes, B = Layout(), NETWORK_SIZES[config.network].critic, config.batch
         self._network, self._target = (
             Mlp(state, name, (n_observations, *sizes, config.levels)) for name in ("network", "target_network")

@@ -1,7 +1,7 @@
 """What the algorithms of Novati and Koumoutsakos 2019 have in common: Gaussian policies, softsign units, ReF-ER.
 
 States are standardised once, before the first update, and rewards divided by their root mean square every 1000 updates,
-where ``refer.standardise`` says so (App. B); such a division takes the place of ``reward_scale``.
+if ``refer.standardise`` is set (App. B); this replaces ``reward_scale``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 RESCALE_EVERY: Final = 1000
-"""Updates between looks at the rewards in the memory."""
+"""Updates between two rescalings of rewards."""
 LEAST_STD: Final = 1e-3
-"""Of policies that acted, as it is learned from: 0 is recorded where exploration was held back, which is infinitely far
-from any other policy."""
+"""Lower bound of the behaviour policy's standard deviation in updates: 0, recorded where exploration was suppressed,
+would be infinitely far from any other policy."""
 _AT_ONCE: Final = 1024
 """Experiences gathered at once for statistics of the memory."""
 

@@ -1,6 +1,6 @@
 """Algorithms that learn from batches of experiences of their present policies: what they have in common, without torch.
 
-Whoever runs the policies gathers a batch, N experiences under one policy, and hands it over whole; what an algorithm
+The owner of the policies gathers a complete batch, N experiences under one policy; what an algorithm
 derives from it (advantages, target values, densities) it keeps itself.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State, algorithm_for
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 Beat = Callable[[], object]

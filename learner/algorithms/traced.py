@@ -49,7 +49,7 @@ class Nets:
         return Forward(self, trace, inputs, outputs, noises)
 
     def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
-        """Run a program with the records of these trials alone; the others stay, moments included."""
+        """Run a program with the records of these trials only; the others, and their moments, are unchanged."""
         for trial in trials.tolist():
             run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
 
@@ -92,7 +92,7 @@ class Traced(Nets):
         return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
-        """Draw N(0, 1) for updates, each trial's from its own stream: (S, *shape)."""
+        """Draw N(0, 1) for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
     def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:

@@ -1,7 +1,7 @@
-"""Sampling: which experiences a minibatch is made of, apart from which ones are kept.
+"""Sampling: which of the stored experiences a minibatch is made of.
 
 A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  One that needs
-experiences or the policy itself gets a ``ReplayView``.  A new one is a class that describes it
+experiences or the policy itself receives a ``ReplayView``.  A new one is a class that describes it
 (``onrig.learner.sampler_settings``), registered under its name in the notation, and a class with this protocol.
 """
 
@@ -21,7 +21,7 @@ from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, sampling_
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
@@ -29,7 +29,7 @@ State = dict[str, NDArray[np.generic]]
 
 
 class ReplayView(NamedTuple):
-    """What a sampler may look at, of S trials."""
+    """Access of a sampler to stored experiences and policies of S trials."""
 
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
     learner: LearnerSettings | None = None
     """The section of the run; None for its defaults."""
     view: ReplayView | None = None
-    """None where there is nothing to look at."""
+    """None if the sampler has no access to experiences and policy."""
     argument: float | None = None
     """Number in the strategy's notation."""
     write_probability: float = 1.0
@@ -114,7 +114,7 @@ class Sampler(Protocol):
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; where there are any, draws are asked for one by one."""
+        """Signals that draws depend on; if there are any, each draw waits for the update before it."""
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next (schedules over episodes)."""
@@ -124,7 +124,7 @@ class Sampler(Protocol):
         """Notify of new experiences in these slots, in insertion order; slots fill from 0 upwards."""
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Notify of what the update said of slots (n,) that were just replayed; each signal (n,)."""
+        """Receive the signals (n,) of slots (n,) that were just replayed."""
         return
 
     def episode_closed(self, episode_return: float) -> None:
@@ -145,7 +145,7 @@ class Sampler(Protocol):
         """Restore a state of ``state()``: the next draws are the same."""
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot: it stays of use with another memory."""
+        """The learned part of ``state()`` that refers to no slot, and so remains valid with another memory."""
         return {}
 
 

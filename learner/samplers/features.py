@@ -12,15 +12,15 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.samplers import ReplayView, State
 
 _SAMPLE: Final = 1024
-"""Stored experiences, evenly spaced over the slots, whose mean and standard deviation stand for the memory's."""
+"""Stored experiences, evenly spaced over the slots, whose mean and standard deviation estimate the memory's."""
 
 
 class Features:
-    """TD error and target of the last update beside each slot, 1.0 before the first, and features made with them.
+    """TD error and target of the last update per slot, 1.0 before the first, and the features based on them.
 
     Observations and rewards are standardised by the memory's mean and standard deviation, as of the end of the last
-    training episode, which the paper leaves open; TD error and target pass through tanh once.  How writes are bunched
-    when they are told makes no difference: a rig's learner hears of them at no fixed times.
+    training episode, which the paper leaves open; TD error and target pass through tanh once.  The grouping
+    of write notifications makes no difference, since a rig's learner receives them at varying times.
     """
 
     def __init__(self, view: ReplayView, trials: int, capacity: int) -> None:
@@ -34,7 +34,7 @@ class Features:
         """(S,): experiences in the memory."""
         width = view.observations + 1
         self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
-        """(S,): whether there are mean and standard deviation."""
+        """(S,): whether mean and standard deviation are known."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
         self._std: Final[NDArray[np.float64]] = np.ones((trials, width))
         """1 where nothing varies."""
@@ -62,7 +62,7 @@ class Features:
         self._known[which] = True
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note TD errors and targets, if told, of slots (S, n), as far as they are finite."""
+        """Store finite TD errors and targets, if provided, of slots (S, n)."""
         at = (self._trial, slots)
         for column, told in ((self.td, signals.td), (self.target, signals.target)):
             if told is not None:

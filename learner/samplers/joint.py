@@ -22,7 +22,7 @@ class Joint:
     required_signals: ClassVar[frozenset[Signal]]
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
-        """Sampler of one trial for each of ``streams`` (PCG64); ValueError where there is nothing to look at."""
+        """Sampler of one trial for each of ``streams`` (PCG64); ValueError without a view of experiences and policy."""
         if setting.view is None:
             raise ValueError(f"{type(self).__name__.upper()} needs experiences and a policy to look at")
         self._view: Final[ReplayView] = setting.view
@@ -33,7 +33,7 @@ class Joint:
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> OneTrial:
-        """Build the sampler of one trial; whether there are weights is part of its law."""
+        """Build the sampler of one trial; its law decides whether draws have weights."""
         return OneTrial(cls(setting, [stream]))
 
     def begin_episode(self, episode: int) -> None:

@@ -25,7 +25,7 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
 
     Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  Least where the differences have this
-    variance, infinite where there are none: read as a covariance, the paper's sigma prefers actions that scatter widely
+    variance, infinite without any: read as a covariance, the paper's sigma prefers actions that scatter widely
     around the present policy's to the policy's own (docs/methods.md).
     """
     d = np.asarray(departures, np.float64)
@@ -50,7 +50,7 @@ def departures(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floatin
 
 
 def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
-    """Of candidates (N, S, B) the one with the smallest score of each trial, the first of equals: (S, B)."""
+    """Candidate with each trial's smallest score, the first of equals: (N, S, B) to (S, B)."""
     n, trials, batch = slots.shape
     by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
@@ -74,7 +74,7 @@ class Klper(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Klper:
-        """Build one; raises ValueError where there is no policy to look at."""
+        """Build one; raises ValueError without a view of the policy."""
         if setting.view is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")
         return cls(

@@ -1,6 +1,6 @@
 """NERS (Oh et al. 2021): experiences drawn by the scores of a network that is rewarded for gains in return.
 
-The score of an experience depends on its minibatch: a local network looks at each experience, a global one averages
+The score of an experience depends on its minibatch: a local network takes each experience, a global one averages
 over the minibatch, and a third one scores both together.  After every training episode REINFORCE makes the replayed
 experiences likelier if the return has grown, less likely if it has fallen (eqs. 6, 7).  Equations that contradict one
 another are settled in docs/methods.md.
@@ -74,7 +74,7 @@ class ScoreNets(Nets):
         return sigmoid(self._score(tape.concatenated(self._local(x), for_each)))
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
-        """Share of each experience (S, B) in the mean over its minibatch; 0 where none is looked at."""
+        """Share of each experience (S, B) in the mean over its minibatch; 0 where invalid."""
         count = np.maximum(valid.sum(axis=1, keepdims=True), 1)
         return np.asarray(valid / count * self._sees_others)
 
@@ -92,7 +92,8 @@ class ScoreNets(Nets):
     ) -> None:
         """Take one step of Adam with these trials down eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
-        ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials stay, moments included.
+        ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials, with their moments, are
+        unchanged.
         """
         rows = self._records.of(self, 1)
         self._records.set("features", np.where(valid[..., None], features, 0.0)[None])

@@ -24,7 +24,7 @@ def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) ->
 
     ``cumulative`` is the running sum of the rank law from rank 1 on.  Where rank 1 alone is likelier than a segment (a
     memory of a few hundred with a minibatch of 16), every segment still gets at least one rank, which the paper leaves
-    open: no experience is then drawn twice, and the probabilities below stay exact.
+    open: no experience is then drawn twice, and the probabilities below remain exact.
     """
     k = np.arange(segments)
     ends = cumulative[:stored].searchsorted((k + 1) / segments * cumulative[stored - 1]) + 1

@@ -110,7 +110,7 @@ class Uniform(Sampler):
         return Draw(slots, None)
 
     def below(self, bound: int, n: int) -> NDArray[np.int64]:
-        """Draw ``n`` distinct whole numbers below ``bound``, which is at least ``n``."""
+        """Draw ``n`` distinct integers below ``bound``, which is at least ``n``."""
         # floor(u * bound) is below the bound for every u < 1, and uneven by less than bound / 2**53.
         numbers = (self._uniforms.take(n) * bound).astype(np.int64)
         if len(set(numbers.tolist())) < n:

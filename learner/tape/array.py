@@ -255,5 +255,5 @@ def log_softmax(a: Array) -> Array:
 
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
     """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high]
-    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms goes to the outermost ones."""
+    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms is assigned to the outermost ones."""
     return p.tape.emit("project", p.shape, [p, reward, discount], x=low, y=high)

@@ -18,9 +18,9 @@ class Space(IntEnum):
 
     NONE = -1
     STATE = 0
-    """Of one trial: parameters, moments, whatever survives an update."""
+    """State of one trial: parameters, moments, everything that survives an update."""
     RECORD = 1
-    """Of one update of one trial: its minibatch, and what the update reports."""
+    """Record of one update of one trial: its minibatch and the reported values."""
     SCRATCH = 2
     """Intermediate results, valid within one update."""
 
@@ -33,7 +33,7 @@ class Kind(IntEnum):
     PRODUCT = 1
     """Matrices with a common inner dimension."""
     OWN = 2
-    """As the operation says."""
+    """Shapes defined by the operation."""
 
 
 class Operation(NamedTuple):
@@ -73,7 +73,7 @@ OPERATIONS: Final = (
     _elementwise("divide", 2),
     _elementwise("minimum", 2),  # NaN if either is
     _elementwise("affine", 1),  # a x + y
-    _elementwise("clamp", 1),  # a within [x, y]; NaN stays
+    _elementwise("clamp", 1),  # a within [x, y]; NaN is kept
     _elementwise("exp", 1),
     _elementwise("log", 1),
     _elementwise("sqrt", 1),

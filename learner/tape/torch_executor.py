@@ -26,7 +26,7 @@ class TorchExecutor:
     turn; nothing waits for the device before a trial's updates are done."""
 
     def __init__(self, device: str, dtype: np.dtype[np.floating]) -> None:
-        """Raises RuntimeError or AssertionError where torch has no such device."""
+        """Raises RuntimeError or AssertionError for a device unknown to torch."""
         self.name = f"torch {device}"
         self.dtype = dtype
         self._device = torch.zeros(1, device=device).device

@@ -21,13 +21,13 @@ from onrig.learner.trials.worlds import Policy
 from onrig.runtime.random_streams import Role, stream
 
 BATCHES: Final = 4
-"""Of each origin, at an evaluation."""
+"""Batches of each origin, at an evaluation."""
 SCORED_EVERY: Final = 8
 """Updates of which one minibatch is given KLPER's score."""
 
 Values = NDArray[np.float64]
 Score = Callable[[NDArray[np.floating], NDArray[np.floating], int], Values]
-"""Of observations and actions (S, batches * n, ...) and n: (S, batches, ``READINGS``)."""
+"""Function of observations and actions (S, batches * n, ...) and n: (S, batches, ``READINGS``)."""
 
 
 def scores_for(policy: Policy, sigma: float) -> Score:
@@ -96,7 +96,7 @@ class Measures:
         self._signals.add(np.stack(sums, axis=1), len(signals.td))
 
     def taken(self, steps: int) -> Values:
-        """Take the measures (S, k) since the last time, after so many training steps; NaN where there are none."""
+        """Take the measures (S, k) since the last time, after so many training steps; NaN without any."""
         replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
         replayed[:, :4] = np.concatenate((self._signals.taken(), self._scores.taken()), axis=1)
         if self._scores_actions:
@@ -116,7 +116,7 @@ class Measures:
 
 
 class _Mean:
-    """Mean of what is told of S trials, k numbers each."""
+    """Running mean for S trials, k numbers each."""
 
     def __init__(self, trials: int, k: int) -> None:
         self._total, self._count = np.zeros((trials, k)), 0

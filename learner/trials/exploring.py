@@ -175,7 +175,7 @@ class OwnDraws:
 
 
 class EpisodeNumbers:
-    """Numbers of S trials in step, for whole episodes: those that the exploration stream of the episode gives on a rig.
+    """Numbers of S trials in step, for complete episodes, from the exploration stream of the episode as on a rig.
 
     A policy's own noise is cut and scheduled by process ``own``; noise in weights has no schedule.  Epsilon is the
     algorithm's, or the amplitude of process ``epsilon_greedy``; the settings of another process do not apply.
@@ -239,7 +239,7 @@ class DrawnAhead:
         k: int,
         actors: int = 1,
     ) -> None:
-        """``number`` tells the streams of one trial apart."""
+        """``number`` distinguishes the streams of one trial."""
         self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
         self._draw, self._shape = draw, (AHEAD, actors, k)
         self._rows: Values = np.zeros((0, len(seeds), actors, k))

@@ -46,7 +46,7 @@ def _in_steps(values: Values, step: Values) -> Values:
 
 
 class Instruments:
-    """Of one configuration, for any number of plants; computed element by element."""
+    """Instruments of one configuration, for any number of plants; computed element by element."""
 
     def __init__(self, config: RunConfig, plant: Plant | None = None, *, counts: bool = False) -> None:
         """``plant`` takes the place of the twin's; its parameters may be arrays over the plants.
@@ -63,7 +63,7 @@ class Instruments:
         """Whether sensors or actuators add noise."""
         self.period_s: Final = 1.0 / config.rate_hz
         self.steps: Final = episode_steps(config.task, config.rate_hz)
-        """Transitions of a whole episode."""
+        """Transitions of a complete episode."""
         names = self.plant.state_names
         self._seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
         self._composition = composition_of(config.task.inputs, rig)
@@ -82,9 +82,9 @@ class Instruments:
         self._counts = _resolutions(rig) if counts else None
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
-        """Of SI observations (..., n) of s' and applied actions (..., m): (...)."""
+        """Reward of SI observations (..., n) of s' and applied actions (..., m): (...)."""
         self.terminated: Final = batched_terminated(config.task, rig)
-        """Of SI observations (..., n): (...)."""
+        """Termination by SI observations (..., n): (...)."""
 
     def noise(self, seed: int, role: Role, episode: int, steps: int) -> Values:
         """Draw the noise (steps + 1, n + m) of one episode, in normalised units."""

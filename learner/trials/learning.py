@@ -23,7 +23,7 @@ class Learning(Protocol):
     """Gathers the steps of S trials, K training actors each, and learns from them."""
 
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Take what a step from these observations (S, E, n) came to."""
+        """Take the result of a step from these observations (S, E, n)."""
         ...
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
@@ -69,7 +69,7 @@ class Replay:
         alter: Callable[[int, Rows, Columns], Altered] | None = None,
         measures: Measures | None = None,
     ) -> None:
-        """Hand steps to memories ``together``: one, or a whole episode, of which ``alter`` may replace some."""
+        """``together``: steps passed to memories at once: 1, or an episode, of which ``alter`` may replace some."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
         if isinstance(algorithm, UsesWholeMemory):
@@ -161,7 +161,7 @@ class Replay:
 class OwnBatches:
     """Trials that learn from batches of their own policies, which wait while they do.
 
-    A batch may end within an episode, which then goes on under the next policy; what is gathered behind the last whole
+    A batch may end within an episode, which then continues under the next policy; what is gathered after the last full
     batch of a run is not learned from.
     """
 

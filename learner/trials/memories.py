@@ -55,7 +55,7 @@ class Kept(NamedTuple):
     terminates: bool = False
     """Whether episodes can end before their time; rows then have a column for it."""
     behaviour: bool = False
-    """Whether rows tell of the policy that acted: 3 m floats, and one for whether another action was applied."""
+    """Whether rows hold the behaviour policy: 3 m floats, and one for whether another action was applied."""
 
 
 def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
@@ -87,7 +87,7 @@ class Columns(NamedTuple):
     deviates: int
     """1 where another action was applied than the draw, or the noise was reduced."""
     noise: slice
-    """Of the observation and the action."""
+    """Noise of the observation and the action."""
 
     @classmethod
     def of(cls, kept: Kept) -> Columns:
@@ -114,7 +114,7 @@ class Memories:
     """The memories of S trials."""
 
     def __init__(self, kept: Kept, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
-        """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
+        """Memories of one trial per seed; ``policy`` is for samplers that use it."""
         strategy = kept.strategy
         self.columns: Final = Columns.of(kept)
         self.width: Final = self.columns.noise.stop
@@ -138,8 +138,8 @@ class Memories:
         self._feedback_kinds = tuple(
             signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals
         )
-        """What the keepers look at."""
-        # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
+        """Feedback that the keepers require."""
+        # Untouched pages cost nothing: FULL fills its memory over the experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
         self._made: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
@@ -150,7 +150,7 @@ class Memories:
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the minibatches drawn last."""
         self.notes: Final = Notes(len(seeds), self._capacity)
-        """What the algorithm notes beside the slots."""
+        """The algorithm's notes per slot."""
         self._pending_feedback: list[tuple[Slots, NDArray[np.float32]]] = []
         selected = kept.setting.options.selected
         self._successors, self._window = selected.successors, selected.window
@@ -163,7 +163,7 @@ class Memories:
 
     @property
     def ready(self) -> bool:
-        """Whether every memory holds a whole minibatch.
+        """Whether every memory holds at least one minibatch.
 
         If experiences are dropped at random, this waits until it is practically certain for any trial: checking the
         actual counts would make the start of one trial depend on the others.
@@ -252,7 +252,7 @@ class Memories:
         return slot
 
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
-        """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
+        """Keep experiences by the law of ``onrig.sim.synthetic.experiences``; unchanged ones count as written, as in
         ``onrig.runtime.replay.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self.columns.exploration
         episode = self._episode[trial]
@@ -335,7 +335,7 @@ class Memories:
         return np.flatnonzero((made >= first) & (made < end))
 
     def shown(self) -> Stored:
-        """What the algorithm may know of the memories."""
+        """The algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
         return Stored(self.notes, self.gather, trajectories.after, trajectories.around)
 
@@ -349,7 +349,7 @@ class Memories:
         return age
 
     def updated(self, signals: Signals) -> None:
-        """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
+        """Pass the signals of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
         if self._feedback_kinds:
             self._pending_feedback.append(
@@ -357,7 +357,7 @@ class Memories:
             )
 
     def _send_feedback(self) -> None:
-        """Pass all feedback since the last episode to the keepers in one call, which is much faster."""
+        """Pass all feedback since the last episode to the keepers in one call, for speed."""
         if not self._pending_feedback:
             return
         slots = np.concatenate([drawn for drawn, _ in self._pending_feedback])
@@ -366,6 +366,6 @@ class Memories:
         for trial, keeper in enumerate(self._keepers):
             for kind, signal in enumerate(self._feedback_kinds):
                 of_trial = values[kind, :, trial].reshape(-1)
-                # What a diverged trial tells is NaN and does not count.
+                # Feedback of a diverged trial is NaN and does not count.
                 finite = np.isfinite(of_trial)
                 keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])

@@ -31,11 +31,11 @@ class Sampling(Protocol):
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; where there are any, draws are asked for one by one."""
+        """Signals that draws depend on; if there are any, each draw waits for the update before it."""
         ...
 
     def begin_episode(self, episode: int) -> None:
-        """Note the progress of the run."""
+        """Set the training episode (schedules over episodes)."""
         return
 
     def written(self, slots: Sequence[Slots]) -> None:
@@ -47,7 +47,7 @@ class Sampling(Protocol):
         ...
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Note what the updates said of the last draw, slots (updates, S, batch)."""
+        """Receive the signals of the last draw, slots (updates, S, batch)."""
         return
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -173,7 +173,7 @@ class PresetSlots:
         return Draw(self.slots, None)
 
     def state(self) -> State:
-        """Empty: there is no state."""
+        """Empty."""
         return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -205,7 +205,7 @@ Joined = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampl
 
 
 def closest_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
-    """Build KLPER; raises ValueError without a look at the policy."""
+    """Build KLPER; raises ValueError without a view of the policy."""
     if setting.view is None or parts.argument is None:
         raise ValueError(f"{parts} looks at the policy, and is not shown one")
     uniform = Each([Uniform(s) for s in streams], setting.batch)

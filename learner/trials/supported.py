@@ -114,7 +114,7 @@ def _bytes_within(run: StepRun, spaces: Spaces) -> int:
 
 @lru_cache(maxsize=64)
 def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[Spaces | None, str]:
-    """Sizes of a world, or why there is none."""
+    """Sizes of a world, or why it cannot be made."""
     try:
         return spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))), ""
     except NoSuchTask as error:

@@ -103,7 +103,7 @@ class Pair(NamedTuple):
     velocity: int
     """Index of the sensor."""
     whole: Agreement | None
-    """None where the signals do not determine it, such as that of a stuck sensor."""
+    """None where the signals do not determine it, as for a stuck sensor."""
     parts: tuple[Agreement | None, ...]
     stuck: tuple[int, int] | None
     """Sensor that does not change its reading while the other moves, and in which part, from 1 (0: the recording)."""

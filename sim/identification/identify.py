@@ -32,7 +32,7 @@ _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
 """Initial guesses of the delay, in periods."""
 _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
-"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays within half of it."""
+"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone is within half of it."""
 _LEAST: Final = 1.0
 _DETERMINED: Final = 0.7
 """Posterior over prior standard deviation from which on a parameter counts as not identifiable."""

@@ -32,7 +32,7 @@ SHIELDED: Final = 0.999
 _LEAST_SPREAD: Final = 0.05
 """Lower bound of the spread: a plant changes with temperature and wear."""
 _LEAST_APART: Final = 0.01
-"""The same of parameters beside the lumped ones, which are geometry."""
+"""The same for parameters other than the lumped ones, which are geometry."""
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
@@ -78,7 +78,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     not_known: tuple[str, ...]
     """What is not identifiable from these signals, and why."""
     covariance: tuple[tuple[float, ...], ...]
-    """Of the parameters in their order; of the logarithm where ``logarithmic``."""
+    """Covariance of the parameters in their order; of the logarithm where ``logarithmic``."""
     samples: tuple[tuple[float, ...], ...]
     """Draws of the parameters in their order."""
 
@@ -158,7 +158,7 @@ def _predicted(
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     missed = [r.model_error for r in residuals_of(found) if r.correlation > CORRELATION]
     spread = max([_LEAST_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
-    if box is not None and not all(found.free[i] for i in lumped):  # what the signals do not tell stays as uncertain
+    if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters remain as uncertain
         spread = max(spread, box.spread)
     told: dict[str, Any] = {
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
@@ -176,7 +176,7 @@ def _predicted(
 
 
 def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
-    """Nominal values and spreads of the parameters beside the lumped ones."""
+    """Nominal values and spreads of the parameters other than the lumped ones."""
     told, fields = {}, apart_fields(box)
     for u, c, w, known in zip(found.unknowns, found.fit.coordinates, wide, found.free.tolist(), strict=True):
         if u.name in fields and known:

@@ -20,7 +20,7 @@ from onrig.sim.plants.integrate import Array
 _QUANTISED: Final = 1.0 / 12.0
 """Variance of a rounding error, in counts squared."""
 _LEAST_SEPARATION: Final = 0.25
-"""Noise below this share of a count's own rounding error cannot be told from it."""
+"""Noise below this share of a count's own rounding error cannot be distinguished from it."""
 
 _LEAST_FREEDOM: Final = 4.0
 _UPPER: Final = 0.975

@@ -33,7 +33,7 @@ class Dynamics(Protocol):
         """Time derivative of the state."""
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles and meet walls, as at a sample."""
+        """Wrap angles and apply walls, as at a sample."""
 
 
 def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
@@ -74,7 +74,7 @@ def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, 
 def step(
     plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
-    """State at the next sample: a whole period advanced, then walls met and angles wrapped."""
+    """State at the next sample: one period ahead, with walls applied and angles wrapped."""
     state = advance(plant, state, action, dt, substeps)
     return plant.constrain(maths_for(state[0]), state)
 

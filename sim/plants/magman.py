@@ -101,7 +101,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return {"pull_m6_per_a2_s2": self.c1 / self.mass, "friction_per_s": self.friction / self.mass}
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with another c1 and friction; the mass stays."""
+        """Copy with another c1 and friction, and the same mass."""
         pull, friction = (values[name] for name in self.lumped)
         return self.varied({"c1": pull * self.mass, "friction": friction * self.mass})
 
@@ -173,7 +173,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     def safe_states(
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """Any position on the track, and the whole envelope."""
+        """Any position on the track, at the velocities of the envelope."""
         track = next(o for o in setting.rig.observations if o.name == box.place)
         envelope = setting.envelope[box.velocity]
         return rng.uniform(track.low, track.high, n), np.full(n, envelope.low), np.full(n, envelope.high)

@@ -69,7 +69,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         angle, velocity = state
         wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi
-        # A remainder of a tiny negative number rounds up to the whole turn.
+        # A remainder of a tiny negative number rounds up to a full turn.
         return (xp.where(wrapped < math.pi, wrapped, -math.pi), velocity)
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
@@ -88,7 +88,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         }
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with another mass, damping, torque constant and resistance; the inertia stays."""
+        """Copy with another mass, damping, torque constant and resistance, and the same inertia."""
         gravity, damping, gain = (np.asarray(values[name], np.float64) for name in self.lumped)
         inertia = self.inertia_kg_m2
         # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.

@@ -1,7 +1,7 @@
 """The plant interface: dynamics, parameters, and optional data for safety tests and drawings.
 
 A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
-in YAML under ``device.twin.plant``; each has a unit and bounds beside it.  A field may hold an array over trials, so
+in YAML under ``device.twin.plant``; each has a unit and bounds.  A field may hold an array over trials, so
 that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
 ``derivative`` are required; the rest serves the shield's test campaigns and the pictures.
 """
@@ -61,7 +61,7 @@ class Curve(NamedTuple):
     label: str
     colour: str
     dashes: str
-    """Of matplotlib; empty for points."""
+    """Line style of matplotlib; empty for points."""
 
 
 class SafeSet(NamedTuple):
@@ -103,7 +103,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         raise NotImplementedError
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles and meet walls, as at a sample."""
+        """Wrap angles and apply walls, as at a sample."""
         return state
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
@@ -146,7 +146,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     # -- safety and identification -------------------------------------------------------------------------------------
 
     def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
-        """Deviations from the plants of a box in what the lumped parameters do not tell; empty if there are none."""
+        """Deviations from the plants of a box that the lumped parameters do not show."""
         yield from ()
 
     @property

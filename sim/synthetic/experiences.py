@@ -5,10 +5,10 @@ buffer.  We change either the state or the action", drawn uniformly from the sta
 action is the policy's there, exploration included; then s' and r follow from the plant's model.
 
 §6.3.1: "when a synthetic experience is about to be overwritten, we only sample a new synthetic experience with a
-certain probability.  Otherwise, the experience is left unchanged."  Taken to the letter beside the rule above, the
+certain probability.  Otherwise, the experience is left unchanged."  Taken literally together with the rule above, the
 fraction of synthetic experiences would grow to one with every pass through the buffer, or with other readings still
 depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: then what is offered,
-synthetic with probability f, takes it.  Otherwise a synthetic experience stays unchanged, and a measured one gives way
+synthetic with probability f, takes it.  Otherwise a synthetic experience is unchanged, and a measured one is replaced
 to the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
 1 - refresh, as in the text, and with refresh 1 this is §6.2.1 to the letter.
 """

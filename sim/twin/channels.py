@@ -113,7 +113,7 @@ class Lease:
         self._fresh = True
 
     def end_period(self, answered: bool) -> bool:
-        """Count a whole period; True if the lease has expired."""
+        """Count a complete period; True if the lease has expired."""
         self._missed = 0 if answered or self._fresh else self._missed + 1
         self._fresh = False
         return self._missed >= self.periods

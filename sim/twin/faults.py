@@ -44,8 +44,8 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: _Count = 1
     """How many."""
     direction: Direction | Literal["both"] = "both"
-    """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.  While
-    it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that stick
+    """Direction of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.
+    While it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that stick
     repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a device that is deaf
     gets no DISARM; unnamed latches a fault without a code, once."""
 
@@ -54,7 +54,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Faults of the twin and its line, at random or at known moments."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Of the random faults."""
+    """Seed of the random faults."""
     to_host: Rates = Rates()
     to_device: Rates = Rates()
     stall: _Probability = 0.0
@@ -96,7 +96,7 @@ class FaultInjector:
         return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
 
     def state_frame(self, data: bytes) -> bytes:
-        """The wire frame that goes out in place of a state frame: itself, or the last one before a freeze."""
+        """The wire frame sent in place of a state frame: itself, or the last one before a freeze."""
         if "freeze" in self._active and self._last:
             return self._last
         self._last = data

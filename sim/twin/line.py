@@ -25,7 +25,7 @@ _LINK: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
 
 
 def link_problem(link: Path) -> str | None:
-    """Why a link file cannot be written: something stands there that no twin wrote; None if it can."""
+    """Why a link file cannot be written: the path holds a file that no twin wrote; None if it can."""
     if not os.path.lexists(link):
         return None
     with contextlib.suppress(OSError):

@@ -121,7 +121,7 @@ def _serve(
     else:
         report(_NAME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
     if device.time_scale != 0:
-        # It stands in for hardware: real-time priority one above the loop's, on another CPU.
+        # It replaces hardware: real-time priority one above the loop's, on another CPU.
         leave_cpu(config.realtime)
         above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
         enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))

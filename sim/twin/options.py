@@ -108,7 +108,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
 
 
 def exact_problems(options: TwinOptions) -> list[str]:
-    """Why the next state cannot be computed from what this twin's sensors say; empty if it can."""
+    """Why the next state cannot be computed from this twin's sensors; empty if it can."""
     return ["a sensor is off (sensor_zero), so what it says is not the plant's state"] if options.sensor_zero else []
 
 

@@ -89,7 +89,7 @@ class PlantWorld:
         self._dtype: Final = np.float64 if whole else np.float32
         T = self.spaces.horizon if whole else 0
         self._measured, self._applied = np.zeros((T, A, instruments.n)), np.zeros((T, A, instruments.m))
-        """Of each step of whole episodes, SI, from which all rewards are computed at once."""
+        """Steps of complete episodes, SI, from which all rewards are computed at once."""
         self._rewards: NDArray[np.float64] = np.zeros((T, A))
         self._nothing: Final = np.zeros(self._shape, np.bool_)
         self._everything: Final = np.ones(self._shape, np.bool_)
@@ -225,7 +225,7 @@ class PlantWorld:
         return outside
 
     def _reward(self, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rewards (A,) of this step, or a view that is filled when a whole episode has ended."""
+        """Rewards (A,) of this step, or a view that is filled at the end of the episode."""
         if not len(self._rewards):
             return self._instruments.reward(measured, command)
         t = int(self._step[0])
