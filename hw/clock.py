@@ -1,4 +1,4 @@
-"""Host clock, and the estimate of device time on it, from state frames alone.
+"""Host clock, and the estimate of device time on it, from state frames only.
 
 Code that depends on time takes a clock, so that tests and lockstep run in virtual time; the standard module ``time``
 satisfies the protocol ``Clock``.

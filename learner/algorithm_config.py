@@ -22,7 +22,7 @@ Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgs
 
 
 class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of an algorithm before it is built; a subclass adds its settings as fields."""
+    """Description of an algorithm; a subclass adds its settings as fields."""
 
     home: ClassVar[str]
     """Module and class, as in ``onrig.learner.algorithms.sac:Sac``."""

@@ -36,7 +36,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """What is wrong with an algorithm: its actions, its signals, its trials, and what it restores."""
+    """Defects of an algorithm: of its actions, signals, trials and restored state."""
     n, m = len(config.signals), len(config.rig.actuators)
     seen = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
 
@@ -112,7 +112,7 @@ def _same(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
 
 
 def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
-    """Whether signals agree, bit for bit or nearly; ``b`` may be of one trial alone."""
+    """Whether signals agree, bit for bit or nearly; ``b`` may hold a single trial."""
     pairs = [(x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)]
     return all((x is None and y is None) or _same(cast(Any, x), cast(Any, y), exact) for x, y in pairs)
 

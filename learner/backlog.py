@@ -8,7 +8,7 @@ from typing import Final
 LEARN_S: Final = 0.05
 """Target duration of consecutive updates."""
 _UNTIMED: Final = 10
-"""Updates in a row before the duration of one is known."""
+"""Updates per portion before the duration of one is known."""
 
 
 class Backlog:

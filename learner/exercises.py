@@ -24,7 +24,7 @@ _OFFERED: Final = 5 * _CAPACITY
 _EPISODE: Final = 7
 _LARGE: Final = 4096
 _OVERHEAD_BYTES: Final = 8192
-"""What a keeper may take regardless of capacity beyond its ``fixed_bytes``."""
+"""Bytes that a keeper may use beyond its ``fixed_bytes``, regardless of capacity."""
 _ROUNDS: Final = 6
 
 
@@ -36,7 +36,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
-    """What is wrong with a keeper: its slots, its bytes, and what it restores."""
+    """Defects of a keeper: of its slots, bytes and restored state."""
     keeper, rng = keeper_for(strategy, _CAPACITY, _rng(1)), _rng(2)
     slots = _decisions(keeper, rng, range(_OFFERED))
     stored = 0
@@ -84,7 +84,7 @@ def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[
 
 
 def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """What is wrong with a sampler: its draws, its weights, and what it restores."""
+    """Defects of a sampler: of its draws, weights and restored state."""
     batch = settings.batch
     capacity = max(2 * batch, _CAPACITY)
     n, m = len(config.signals), len(config.rig.actuators)

@@ -15,7 +15,7 @@ from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 
 
 def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
-    """What a stochastic policy did in the gathered experiences, in this shape."""
+    """Behaviour of a stochastic policy in the gathered experiences, in this shape."""
     mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
     another = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
     return Behaviour(mean, std, drawn, another.reshape(shape))

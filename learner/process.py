@@ -58,8 +58,8 @@ class LearnerProcess:
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
         self._agent: Agent | None = None
         self._follows = False
-        """Whether the agent is notified of every write; in lockstep it catches up once per episode, since the content of
-        a pull depends on the clock."""
+        """Whether the agent is notified of every write; in lockstep it catches up once per episode, since the
+        content of a pull depends on the clock."""
         self._episode_at_join = 0
         """Last complete episode when the learner joined."""
         self._deferred_error: LeaseLost | MemoryChanged | None = None

@@ -78,7 +78,7 @@ class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
     """Steps that a gradient passes back through, the drawn one included."""
     start: Literal["stored", "zero"] = "stored"
-    """What is remembered when a window begins: what was when its first experience was new, or nothing, as in the
+    """Hidden state at the start of a window: as stored when its first experience was new, or zero, as in the
     paper."""
 
     @property

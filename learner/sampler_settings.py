@@ -53,7 +53,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     sigma: Positive = 0.1
     """Standard deviation of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
     reading: Literal["covariance", "std"] = "covariance"
-    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
+    """Meaning of sigma: a covariance in the paper's equations, a standard deviation in its text (docs/methods.md)."""
 
     @property
     def variance(self) -> float:
@@ -78,9 +78,9 @@ class ProportionalLaw(NamedTuple):
     beta: float
     """Importance-sampling exponent at the start; it is 1 at the end."""
     scale: Literal["none", "batch_max", "global_max"]
-    """What importance weights are divided by (``onrig.learner.samplers.importance.Scale``)."""
+    """Divisor of importance weights (``onrig.learner.samplers.importance.Scale``)."""
     over: Literal["episodes", "updates"]
-    """What beta grows linearly over."""
+    """Axis of beta's linear growth."""
 
 
 PROPORTIONAL: Final = {
@@ -104,9 +104,9 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     beta: Share | UnsetType = UNSET
     """Exponent of the importance weights at the start; it grows to 1."""
     scale: Literal["none", "batch_max", "global_max"] | UnsetType = UNSET
-    """What weights are divided by: nothing, or the largest of the minibatch or of the memory."""
+    """Divisor of weights: none, or the largest weight of the minibatch or of the memory."""
     over: Literal["episodes", "updates"] | UnsetType = UNSET
-    """What ``beta`` grows over, linearly."""
+    """Axis of ``beta``'s linear growth."""
 
     @property
     def settled(self) -> ProportionalLaw:

@@ -19,8 +19,8 @@ from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling, sam
 
 _DEFAULT: Final = "ddpg"
 _ALWAYS: Final = ("ddpg", "dqn")
-"""Sections that every resolved configuration has; all others are there where they are selected or given, so that what
-identifies a run does not change with the number of algorithms."""
+"""Sections that every resolved configuration has; the others appear only if selected or given, so that
+the identity of a run does not change with the number of algorithms."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
@@ -29,7 +29,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, samplers' options, update rate."""
 
     algorithm: str = _DEFAULT
-    """Which algorithm learns; its own section counts."""
+    """Learning algorithm; its own section applies."""
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     refer: ReferSettings | UnsetType = UNSET
@@ -38,10 +38,10 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
-    """Batch updates per experience, as they come in, instead (real time only)."""
+    """Batch updates per experience, on arrival, instead (real time only)."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Maximum backlog in real time, of updates, or with ``updates_per_transition`` of experiences whose updates are
-    owed; what is beyond it is dropped."""
+    """Maximum backlog in real time, of updates, or with ``updates_per_transition`` of experiences with
+    pending updates; those beyond it are dropped."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -213,7 +213,7 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
 
 
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
-    """What is wrong with the exploration process for the algorithm's policies on a rig, and where in its section."""
+    """Conflict of the exploration process with the algorithm on a rig, as (path in its section, message), or None."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
         who = name if settings.refer is UNSET else f"{name} under ReF-ER"

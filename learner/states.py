@@ -34,7 +34,7 @@ class _Header(NamedTuple):
     """Identity of its run; "" in those of earlier versions."""
     episode: int
     executor: Executor | None
-    """What computed its updates; None in those of earlier versions."""
+    """Executor of its updates; None in states of earlier versions."""
 
 
 def state_name(episode: int) -> str:
@@ -43,7 +43,7 @@ def state_name(episode: int) -> str:
 
 
 def state_fault(path: Path, run: str) -> str | None:
-    """What is wrong with the state that ``run`` is to go on from, in a few words; None if it is intact."""
+    """Defect of the state that ``run`` is to resume from, in a few words; None if it is intact."""
     if not path.exists():
         return "is missing"
     header = _header(path)
@@ -55,7 +55,7 @@ def state_fault(path: Path, run: str) -> str | None:
 
 
 def _header(path: Path) -> _Header | None:
-    """Origin of a state whose checksums are right; None for any other file."""
+    """Origin of a state with correct checksums; None for any other file."""
     try:
         with open_file(path, None) as file, zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:

@@ -31,7 +31,7 @@ COST: Final = (
 
 
 class State(NamedTuple):
-    """What was loaded, or why nothing was."""
+    """Loaded library, or the reason for its absence."""
 
     library: ctypes.CDLL | None
     variant: str

@@ -34,7 +34,7 @@ TESTS: Final = (
     "tests/runtime/policy/test_network.py",
     "tests/runtime/memory/order",
 )
-"""What the C library does, compared with its Python form; files that need torch are skipped."""
+"""Tests that compare the C library with its Python form; files that need torch are skipped."""
 _DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
 """A Cortex-A72's /proc/cpuinfo: QEMU passes this machine's on, in which onnxruntime for aarch64 finds no processor."""

@@ -128,7 +128,7 @@ def level_values(levels: int) -> NDArray[np.float64]:
 
 
 class Algorithm(Protocol):
-    """Policies of S trials, and the update that trains them; trial s of S gives bit for bit what it gives alone."""
+    """Policies of S trials and their update; each trial is bit for bit the same in any number of trials."""
 
     updates: int
     """Updates done so far."""
@@ -199,7 +199,7 @@ class Exportable(Protocol):
     """An algorithm whose policy a rig can run."""
 
     behaviour: str
-    """How its policies act (``onrig.runtime.policy.contract``)."""
+    """Kind of its policies (``onrig.runtime.policy.contract``)."""
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         """Build the ONNX model of one trial's policy, SI units to SI units, with its contract (``onrig.learner.export``
@@ -238,7 +238,7 @@ def algorithm_for(
 ) -> Algorithm:
     """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over.
 
-    Raises ValueError without a stream, and where it cannot take as many action dimensions.
+    Raises ValueError without a stream, and for more action dimensions than it supports.
     """
     if not streams:
         raise ValueError("expected one random stream per trial, got none")

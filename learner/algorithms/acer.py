@@ -11,7 +11,7 @@ without any, for the policy.  With phi the mean and the standard deviation of th
 
 with respect to phi is cut so that it leads away from an average policy, which follows slowly, by delta at the most.
 
-The segments of a minibatch pass two programs in pieces of as many steps: one that values them, and one that adds up the
+The segments of a minibatch pass two programs in pieces of equal length: one that values them, and one that adds up the
 gradients of all pieces and takes the step with the last of them.
 """
 
@@ -54,7 +54,7 @@ def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Arra
 
 
 _VALUED: Final = ("value", "advantage", "rho", "kl")
-"""What the first program reports of each step; the advantage is Q(s, a) - V(s)."""
+"""Outputs of the first program per step; the advantage is Q(s, a) - V(s)."""
 
 
 class _Piece(NamedTuple):
@@ -190,7 +190,7 @@ class Acer(Host):
         return projected(g, k, self._acer.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
-        """Nothing to write: an update takes all of a segment from the memory."""
+        """No-op: an update takes segments from the memory."""
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert self._stored is not None

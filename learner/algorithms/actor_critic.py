@@ -1,4 +1,4 @@
-"""What PPO and TRPO have in common: Gaussian policies and values by tanh units, observations standardised as they come.
+"""Common base of PPO and TRPO: Gaussian policies and values by tanh units, observations standardised on arrival.
 
 Statistics of a batch (advantages, target values, densities) are computed once, on arrival, and frozen: Han and
 Sung 2017, §III-A.  The filter has then seen the batch, so that importance ratios are 1 before the first gradient step.
@@ -181,7 +181,7 @@ class ActorCritic(Traced):
         return tape.concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """What networks see of observations (S, R, n)."""
+        """Network inputs for observations (S, R, n)."""
         return self._filter(observation) if self._common.filter else observation
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:

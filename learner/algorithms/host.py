@@ -1,4 +1,4 @@
-"""What the algorithms of Novati and Koumoutsakos 2019 have in common: Gaussian policies, softsign units, ReF-ER.
+"""Common base of the algorithms of Novati and Koumoutsakos 2019: Gaussian policies, softsign units, ReF-ER.
 
 States are standardised once, before the first update, and rewards divided by their root mean square every 1000 updates,
 if ``refer.standardise`` is set (App. B); this replaces ``reward_scale``.

@@ -35,7 +35,7 @@ class PolicyBatch(NamedTuple):
     reward: NDArray[np.floating]
     """(S, K, T)"""
     next_observation: NDArray[np.floating]
-    """Where the step led, in a finished episode its last state: (S, K, T, n)."""
+    """Next observation, in a finished episode its last: (S, K, T, n)."""
     terminated: NDArray[np.bool_]
     """(S, K, T)"""
     truncated: NDArray[np.bool_]
@@ -49,7 +49,7 @@ class PolicyBatch(NamedTuple):
 
 @runtime_checkable
 class OnPolicy(Protocol):
-    """Gaussian policies of S trials, and what trains them; trial s of S gives bit for bit what it gives alone."""
+    """Gaussian policies of S trials, and their update; each trial is bit for bit the same in any number of trials."""
 
     updates: int
     """Gradient steps of PPO, batches of TRPO, so far."""

@@ -23,7 +23,7 @@ from onrig.learner.tape.array import Array, greater
 from onrig.learner.tape.densities import importance_ratio, kl_divergence, log_density
 
 RECLASSIFY_EVERY: Final = 1000
-"""Updates after which all stored experiences are judged anew, since c shrinks."""
+"""Updates after which all stored experiences are re-evaluated, since c shrinks."""
 _GREATEST: Final = 1e3
 """Largest ratio where rule 1 does not bound it (§5.3)."""
 
@@ -41,7 +41,7 @@ class Acted(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """How far the present policy is from the one that acted, (B, 1) each, with gradients."""
+    """Distance of the present policy from the behaviour policy, (B, 1) each, with gradients."""
 
     rho: Array
     """pi(a|s) / mu(a|s)."""
@@ -58,7 +58,7 @@ def apart(settings: ReferSettings, acted: Acted, mean: Array, std: Array) -> Apa
 
 
 class Rules(NamedTuple):
-    """What ReF-ER decides outside of an update (``Refer.rules``), (1, 1) each."""
+    """Parameters of ReF-ER that are constant within an update (``Refer.rules``), (1, 1) each."""
 
     beta: Array
     least: Array

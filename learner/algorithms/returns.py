@@ -88,7 +88,7 @@ def generalised_advantages(
     advantage = np.array(error, np.float64)
     factor = np.where(ended, 0.0, gamma * gae_lambda)
     ahead = 1
-    while ahead < advantage.shape[-1]:  # by doubling: so far of as many steps each
+    while ahead < advantage.shape[-1]:  # doubling: each entry covers ``ahead`` steps so far
         advantage[..., :-ahead] += factor[..., :-ahead] * advantage[..., ahead:]
         factor[..., :-ahead] *= factor[..., ahead:]
         ahead *= 2

@@ -1,7 +1,7 @@
 """Algorithms whose policy and update are programs of a tape: what S trials of one have in common.
 
 The state of all trials is one array, a row for each: parameters, targets, moments.  A program runs for one trial after
-the other, so trial s of S has bit for bit the result that it has alone.
+the other, so each trial has the same result, bit for bit, in any number of trials.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Traced(Nets):
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
     def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
-        """Sections of the next updates: this one in every so many."""
+        """Sections of the next updates: this one in every ``every``-th."""
         numbers = self.updates + 1 + np.arange(updates)
         return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
@@ -125,7 +125,7 @@ class Forward:
         self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
 
     def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
-        """Outputs, valid until the next call with as many rows."""
+        """Outputs, valid until the next call with the same number of rows."""
         bound = self._bound.get(inputs.shape[1])
         if bound is None:
             bound = self._bound[inputs.shape[1]] = self._bind(inputs.shape[1])
@@ -162,7 +162,7 @@ class Fields:
         return {name: tape.read(field) for name, field in self.fields.items()}
 
     def of(self, owner: Nets, updates: int) -> Values:
-        """Records (S, K, size) of so many updates of the trials of ``owner``, with what they last held."""
+        """Records (S, K, size) of K updates of the trials of ``owner``, with their last contents."""
         S, K = owner.trials, updates
         if self._rows.shape[:2] != (S, K):
             rows = rows_of(S * K, self.layout, owner.executor.dtype)

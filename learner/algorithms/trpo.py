@@ -26,7 +26,7 @@ Vectors = NDArray[np.float64]
 _NEGLIGIBLE: Final = 1e-10
 """Squared residual at which conjugate gradients stop (OpenAI's baselines)."""
 KL_SLACK: Final = 1.5
-"""How far an accepted step may exceed ``max_kl``, as a factor."""
+"""Factor by which an accepted step may exceed ``max_kl``."""
 
 
 def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps: int) -> Vectors:
@@ -101,7 +101,7 @@ class Trpo(ActorCritic):
             tape.output(self._batch.fields[name], value)
 
     def _judgement(self, tape: Tape) -> None:
-        """Report gains, and divergences from what was the present policy."""
+        """Report gains, and divergences from the policy before the step."""
         at = self._batch.read(tape)
         mean, std = self._distribution(at["observation"])
         tape.output(self._batch.fields["gain"], self._gains(tape, mean, std))
@@ -142,7 +142,7 @@ class Trpo(ActorCritic):
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
-        """Follow the natural gradient as far as the divergence is within its bound and the objective does not fall."""
+        """Step along the natural gradient, within the bound on the divergence and without a loss in the objective."""
         config, S, at = self.config, len(x), self._batch
         rows = at.of(self, 1)
         given = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}

@@ -86,7 +86,7 @@ class Vracer(Judging):
 
     @property
     def _width(self) -> int:
-        """Numbers of a state as the network takes it."""
+        """Size of a network input."""
         return self._n
 
     def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
@@ -94,7 +94,7 @@ class Vracer(Judging):
         return taken.observation[at]
 
     def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        """States (S, B, width) that they lead to."""
+        """Next states (S, B, width)."""
         return taken.next_observation[at]
 
     def _linear(self, x: Array) -> Array:
@@ -114,7 +114,7 @@ class Vracer(Judging):
         return self._named(self._mlp(x))[1:3]
 
     def _advantage_of(self, action: Array, out: _Out) -> Array:
-        """A(s, a) (B, 1), 0 without a head; gradients reach the head's outputs alone."""
+        """A(s, a) (B, 1), 0 without a head; gradients reach only the head's outputs."""
         if self._head is None or out.head is None:
             return action.tape.filled((action.shape[0], 1), 0.0)
         return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
@@ -165,7 +165,7 @@ class Vracer(Judging):
         return told
 
     def _enter(self) -> None:
-        """Value new experiences; their ratio is 1 until they are replayed."""
+        """Compute values of new experiences; their ratio is 1 until they are replayed."""
         assert self._stored is not None
         notes = self._stored.notes
         if self._entered == notes.changes:
@@ -202,7 +202,7 @@ class Vracer(Judging):
         """Prepare for new experiences in slots of each trial, before they are valued."""
 
     def _value_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
-        """Value anew where drawn experiences lead that nothing follows, unless the task terminated there."""
+        """Update the end values of drawn experiences without a successor, unless the task terminated there."""
         assert self._stored is not None
         trial = np.arange(self.trials)[:, None]
         last = (self._stored.after[trial, slots] < 0) & ~batches.terminated[k]
@@ -218,7 +218,7 @@ class Vracer(Judging):
             self._end_value[s, slots[s, at[s, row]]] = self._values(x)[s, row, 0]
 
     def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
-        """Gather slots of each trial, some at once: where they are in the columns, and among those gathered."""
+        """Gather slots of each trial in pieces; yields their places in the columns and in the gathered batch."""
         assert self._stored is not None
         for start in range(0, max(map(len, slots)), _AT_ONCE):
             padded = np.zeros((self.trials, _AT_ONCE), np.int64)

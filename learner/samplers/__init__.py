@@ -133,7 +133,7 @@ class Sampler(Protocol):
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, equal to as many single draws.
+        """Draw ``updates`` minibatches, equal to that number of single draws.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """

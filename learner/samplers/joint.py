@@ -17,7 +17,7 @@ from onrig.runtime.memory.keepers.keeper import Signal
 
 
 class Joint:
-    """Base of the samplers of S trials; trial s draws what it would draw alone."""
+    """Base of the samplers of S trials; each trial draws the same in any number of trials."""
 
     required_signals: ClassVar[frozenset[Signal]]
 

@@ -38,7 +38,7 @@ class RankDraws:
     Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), which is what the importance weights use (in the paper, eq. 7 is "only approximate").
 
-    For S memories that draw minibatches of equal size in step; each draws what it would draw alone.
+    For S memories that draw minibatches of equal size in step; each draws the same in any number of memories.
     """
 
     def __init__(

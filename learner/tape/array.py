@@ -19,7 +19,7 @@ Gradient = Union["Array", float]
 
 
 class Derivative(NamedTuple):
-    """How a gradient passes an operation, towards one of its inputs."""
+    """Derivative of an operation by one of its inputs."""
 
     towards: Array
     rule: Callable[[Gradient], Gradient]
@@ -132,7 +132,7 @@ class Array:
         return self.tape.reduced("row_argmax", self, (self.shape[0], 1), passes=False)
 
     def folded(self, width: int) -> Array:
-        """Sum of blocks of so many columns, (rows, width)."""
+        """Sum of blocks of ``width`` columns, (rows, width)."""
         (rows, cols), tape = self.shape, self.tape
         if cols % width or not self.is_contiguous:
             raise tape.error(f"an array {self.shape} in blocks of {width} columns")

@@ -117,7 +117,7 @@ def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> Non
 
 
 def _redirected(g: Array, into: Array, kept: Collection[int]) -> bool:
-    """Let the only operation that writes ``g``, which nothing else reads, write ``into`` instead.
+    """Redirect the only operation that writes ``g``, which nothing else reads, to ``into``.
 
     ``kept``: allocations that must not change.
     """

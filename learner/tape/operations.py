@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Space(IntEnum):
-    """Where an operand lies."""
+    """Address space of an operand."""
 
     NONE = -1
     STATE = 0
@@ -26,7 +26,7 @@ class Space(IntEnum):
 
 
 class Kind(IntEnum):
-    """How kernels go through an operation's operands."""
+    """Iteration pattern of kernels over operands."""
 
     ELEMENTWISE = 0
     """All (rows, cols), repeated where a distance is 0."""
@@ -50,7 +50,7 @@ class Operation(NamedTuple):
 
 
 DIMENSIONS: Final = "1rcim"
-"""One, rows, columns, the inner dimension, and the moments of as many parameters as columns: 2 columns + 1."""
+"""One, rows, columns, the inner dimension, and the moments of one parameter per column: 2 columns + 1."""
 MASKED: Final = 2
 """``post`` of a product whose last operand is its mask; others are without that operand."""
 

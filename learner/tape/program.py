@@ -26,7 +26,7 @@ class Program:
     scratch: int
     """Elements."""
     lines: tuple[str, ...]
-    """Where each operation was written."""
+    """Source line of each operation."""
 
     @property
     def sizes(self) -> Sizes:

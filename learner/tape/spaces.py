@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGN: Final = 16
-"""Groups of fields begin at multiples of as many elements: 64 bytes of float32."""
+"""Alignment of groups of fields in elements: 64 bytes of float32."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Field:
 
     @property
     def slice(self) -> slice:
-        """Its elements in a row."""
+        """Slice of its elements in a record."""
         return slice(self.at, self.at + self.size)
 
 

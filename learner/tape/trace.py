@@ -15,7 +15,7 @@ from onrig.learner.tape.operations import Space
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 ALIGN: Final = 16
-"""Arrays begin at multiples of as many elements."""
+"""Alignment of arrays in elements."""
 _HERE: Final = str(Path(__file__).parent)
 Rule = Callable[[Gradient, Array], Gradient]
 
@@ -38,7 +38,7 @@ class Emitted(NamedTuple):
     y: float
     more: tuple[float, float]
     line: str
-    """Where it was written: ``file:line``."""
+    """Its source line: ``file:line``."""
 
 
 class Tape:
@@ -79,7 +79,7 @@ class Tape:
         return Array(self, Space.SCRATCH, start, shape)
 
     def filled(self, shape: tuple[int, int], value: float) -> Array:
-        """An array of one number."""
+        """Array filled with one number."""
         return self.emit("fill", shape, [], x=value)
 
     def full(self, g: Gradient, shape: tuple[int, int]) -> Array:
@@ -87,7 +87,7 @@ class Tape:
         return self.filled((1, 1), g) if isinstance(g, float) else g
 
     def whole(self, a: Array) -> Array:
-        """``a``, or a contiguous copy of it."""
+        """``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
     def error(self, what: str) -> TapeError:
@@ -98,7 +98,7 @@ class Tape:
 
     @contextmanager
     def section(self, number: int) -> Iterator[None]:
-        """Operations written within run only in updates that ask for this section (1 to 31)."""
+        """Context whose operations run only in updates with this section (1 to 31)."""
         before, self._section = self._section, number
         yield
         self._section = before
@@ -145,7 +145,7 @@ class Tape:
         return self.produced(out, [Derivative(a, fitted(a, rule)) for a, rule in zip(inputs, rules, strict=False)])
 
     def produced(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
-        """Note how gradients pass ``out``, and return it."""
+        """Register the derivatives of ``out``, and return it."""
         out.derivatives = derivatives
         self.passing.append(out)
         return out

@@ -69,7 +69,7 @@ def scores_by_origin(
 
 
 class Measures:
-    """What ``REPLAYED`` names, of S trials between evaluations."""
+    """Measures of ``REPLAYED``, of S trials between evaluations."""
 
     def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
         self._run, self._algorithm, self._memories, self._seeds = run, algorithm, memories, seeds
@@ -96,7 +96,7 @@ class Measures:
         self._signals.add(np.stack(sums, axis=1), len(signals.td))
 
     def taken(self, steps: int) -> Values:
-        """Take the measures (S, k) since the last time, after so many training steps; NaN without any."""
+        """Take the measures (S, k) since the last time, after ``steps`` training steps; NaN without any."""
         replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
         replayed[:, :4] = np.concatenate((self._signals.taken(), self._scores.taken()), axis=1)
         if self._scores_actions:

@@ -1,4 +1,4 @@
-"""S trials of one configuration that advance together; trial s gives bit for bit what the same seed gives alone.
+"""S trials of one configuration that advance together; each is bit for bit the same as alone.
 
 (On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, now and then
 evaluate.  What differs between experiments are the parts that it is made of: the world, where the numbers for
@@ -76,13 +76,13 @@ class Trials:
         random_steps: int = 0,
         evaluation: tuple[World, int] | None = None,
     ) -> None:
-        """Trials of (S, K) training ``actors``, scored ``every`` so many environment steps of each.
+        """Trials of (S, K) training ``actors``, scored after each ``every`` environment steps.
 
         ``evaluation``: a world for noise-free episodes, and how many.  Without it, each trial has one more actor in
         ``world``, which is evaluated while the others train; all episodes are then as long as ``every``.
         """
         self.algorithm: Final = algorithm
-        """What it learns with: an ``Algorithm``, or an ``OnPolicy``."""
+        """Learning algorithm: an ``Algorithm`` or an ``OnPolicy``."""
         self.learning: Final = learning
         self._world, self._explore, self._evaluation = world, explore, evaluation
         self._actors, self._every, self._random_steps = actors, every, random_steps
@@ -105,12 +105,12 @@ class Trials:
 
     @property
     def memories(self) -> Memories:
-        """Those of trials that replay."""
+        """Memories of trials that replay."""
         return self.replay.memories
 
     @property
     def replay(self) -> Replay:
-        """How trials learn that replay."""
+        """Replay of trials with a memory."""
         assert isinstance(self.learning, Replay)
         return self.learning
 

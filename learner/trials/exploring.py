@@ -1,4 +1,4 @@
-"""How S trials act: by their policies, and in training with exploration.
+"""Actions of S trials: by their policies, and in training with exploration.
 
 ``Explorer`` makes actions of observations and random numbers.  The numbers of a step come from streams of their own,
 either one per episode, as on a rig (``EpisodeNumbers``), or one per trial (``StepNumbers``).
@@ -42,7 +42,7 @@ class Acted(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What S trials explore with, K steps of each: an action is drawn or disturbed by ``noise``, then replaced."""
+    """Exploration numbers of S trials, K steps each: an action is drawn or disturbed by ``noise``, then replaced."""
 
     noise: Values | None = None
     """(S, K, k): added to actions, or N(0, 1) for policies that draw; None to act without."""
@@ -65,7 +65,7 @@ class Draw(Protocol):
     """Source of random numbers."""
 
     def __call__(self, episode: Episodes, *, starting: bool) -> Numbers:
-        """Numbers of the next step, in these episodes (S,); random actions alone while ``starting``."""
+        """Numbers of the next step, in these episodes (S,); only random actions while ``starting``."""
         ...
 
 
@@ -264,7 +264,7 @@ def _normal(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
 
 
 class Correlated:
-    """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), anew in each episode.
+    """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), reset in each episode.
 
     It is Ornstein-Uhlenbeck noise from 0 on, or, with ``unit``, of variance 1 in every step: process ``own`` of a rig.
     """

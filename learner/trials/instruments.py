@@ -1,4 +1,4 @@
-"""What the instruments of a rig make of many plants: normalised observations with noise, actions in SI, rewards.
+"""Instruments of a rig for many plants: normalised observations with noise, actions in SI, rewards.
 
 The plants are the twin's, and are quantised where asked for; sensor and actuator noise are those of de Bruin et al.
 2018, §6.5.

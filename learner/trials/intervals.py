@@ -65,7 +65,7 @@ def median_bounds(values: Values | Integers) -> Bounds:
 def curve_bounds(values: Values) -> Band:
     """Median over the trials of each column of ``values`` ``(T, N)``, NaN where a trial is.
 
-    The intervals hold for each column alone.  Raises ValueError without trials.
+    The intervals hold for each column separately.  Raises ValueError without trials.
     """
     ordered = np.sort(np.asarray(values, np.float64), axis=0)
     if ordered.ndim != 2 or not len(ordered):

@@ -1,4 +1,4 @@
-"""How S trials learn from the steps that they take: from memories, or from batches of their own policies."""
+"""Learning of S trials from their steps: from memories, or from batches of their own policies."""
 
 from __future__ import annotations
 

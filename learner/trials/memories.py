@@ -40,7 +40,7 @@ class Altered(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the memory of one trial keeps."""
+    """Contents and settings of one trial's memory."""
 
     n: int
     """Numbers in an observation."""
@@ -59,7 +59,7 @@ class Kept(NamedTuple):
 
 
 def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
-    """What trials of a run's configuration keep."""
+    """Memory settings of the trials of a run's configuration."""
     return Kept(
         len(config.signals),
         len(config.rig.actuators),
@@ -72,7 +72,7 @@ def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behav
 
 
 class Columns(NamedTuple):
-    """Where in a row the parts of an experience are."""
+    """Columns of an experience in a row."""
 
     observation: slice
     action: slice

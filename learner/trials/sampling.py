@@ -27,7 +27,7 @@ from onrig.runtime.random_streams import Role, stream
 
 
 class Sampling(Protocol):
-    """The samplers of S trials; each draws what ``onrig.learner.samplers`` would have it draw alone."""
+    """The samplers of S trials; each draws the same as a single one of ``onrig.learner.samplers``."""
 
     @property
     def required_signals(self) -> frozenset[Signal]:

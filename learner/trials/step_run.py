@@ -77,8 +77,8 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     exploration_friction: Share = 1.0
-    """Friction of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the start of
-    each episode.
+    """Friction of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the
+    start of each episode.
     Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())

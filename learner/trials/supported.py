@@ -100,7 +100,7 @@ def machine_bytes() -> int:
 
 
 def trial_bytes(run: StepRun) -> int:
-    """What a trial's experiences come to take; 0 where it keeps batches of its own policies alone, or cannot run."""
+    """Bytes of a trial's experiences; 0 if it keeps only batches of its own policies, or cannot run."""
     spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
     return 0 if spaces is None else _bytes_within(run, spaces)
 

@@ -66,7 +66,7 @@ _UNKNOWN: Final = Interval(0.0, -np.inf, np.inf)
 
 
 class Agreement(NamedTuple):
-    """How a velocity follows the rate of its place."""
+    """Relation of a velocity to the rate of its place."""
 
     rate: Interval
     """Rate of the place per unit of velocity read, 1 / gain; 0 if the signals are unrelated."""
@@ -185,7 +185,7 @@ def agreement_of(windows: Windows) -> Agreement | None:
 
 
 def _at_shift(windows: Windows, shift: int) -> Agreement | None:
-    """The fit around a lag of so many periods."""
+    """Fit around a lag in whole periods."""
     period_s, moved = windows.period_s, windows.moved
     v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s

@@ -109,7 +109,7 @@ def _fitted(
 
 
 def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
-    """What is certainly wrong with the sensors in a short, gentle recording, one line each."""
+    """Certain defects of the sensors in a short, gentle recording, one line each."""
     return certain_problems(rig, recorded, pairs_of(plant, rig, recorded)) if recorded else []
 
 

@@ -76,7 +76,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     signs: dict[str, int]
     """Sign of each sensor and actuator: +1, or -1 if reversed."""
     not_known: tuple[str, ...]
-    """What is not identifiable from these signals, and why."""
+    """Parameters that are not identifiable from these signals, with reasons."""
     covariance: tuple[tuple[float, ...], ...]
     """Covariance of the parameters in their order; of the logarithm where ``logarithmic``."""
     samples: tuple[tuple[float, ...], ...]

@@ -67,7 +67,7 @@ def advance(
 
 
 def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
-    """What the plant's dead band leaves of an action."""
+    """Action after the plant's dead band."""
     return action if plant.dead_band is _OFF else tuple([_beyond(xp, u, plant.dead_band) for u in action])
 
 

@@ -8,9 +8,9 @@ action is the policy's there, exploration included; then s' and r follow from th
 certain probability.  Otherwise, the experience is left unchanged."  Taken literally together with the rule above, the
 fraction of synthetic experiences would grow to one with every pass through the buffer, or with other readings still
 depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: then what is offered,
-synthetic with probability f, takes it.  Otherwise a synthetic experience is unchanged, and a measured one is replaced
-to the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
-1 - refresh, as in the text, and with refresh 1 this is §6.2.1 to the letter.
+synthetic with probability f, takes it.  Otherwise a synthetic experience remains, and a measured one gives way to
+the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
+1 - refresh, as in the text, and with refresh 1 this is exactly §6.2.1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
 def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -> Draws:
     """Numbers for the ``steps`` transitions of one training episode, from a stream of its own.
 
-    The same whatever the fractions: runs that differ in those alone draw the same states and actions.
+    The same whatever the fractions: runs that differ only in those draw the same states and actions.
     """
     numbers = stream(seed, Role.SYNTHETIC, episode).random((steps, 2 + n_obs + n_act))
     return Draws(numbers[:, 0], numbers[:, 1], numbers[:, 2 : 2 + n_obs], numbers[:, 2 + n_obs :])

@@ -176,7 +176,7 @@ class Sensing:
         self.reseed(0)
 
     def reseed(self, seed: int) -> None:
-        """Start the noise streams anew."""
+        """Restart the noise streams."""
         sensors, actuators = np.random.SeedSequence(seed).spawn(2)
         self._sensor_rng = np.random.default_rng(sensors)
         self._actuator_rng = np.random.default_rng(actuators)

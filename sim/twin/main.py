@@ -47,7 +47,7 @@ def twin_options(config: RunConfig) -> TwinOptions:
 
 
 def time_scale(config: RunConfig) -> float:
-    """What the twin's hello announces: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
+    """``time_scale`` of the twin's hello: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
     pace = config.device.pace
     if isinstance(pace, Scaled):
         return pace.scaled

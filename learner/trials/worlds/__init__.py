@@ -83,7 +83,7 @@ class World(Protocol):
     """E actors for each of S trials, each with a role (``onrig.runtime.random_streams``).
 
     An actor's episodes depend on its trial's seed, its role, its number among those of the role and its own episodes
-    alone, never on other actors and trials.
+    only, never on other actors and trials.
     """
 
     @property

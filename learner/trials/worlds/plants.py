@@ -118,7 +118,7 @@ class PlantWorld:
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, A, instruments.m))
         """Last commands, the newest first."""
         self._sent: Final = np.zeros((2, A, instruments.m))
-        """The last two commands sent, the newest first, before the actuators' noise: what shields go by."""
+        """The last two commands sent, the newest first, before the actuators' noise: the shields' input."""
 
     @property
     def is_noisy(self) -> bool:
@@ -241,7 +241,7 @@ class PlantWorld:
         return instruments.normalised(measured, None if noise is None else noise[:, : instruments.n])
 
     def _shown(self) -> Values:
-        """What policies see, (S, E, k)."""
+        """Policy inputs, (S, E, k)."""
         return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(self._dtype)
 
     def _row(self) -> NDArray[np.float64] | None:
