@@ -207,7 +207,7 @@ class DeviceSession:
         self._intake.ignore_before(next_frame)
         return next_frame
 
-    def ask_hello(self) -> None:
+    def request_hello(self) -> None:
         """Request a hello without waiting; wait_state receives it and sets ``rebooted`` after a reboot."""
         self._write(_HELLO_REQUEST)
 
@@ -215,7 +215,7 @@ class DeviceSession:
         """Request a hello: True if the device has rebooted since the connection; False on a closed link."""
         deadline_ns = self._now() + round(within_s * 1e9)
         try:
-            self.ask_hello()
+            self.request_hello()
             while not self.rebooted and (bodies := self._receive(deadline_ns)) is not None:
                 for body in bodies:
                     self._take_other(body)

@@ -136,7 +136,7 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None), looks=True)
+        stored, _ = self._mirror.gather(Draw(slots, None), for_view=True)
         acted, before = stored.behaviour, stored.window
         return Minibatches(
             stored.observation[0],
@@ -160,7 +160,7 @@ class Agent:
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
             self._batches.skip_stored()
         elif self._batches is not None:
-            self._batches.returned(known)
+            self._batches.rewind(known)
         self._memory = memory
 
     def catch_up(self) -> None:
@@ -191,13 +191,13 @@ class Agent:
             slots, generations = draw.slots.reshape(-1), generations.copy()
             signals = self._algorithm.update(minibatches).of_trial(0)
             self._sampler.updated(slots, signals)
-            told = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
-            yield Replayed(slots, generations, told)
+            values = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
+            yield Replayed(slots, generations, values)
 
     def learn_from_batches(self, beat: Callable[[], object]) -> None:
         """Learn from complete batches; calls ``beat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
-        for batch, first in self.batches.whole():
+        for batch, first in self.batches.take_complete():
             left = 1.0 - float(self._age(np.array([first]))[0])
             algorithm.learn(batch, max(0.0, left), beat)
 

@@ -217,8 +217,8 @@ class Offering:
             if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
                 self._again_s = self._offered_s + _RETRY_S
         else:
-            said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
-            report(self._name, "warning", f"policy {said}")
+            message = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
+            report(self._name, "warning", f"policy {message}")
 
     @property
     def due(self) -> bool:
@@ -226,7 +226,7 @@ class Offering:
         return self._again_s is not None and self._clock_s() >= self._again_s
 
     @property
-    def rested(self) -> bool:
+    def retry_interval_passed(self) -> bool:
         """Whether the last offer is old enough that even a learner with more episodes to learn from offers another."""
         return self._clock_s() - self._offered_s >= _RETRY_S
 
@@ -238,10 +238,10 @@ class Offering:
         elif ruling.verdict == "failed":
             report(self._name, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
 
-    def sum_up(self) -> None:
+    def report_totals(self) -> None:
         """Report the totals."""
         if self._rulings:
-            said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
-            report(self._name, "event", f"policies on probation: {said}", **self._rulings)
+            message = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
+            report(self._name, "event", f"policies on probation: {message}", **self._rulings)
         if self._rate_limited:
             report(self._name, "event", f"policies rejected by the rig's rate limit: {self._rate_limited}")

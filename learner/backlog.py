@@ -43,7 +43,7 @@ class Backlog:
         """Number of updates that take about ``LEARN_S``, by the duration of the last ones; at least one."""
         return min(updates, self._fitting)
 
-    def timed(self, updates: int, took_s: float) -> None:
+    def record_duration(self, updates: int, took_s: float) -> None:
         self._fitting = max(1, int(LEARN_S * updates / max(took_s, 1e-6)))
 
     def done(self, updates: int) -> None:

@@ -82,16 +82,16 @@ class Mirror:
         assert self._trajectories is not None
         return self._trajectories.around(slots, n)
 
-    def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
+    def gather(self, draw: Draw, *, for_view: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
 
-        They are valid until the next call; with ``looks``, the batch of the updates stays valid.
+        They are valid until the next call; with ``for_view``, the batch of the updates stays valid.
         """
         updates, size = draw.slots.shape
         n = updates * size
-        batch = self._batches.get(looks)
+        batch = self._batches.get(for_view)
         if batch is None or len(batch.words) != n:
-            batch = self._batches[looks] = Batch(self.storage.layout, n)
+            batch = self._batches[for_view] = Batch(self.storage.layout, n)
         self.storage.gather(draw.slots.reshape(-1), batch)
         shape = (updates, 1, size)
         minibatches = Minibatches(
@@ -104,7 +104,7 @@ class Mirror:
             slots=draw.slots[:, None],
             behaviour=behaviour_in(batch, shape) if self.storage.layout.behaviour else None,
         )
-        if self._trajectories is not None and self._successors > 1 and not looks:
+        if self._trajectories is not None and self._successors > 1 and not for_view:
             chain = self._trajectories.follow(draw.slots[:, None], self._successors)
             minibatches = replace(
                 minibatches,

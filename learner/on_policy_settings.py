@@ -108,7 +108,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     draw: Literal["permutation", "uniform"] = "permutation"
     """Minibatches of an epoch: each experience once, or each at random from those of its actor."""
     epochs: Count = 10
-    """T; an epoch's minibatches add up to the memory."""
+    """Epochs per iteration, T; the minibatches of an epoch hold as many experiences as the memory."""
     lr: Positive = 3e-4
     """Step size of Adam."""
     value_lr: Positive | None = None

@@ -20,15 +20,15 @@ _DEVIATES: Final = np.uint32(Flag.DEVIATES)
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)
 
 
-class Found(NamedTuple):
+class NextBatch(NamedTuple):
     """The next batch among consecutive experiences."""
 
     skipped: int
     """Experiences before it, of policies that were replaced too early."""
-    whole: bool
+    complete: bool
 
 
-def next_batch(policies: NDArray[np.integer], size: int) -> Found:
+def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
     """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete run.
 
     ``policies``: ids, in the order of the experiences.
@@ -37,7 +37,7 @@ def next_batch(policies: NDArray[np.integer], size: int) -> Found:
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.concatenate((starts, [len(policies)])))
     whole = np.flatnonzero(lengths >= size)
-    return Found(int(starts[whole[0]]), True) if len(whole) else Found(int(starts[-1]), False)
+    return NextBatch(int(starts[whole[0]]), True) if len(whole) else NextBatch(int(starts[-1]), False)
 
 
 def log_density(
@@ -105,7 +105,7 @@ class PolicyBatches:
         self.deviating = 0
         """Experiences in batches whose action was not the policy's own."""
 
-    def whole(self) -> Iterator[tuple[PolicyBatch, int]]:
+    def take_complete(self) -> Iterator[tuple[PolicyBatch, int]]:
         """Take the complete batches, each with the slot of its first experience."""
         storage = self._storage
         while True:
@@ -113,7 +113,7 @@ class PolicyBatches:
             slots = self._fresh(storage.changed_since(self._begun))
             found = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
             self._skip(found.skipped)
-            if not found.whole:
+            if not found.complete:
                 return
             taken = slots[found.skipped : found.skipped + self._size]
             self._begun += self._size
@@ -137,7 +137,7 @@ class PolicyBatches:
         self._begun += experiences
         self.dropped += experiences
 
-    def returned(self, writes: int) -> None:
+    def rewind(self, writes: int) -> None:
         """Return to the memory after so many writes; later ones are repeated or differ."""
         self._begun = min(self._begun, writes)
 

@@ -102,12 +102,12 @@ class LearnerProcess:
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
         if self._agent is not None and self._settings.selected.batch_steps:
             at = self._agent.batches
-            said = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
-            said += f"; {at.dropped} experiences left out"
-            report(NAME, "event", said, batches=at.learned, deviating=at.deviating, experiences_left_out=at.dropped)
+            message = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
+            message += f"; {at.dropped} experiences left out"
+            report(NAME, "event", message, batches=at.learned, deviating=at.deviating, experiences_left_out=at.dropped)
         if dropped := round(self._backlog.dropped):
             _warn(f"it did not keep up: {dropped} updates beyond learner.backlog were dropped")
-        self._offering.sum_up()
+        self._offering.report_totals()
 
     def _catch_up(self, attached: Attached) -> Rows:
         rows = self._pull(closed=0, wait_ms=0)  # the returns of all recent episodes, too
@@ -230,7 +230,7 @@ class LearnerProcess:
                 updates = 0
             if agent.ready and updates:
                 self._update(updates)
-                if self._lockstep or not behind or self._offering.rested:
+                if self._lockstep or not behind or self._offering.retry_interval_passed:
                     self._offer()
             self._conclude(episode)
 
@@ -284,7 +284,7 @@ class LearnerProcess:
             updates -= portion
             before_s = self._busy_s
             self._update_at_once(portion)
-            self._backlog.timed(portion, self._busy_s - before_s)
+            self._backlog.record_duration(portion, self._busy_s - before_s)
 
     def _update_at_once(self, updates: int) -> None:
         waiting: list[Replayed] = []

@@ -63,8 +63,8 @@ def _header(path: Path) -> _Header | None:
             file.seek(0)
             with np.load(file, allow_pickle=False) as saved:
                 run = saved["run"].tobytes().decode() if "run" in saved.files else ""
-                told = msgspec.json.decode(saved["executor"].tobytes()) if "executor" in saved.files else None
-                return _Header(run, int(saved["handled"]), read_executor(told))
+                encoded = msgspec.json.decode(saved["executor"].tobytes()) if "executor" in saved.files else None
+                return _Header(run, int(saved["handled"]), read_executor(encoded))
     except (OSError, EOFError, KeyError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return None
 

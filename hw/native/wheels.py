@@ -152,8 +152,8 @@ def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None
         command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=quiet, text=True, check=False
     )
     if done.returncode:
-        said = (done.stderr or done.stdout or "").strip().splitlines()
-        raise Failed(f"{what} failed with code {done.returncode}{': ' + said[-1] if said else ''}")
+        output = (done.stderr or done.stdout or "").strip().splitlines()
+        raise Failed(f"{what} failed with code {done.returncode}{': ' + output[-1] if output else ''}")
     return done.stdout or ""
 
 

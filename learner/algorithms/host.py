@@ -134,13 +134,13 @@ class Host(Traced, ABC):
         check_shapes(batches, self.trials, self._config.batch, self._n, self._m)
         assert self._refer is not None
         self._pack(batches)
-        told = []
+        steps = []
         for k in range(len(batches.reward)):
             if self._settings.standardise:
                 self._standardise()
-            told.append(self._step(batches, k, self._refer))
+            steps.append(self._step(batches, k, self._refer))
             self.updates += 1
-        td, target, far, kl = (np.stack(column) for column in zip(*told, strict=True))
+        td, target, far, kl = (np.stack(column) for column in zip(*steps, strict=True))
         return Signals(td, target=target if self._config.provides_targets else None, far=far.astype(np.float32), kl=kl)
 
     def _standardise(self) -> None:

@@ -132,8 +132,8 @@ class Vracer(Judging):
             loss = loss - known * error * advantage
         mixed = rules.mixed(given["weight"] * loss, of_policy).mean()
         descend(tape, mixed, self._adams, factor=rules.annealing)
-        told = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
-        return told | {"value": out.value, "advantage": advantage}
+        reported = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
+        return reported | {"value": out.value, "advantage": advantage}
 
     def bind_memory(self, stored: Stored) -> None:
         super().bind_memory(stored)
@@ -151,7 +151,7 @@ class Vracer(Judging):
         record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[at]
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
-        told = super()._step(batches, k, refer)
+        reported = super()._step(batches, k, refer)
         assert batches.slots is not None
         slots, record = batches.slots[k], self._records.of_update(k)
         at = np.arange(self.trials)[:, None], slots
@@ -162,7 +162,7 @@ class Vracer(Judging):
         if (self.updates + 1) % self._vracer.retrace_every == 0:
             for s in range(self.trials):
                 self._retrace(s)
-        return told
+        return reported
 
     def _enter(self) -> None:
         """Compute values of new experiences; their ratio is 1 until they are replayed."""

@@ -64,9 +64,9 @@ class Features:
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Store finite TD errors and targets, if provided, of slots (S, n)."""
         at = (self._trial, slots)
-        for column, told in ((self.td, signals.td), (self.target, signals.target)):
-            if told is not None:
-                column[at] = np.where(np.isfinite(told[0]), told[0], column[at])
+        for column, values in ((self.td, signals.td), (self.target, signals.target)):
+            if values is not None:
+                column[at] = np.where(np.isfinite(values[0]), values[0], column[at])
 
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width)."""

@@ -91,8 +91,8 @@ class Measures:
 
     def after(self, signals: Signals) -> None:
         """Sum mean |TD error| and mean target of each trial's minibatches."""
-        told = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
-        sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in told]
+        measures = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
+        sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in measures]
         self._signals.add(np.stack(sums, axis=1), len(signals.td))
 
     def taken(self, steps: int) -> Values:

@@ -32,7 +32,7 @@ class Acted(NamedTuple):
 
     action: NDArray[np.floating]
     """(S, E, m)"""
-    wish: NDArray[np.floating]
+    intended: NDArray[np.floating]
     """(S, E, m): without exploration."""
     behaviour: NDArray[np.floating] | None = None
     """(S, K, 3 m): mean, standard deviation and draw of a policy that is a Gaussian; draws alone, (S, K, m), of
@@ -115,12 +115,12 @@ class Explorer:
         """Whether noise is added to the policy's actions."""
 
     def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
-        explored, wish, behaviour, deviates = self.act(observation, self._draw(episode, starting=starting))
+        explored, intended, behaviour, deviates = self.act(observation, self._draw(episode, starting=starting))
         action = explored
-        if explored.shape[1] < wish.shape[1]:
-            action = wish.copy()
+        if explored.shape[1] < intended.shape[1]:
+            action = intended.copy()
             action[:, : explored.shape[1]] = explored
-        return Acted(action, wish, behaviour, deviates)
+        return Acted(action, intended, behaviour, deviates)
 
     def act(self, observation: NDArray[np.floating], numbers: Numbers, explorers: int = 1) -> Acted:
         """Act at observations (S, E, n); returns the actions of the first actors only, those that explore."""
@@ -128,22 +128,22 @@ class Explorer:
         if self._distribution is not None:
             assert noise is not None
             mean, std = self._distribution(observation)
-            wish = np.clip(mean, -1.0, 1.0).astype(np.float64)
+            intended = np.clip(mean, -1.0, 1.0).astype(np.float64)
             mean, std = mean[:, :explorers], std[:, :explorers]
             drawn = mean + std * noise
             if numbers.amplitude is not None:
                 std = numbers.amplitude * std
             deviates = numbers.amplitude is not None and bool(numbers.amplitude.min() < 1.0)
-            return Acted(np.clip(drawn, -1.0, 1.0), wish, np.concatenate((mean, std, drawn), axis=2), deviates)
-        wish = self._algorithm.policy(observation).astype(np.float64)
-        action = wish[:, :explorers]
+            return Acted(np.clip(drawn, -1.0, 1.0), intended, np.concatenate((mean, std, drawn), axis=2), deviates)
+        intended = self._algorithm.policy(observation).astype(np.float64)
+        action = intended[:, :explorers]
         if noise is not None and self._sample is not None:
             action = self._sample(observation[:, :explorers], noise).astype(np.float64)
         elif noise is not None:
             action = np.minimum(np.maximum(action + noise, -1.0), 1.0)
         if numbers.random is not None:
             action = np.where(numbers.replaced, numbers.random, action)
-        return Acted(action, wish)
+        return Acted(action, intended)
 
     def begin(self, which: Bools) -> None:
         if self._remembering is not None:

@@ -73,7 +73,7 @@ class Replay:
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
         if isinstance(algorithm, UsesWholeMemory):
-            algorithm.bind_memory(memories.shown())
+            algorithm.bind_memory(memories.stored_view())
         self.number = updates.number
         """Updates at once."""
         self._together = together
@@ -89,7 +89,7 @@ class Replay:
             stepped.observation,
             stepped.reward,
             acted.action,
-            acted.wish,
+            acted.intended,
         ]
         if at.terminated is not None:
             parts.append(stepped.terminated)
@@ -109,8 +109,8 @@ class Replay:
         joined = [np.concatenate(parts) for parts in zip(*self._gathered, strict=True)]
         fields = [of.reshape(len(self._gathered), -1, *of.shape[1:])[:, :, 0] for of in joined]
         self._gathered.clear()
-        observation, action, after, reward, chosen, wish, *more = fields
-        exploration = np.abs(chosen - wish).sum(axis=2)
+        observation, action, after, reward, chosen, intended, *more = fields
+        exploration = np.abs(chosen - intended).sum(axis=2)
         columns = (observation, action, after, reward, exploration, *more)
         rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
         first = 0

@@ -334,7 +334,7 @@ class Memories:
         made = self._made[trial, : self._stored[trial]]
         return np.flatnonzero((made >= first) & (made < end))
 
-    def shown(self) -> Stored:
+    def stored_view(self) -> Stored:
         """The algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
         return Stored(self.notes, self.gather, trajectories.after, trajectories.around)
@@ -361,7 +361,7 @@ class Memories:
         if not self._pending_feedback:
             return
         slots = np.concatenate([drawn for drawn, _ in self._pending_feedback])
-        values = np.concatenate([told for _, told in self._pending_feedback], axis=1)
+        values = np.concatenate([each for _, each in self._pending_feedback], axis=1)
         self._pending_feedback.clear()
         for trial, keeper in enumerate(self._keepers):
             for kind, signal in enumerate(self._feedback_kinds):

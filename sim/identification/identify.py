@@ -83,13 +83,13 @@ def _fitted(
         centred = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
         contradicts = ~explained & (costs > MODEL_ERROR**2 * float(np.mean(centred**2)))
         clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
-        told = windows.chosen(explained & clear)
-        if not told.size:
+        usable = windows.chosen(explained & clear)
+        if not usable.size:
             raise Implausible(["no window fits this plant and is free of contact with a wall"])
-        model = Model(plant, rig, unknowns, told, connection.signs, substeps)
+        model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
         return (
             Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
-            told,
+            usable,
             (contradicts | beyond)[clear | beyond],
         )
 
@@ -100,12 +100,12 @@ def _fitted(
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
     for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
-        fit, told, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
-    model = Model(plant, rig, unknowns, told, connection.signs, substeps)
+        fit, usable, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
+    model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
-    return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint, free, unexplained)
+    return Identified(unknowns, connection, fit, usable, long.size - usable.size, noise, joint, free, unexplained)
 
 
 def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:

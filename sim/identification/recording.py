@@ -99,8 +99,8 @@ def windows_of(recorded: Sequence[Stretch], periods: int) -> Windows:
     cut: list[tuple[Array, Array, Array, Array]] = []
     for s in recorded:
         for first in range(HISTORY, len(s.readings) - periods, periods + 1):
-            told = slice(first - HISTORY, first + periods)
-            cut.append((s.readings[first : first + periods + 1], s.u_start[told], s.u_end[told], s.tau_s[told]))
+            pieces = slice(first - HISTORY, first + periods)
+            cut.append((s.readings[first : first + periods + 1], s.u_start[pieces], s.u_end[pieces], s.tau_s[pieces]))
     if not cut:
         raise ValueError(f"no stretch of {HISTORY + periods + 1} frames in a row was recorded")
     return Windows(recorded[0].period_s, *(np.array(values) for values in zip(*cut, strict=True)))

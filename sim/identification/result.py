@@ -131,13 +131,13 @@ def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, ri
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _is_off(p)}
     judged = {u.name for u, known in zip(found.unknowns, found.free.tolist(), strict=True) if known}
     bare = msgspec.structs.replace(plant, **dict.fromkeys(judged.intersection(_IMPERFECTIONS), msgspec.UNSET))
-    told: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
-    told["sensor_noise"] = {
+    section: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
+    section["sensor_noise"] = {
         sensor.name: std / half
         for sensor, std in zip(rig.sensors, found.noise.alone.tolist(), strict=True)
         if (half := sensor_half_range(rig, sensor.name))
     }
-    return {**told, "sensor_zero": zeros} if zeros else told
+    return {**section, "sensor_zero": zeros} if zeros else section
 
 
 def _is_off(parameter: Parameter) -> bool:
@@ -160,31 +160,31 @@ def _predicted(
     spread = max([_LEAST_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
     if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters remain as uncertain
         spread = max(spread, box.spread)
-    told: dict[str, Any] = {
+    section: dict[str, Any] = {
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
-    told["spread"] = math.ceil(100.0 * spread) / 100.0
-    told |= {} if box is None else _apart(found, wide, box)
+    section["spread"] = math.ceil(100.0 * spread) / 100.0
+    section |= {} if box is None else _apart(found, wide, box)
     certain = _certain(found)
     most = {u.name: float(c + w) for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True)}
     if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
-        told["dead_band"] = most["dead_band"]
+        section["dead_band"] = most["dead_band"]
     if "delay_s" in certain:
-        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
+        section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
     errors = {} if box is None else sensor_errors(found, wide, plant, rig, box, envelope)
-    return told | ({"sensor_error": errors} if errors else {})
+    return section | ({"sensor_error": errors} if errors else {})
 
 
 def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
     """Nominal values and spreads of the parameters other than the lumped ones."""
-    told, fields = {}, apart_fields(box)
+    section, fields = {}, apart_fields(box)
     for u, c, w, known in zip(found.unknowns, found.fit.coordinates, wide, found.free.tolist(), strict=True):
         if u.name in fields and known:
             value, *ends = (float(u.value(at)) for at in (c, c - w, c + w))
             nominal, spread = fields[u.name]
-            told[nominal] = value
-            told[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
-    return told
+            section[nominal] = value
+            section[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
+    return section
 
 
 def _samples(found: Identified) -> Array:

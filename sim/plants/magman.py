@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.plants.excitation import Excitation, Wish, rest
+from onrig.sim.plants.excitation import Excitation, CommandLaw, rest
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
@@ -117,8 +117,8 @@ class Magman(Plant, frozen=True, tag="magman"):
         for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
             for pair in there_and_back:
                 names = " and ".join(rig.actuators[i].name for i in pair)
-                wish = _to_and_fro(pair, share, most, self.centres, position)
-                found.append(Excitation(f"{names}, {share:.0%}", 3.2, wish))
+                law = _to_and_fro(pair, share, most, self.centres, position)
+                found.append(Excitation(f"{names}, {share:.0%}", 3.2, law))
         return found
 
     @classmethod
@@ -140,8 +140,8 @@ class Magman(Plant, frozen=True, tag="magman"):
         for actuator, at in zip(rig.actuators, self.centres, strict=False):
             assumed = box.magnets.get(actuator.name)
             if assumed is None or abs(assumed - at) > _ROUNDING:
-                told = "knows of no coil there" if assumed is None else f"assumes {assumed:g} m"
-                yield f"the twin's {actuator.name} is at {at:g} m, the shield {told}"
+                assumption = "knows of no coil there" if assumed is None else f"assumes {assumed:g} m"
+                yield f"the twin's {actuator.name} is at {at:g} m, the shield {assumption}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
@@ -215,12 +215,14 @@ class Magman(Plant, frozen=True, tag="magman"):
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
 
 
-def _to_and_fro(pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int) -> Wish:
+def _to_and_fro(
+    pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int
+) -> CommandLaw:
     """Two coils in alternation; a ball that leaves their reach is first drawn back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 
-    def wish(t: float, observation: Sequence[float]) -> Command:
+    def law(t: float, observation: Sequence[float]) -> Command:
         x = observation[position]
         half, within = divmod(t, 0.4)
         coil, level = pair[int(half) % 2], share if within < 0.34 else 0.0
@@ -228,4 +230,4 @@ def _to_and_fro(pair: tuple[int, int], share: float, most: Command, centres: tup
             coil, level = ends[x > low], 1.0
         return tuple([level * current if i == coil else 0.0 for i, current in enumerate(most)])
 
-    return wish
+    return law

@@ -218,10 +218,10 @@ def _needs_family(plant: object) -> ValueError:
 
 @lru_cache(maxsize=64)
 def _declared(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
-    told = inspect.type_info(plant)
-    assert isinstance(told, inspect.StructType)
+    described = inspect.type_info(plant)
+    assert isinstance(described, inspect.StructType)
     found = {}
-    for field in told.fields:
+    for field in described.fields:
         for type_, extra in _flat(field.type, {}):
             if isinstance(type_, inspect.FloatType):
                 low = -np.inf if type_.ge is None else type_.ge

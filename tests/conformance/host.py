@@ -197,7 +197,7 @@ class Host:
         while not self.session.rebooted:
             assert self._now() < limit_ns, "no HELLO of another start came"
             if self.session.wait_state(self._now() + self.period_ns) is None:
-                self.session.ask_hello()
+                self.session.request_hello()
 
     def listen(self, periods: int) -> None:
         """Read whatever comes for so many periods of ``period_us``, if any was set, else of 10 ms."""

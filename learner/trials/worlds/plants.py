@@ -145,21 +145,21 @@ class PlantWorld:
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         instruments, chosen = self._instruments, which.reshape(-1)
-        wish = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
-        if not math.isfinite(wish.sum()):
+        requested = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
+        if not math.isfinite(requested.sum()):
             raise ValueError("an action is not finite")
         intervened = tripped = terminated = self._nothing
         everyone = bool(len(self._rewards)) or chosen.all()
         at = slice(None) if everyone else chosen
         if self._shields:
-            intervened, tripped = self._guard(wish, chosen)
-        wish = instruments.settable(wish)
+            intervened, tripped = self._guard(requested, chosen)
+        requested = instruments.settable(requested)
         noise = self._row()
-        command = instruments.to_command(wish)
+        command = instruments.to_command(requested)
         if self._shields:
             self._sent[:, at] = np.stack((command, self._sent[0]))[:, at]
         if noise is not None:
-            command = instruments.to_command(wish + noise[:, instruments.n :])
+            command = instruments.to_command(requested + noise[:, instruments.n :])
         state = self._moved(command, chosen)
         measured = instruments.measured(state)
         reward = self._reward(measured, command)
@@ -176,7 +176,7 @@ class PlantWorld:
         seen = self._observed(measured, self._row())
         self._seen[0, at] = seen if everyone else seen[at]
         added = None if noise is None else noise.reshape(*self._shape, -1)
-        paid, applied = reward.reshape(self._shape), wish.reshape(*self._shape, -1)
+        paid, applied = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
         late = self._late(which, terminated)
         return Stepped(self._shown(), paid, terminated, late, applied, intervened, tripped, added)
 
@@ -189,18 +189,18 @@ class PlantWorld:
             return self._everything if self._step[0] == self.spaces.horizon else self._nothing
         return which & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
 
-    def _guard(self, wish: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[Bools, Bools]:
+    def _guard(self, requested: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[Bools, Bools]:
         """Replace actions (A, m) by what shields let through; returns which intervened, and tripped, (S, E) each."""
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
-        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.to_command(wish).tolist()
+        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.to_command(requested).tolist()
         last, before = self._sent.tolist()
         for i in np.flatnonzero(chosen).tolist():
             verdict = self._shields[i].decide(seen[i], asked[i], last[i], before[i])
             falls = verdict.rule.falls_back
             intervened[i], tripped[i] = verdict.rule is not Rule.NONE, falls and not self._in_fallback[i]
             if intervened[i]:
-                wish[i] = instruments.to_action(np.array(verdict.action))
+                requested[i] = instruments.to_action(np.array(verdict.action))
             self._in_fallback[i] = falls
         return intervened.reshape(self._shape), tripped.reshape(self._shape)
 
