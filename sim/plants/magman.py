@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.plants.excitation import Excitation, CommandLaw, rest
+from onrig.sim.plants.excitation import CommandLaw, Excitation, rest
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
