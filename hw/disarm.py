@@ -1,6 +1,6 @@
 """Disarming of an unknown device, for when its host process is gone (``hw/PROTOCOL.md`` §2.5).
 
-It starts with a hello: a device caches its last answer, and would not carry out a request equal to the last one.
+It starts with a hello, because a device caches its last answer and ignores a request equal to the last one.
 """
 
 from __future__ import annotations

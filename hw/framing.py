@@ -64,7 +64,7 @@ def decode_frame(chunk: bytes) -> bytes:
 
 
 def encode_in_python(body: bytes) -> bytes:
-    """Do what encode_frame does."""
+    """``encode_frame`` in Python."""
     if not 0 < len(body) <= MAX_BODY_BYTES:
         if not body:
             raise FrameError("a frame needs a body")
@@ -80,7 +80,7 @@ def encode_in_python(body: bytes) -> bytes:
 
 
 def decode_in_python(chunk: bytes) -> bytes:
-    """Do what decode_frame does."""
+    """``decode_frame`` in Python."""
     size = len(chunk)
     if size > MAX_CHUNK_BYTES:
         raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")

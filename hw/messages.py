@@ -218,7 +218,7 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 
 
 def fault_text(code: int) -> str:
-    """Name of a fault and what to do about it; an unknown code by its number."""
+    """Name of a fault and its remedy; the number of an unknown code."""
     known = {f.value: f for f in Fault}
     return f"{known[code].name}: {FAULT_HINTS[known[code]]}" if code in known else f"code {code}"
 

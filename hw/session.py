@@ -49,7 +49,7 @@ _STATE: Final = int(MessageType.STATE)
 
 
 class RequestRefused(Exception):
-    """A request that the device understood and declined."""
+    """A request refused by the device."""
 
     def __init__(self, op: Op, result: int, detail: str = "") -> None:
         known = {r.value: r.name for r in Result}

@@ -149,7 +149,7 @@ class Agent:
         )
 
     def join(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
-        """Note which memory of the rig the mirror is of: its id, and how many writes it shares with those before it.
+        """Set the memory of the rig that the mirror copies: its id, and its writes in common with each earlier memory.
 
         The sampler starts over if it has seen writes that did not happen in this memory, or may not have.
         """
@@ -180,7 +180,7 @@ class Agent:
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[Replayed]:
-        """Do ``updates`` batch updates in chunks; yields what each chunk replayed."""
+        """Do ``updates`` batch updates in chunks; yields the replayed experiences of each."""
         most = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
         ahead = 1 if self._sampler.required_signals else most
         while updates > 0:

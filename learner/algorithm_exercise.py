@@ -1,4 +1,4 @@
-"""Exercise of an algorithm: everything that a run asks of its code, tried on random data."""
+"""Exercise of an algorithm: every call of a run, made on random data."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
 
 
 def model_of(config: RunConfig, settings: LearnerSettings) -> bytes:
-    """The policy graph of an algorithm that has learned nothing."""
+    """Policy graph of an untrained algorithm."""
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [_rng(1)])
     if not isinstance(algorithm, Exportable):
@@ -118,7 +118,7 @@ def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True)
 
 
 def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
-    """Learn from two minibatches, of these of two trials."""
+    """Learn from two minibatches of these trials."""
     batches = minibatches(_rng(9), (2, 2, settings.batch), n, m, settings, trials)
     return algorithm.update(batches)
 

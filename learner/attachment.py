@@ -58,7 +58,7 @@ class Connection(NamedTuple):
 
 
 class Unfit(Exception):
-    """Why this learner cannot serve that rig."""
+    """A learner that cannot serve the rig; the message has the reason."""
 
 
 class OtherVersion(Exception):
@@ -142,13 +142,13 @@ class Attachment:
         self._memory = attached.memory
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and what the client raises."""
+        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and errors of the client."""
         return self._ask(request, *payloads)[0]
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         """Mirror some or all missing writes; returns the slots written, in order, if any.
 
-        ``closed`` and ``wait_ms`` as in Pull: wait so long for a write, or for a later training episode to close.
+        ``closed`` and ``wait_ms`` as in Pull: maximum wait for a write, or for a later training episode to close.
         """
         mirror = self._mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
@@ -167,7 +167,7 @@ class Attachment:
             raise Unfit(f"the rig sent rows that do not continue the mirror: {error}") from None
 
     def episode_return(self, episode: int) -> float:
-        """Return the undiscounted return of a training episode, as pulled; NaN if it is not known or long ago."""
+        """Return the undiscounted return of a training episode, as pulled; NaN if unknown or too old."""
         return self._returns.get(episode, math.nan)
 
     def _mirror(self) -> Mirror:
@@ -227,7 +227,7 @@ class Offering:
 
     @property
     def retry_interval_passed(self) -> bool:
-        """Whether the last offer is old enough that even a learner with more episodes to learn from offers another."""
+        """Whether the last offer is old enough for another one, even with episodes still to learn from."""
         return self._clock_s() - self._offered_s >= _RETRY_S
 
     def record(self, ruling: Ruling) -> None:

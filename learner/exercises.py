@@ -1,7 +1,7 @@
-"""Exercise of a retention and of a sampling: everything that a run asks of their code, tried on random data.
+"""Exercise of a retention and of a sampling: every call of a run, made on random data.
 
-Each lists what is wrong with the results, and raises whatever the code raises.  ``onrig check`` does so with what other
-packages and files bring.
+Each lists defects of the results, and passes on exceptions of the code.  ``onrig check`` applies them to pieces from
+other packages and files.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
 
 
 def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
-    """Slots of offered experiences, each of them followed by feedback now and then."""
+    """Slots of offered experiences, with occasional feedback in between."""
     slots: list[int] = []
     kept = keeper.capacity if offers.start else 0
     for offer in offers:

@@ -45,7 +45,7 @@ class Notes:
             column[trial, slots] = self._initial[name]
 
     def clear(self) -> None:
-        """Forget everything: the memory is another one."""
+        """Reset all notes, for another memory."""
         self.changes += 1
         self.stored[:] = 0
         for name, column in self._columns.items():

@@ -1,6 +1,6 @@
 """Batches for on-policy algorithms, from the mirror of a rig's memory: N consecutive experiences of one policy each.
 
-The memory is the half gathered batch: what is kept here is where it begins.
+The memory holds the incomplete batch; this module keeps only its start.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class PolicyBatches:
         self.dropped += experiences
 
     def rewind(self, writes: int) -> None:
-        """Return to the memory after so many writes; later ones are repeated or differ."""
+        """Return to the memory after ``writes`` writes; later ones are repeated or differ."""
         self._begun = min(self._begun, writes)
 
     def skip_stored(self) -> None:

@@ -85,7 +85,7 @@ class States:
     def claim(self, run: str) -> None:
         """Take the folder for a run.
 
-        Raises ForeignStates, and leaves it alone, if its states are of another run, or were computed by another
+        Raises ForeignStates, and changes nothing, if its states are of another run, or were computed by another
         executor than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}

@@ -1,6 +1,6 @@
-"""Which experience follows which: neighbours in an episode, found by its number and the step, never by the slot.
+"""Neighbours of experiences in their episodes, found by the numbers of episode and step, never by the slot.
 
-Whatever a retention overwrites or refuses in between, a chain of experiences has no gaps: it ends where the next one is
+Whatever a retention overwrites or rejects, a chain of experiences has no gaps: it ends where the next one is
 not stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
 stored experience finds the neighbours of a new one.
 """

@@ -4,7 +4,7 @@ An update learns along segments of stored episodes.  The critic is a stochastic 
 
     Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s),
 
-and it gives two estimates of what an action was worth: Q^ret, with ratios cut to 1, which trains the critic, and Q^opc,
+and it gives two estimates of an action's value: Q^ret, with ratios cut to 1, which trains the critic, and Q^opc,
 without any, for the policy.  With phi the mean and the standard deviation of the policy, its gradient
 
     g = min(c, rho) (Q^opc - V) grad ln pi(a) + max(0, 1 - c / rho(a')) (Q(s, a') - V) grad ln pi(a'),   a' ~ pi(.|s),
@@ -47,7 +47,7 @@ _FIRST, _LAST = 1, 2
 
 
 def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """The z nearest to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
+    """Nearest z to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
     along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
     beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
     return [a - beyond * b for a, b in zip(g, k, strict=True)]
@@ -58,7 +58,7 @@ _VALUED: Final = ("value", "advantage", "rho", "kl")
 
 
 class _Piece(NamedTuple):
-    """Steps that pass a program at once."""
+    """Steps of one run of a program."""
 
     x: Array
     """(R, n): standardised."""
@@ -72,7 +72,7 @@ class _Piece(NamedTuple):
 
 
 class Acer(Host):
-    """Policies, average policies, values and advantages of S trials, and the update that trains them."""
+    """Policies, average policies, values and advantages of S trials, and their update."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Acer(Host):
         return apart(self._settings, acted, seen.mean.detached(), seen.std.detached())
 
     def _valuing(self, tape: Tape, seen: _Piece) -> None:
-        """Value steps, and report how far the policies that acted are."""
+        """Compute values of steps, and report the distance of the behaviour policies."""
         advantage, _ = self._duelling(seen, self._samples(seen)[1:])
         of_policy = self._apart(seen)
         for name, value in zip(_VALUED, (seen.value, advantage, of_policy.rho, of_policy.kl), strict=True):
@@ -240,7 +240,7 @@ class Acer(Host):
         return taken.reward * self._reward_scale[:, 0]
 
     def _end_values(self, slots: Slots) -> Values:
-        """Value of where the segments lead whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
+        """End values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
         assert self._stored is not None
         taken = self._stored.gather(slots)
         return np.where(taken.terminated, 0.0, self._values(taken.next_observation)[..., 0])

@@ -25,7 +25,7 @@ from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 
 def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tuple[Adam, Adam]:
-    """Those of actor and critic; only the critic's weights decay."""
+    """Optimisers of actor and critic; only the critic's weights decay."""
     betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
     decay, weights = config.critic_decay, critic.weights
     of_actor = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
@@ -35,7 +35,7 @@ def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tu
 
 
 class Ddpg(Traced):
-    """Actors and critics of S trials, and the update that trains them."""
+    """Actors and critics of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
     discrete: Final = None

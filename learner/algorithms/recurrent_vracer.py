@@ -28,7 +28,7 @@ from onrig.runtime.policy.contract import PolicyContract
 
 
 class RecurrentVracer(Vracer):
-    """Recurrent networks of S trials, and the update that trains them."""
+    """Recurrent networks of S trials, and their update."""
 
     _seen = "window"
     hidden_width: int

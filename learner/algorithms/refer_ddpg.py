@@ -24,7 +24,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class ReferDdpg(Judging):
-    """Actors and critics of S trials, and the update that trains them."""
+    """Actors and critics of S trials, and their update."""
 
     bounded = True
 

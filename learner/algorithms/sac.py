@@ -24,7 +24,7 @@ _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 
 
 class Sac(Traced):
-    """Stochastic policies, twin critics and temperatures of S trials, and the update that trains them."""
+    """Stochastic policies, twin critics and temperatures of S trials, and their update."""
 
     behaviour: Final = SQUASHED_GAUSSIAN
     discrete: Final = None

@@ -24,7 +24,7 @@ _DELAYED: Final = 1
 
 
 class Td3(Traced):
-    """Actors and twin critics of S trials, and the update that trains them."""
+    """Actors and twin critics of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
     discrete: Final = None

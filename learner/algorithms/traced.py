@@ -1,4 +1,4 @@
-"""Algorithms whose policy and update are programs of a tape: what S trials of one have in common.
+"""Common base of algorithms whose policy and update are programs of a tape.
 
 The state of all trials is one array, a row for each: parameters, targets, moments.  A program runs for one trial after
 the other, so each trial has the same result, bit for bit, in any number of trials.
@@ -25,7 +25,7 @@ Values = NDArray[Any]
 
 
 class Nets:
-    """Networks of S trials with all that their updates change, and programs bound to them; a subclass lays them out."""
+    """Networks of S trials with the state of their updates, and programs bound to them; a subclass lays them out."""
 
     def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
         """``state`` is complete."""
@@ -116,7 +116,7 @@ class Traced(Nets):
 
 
 class Forward:
-    """A program from inputs (S, E, n), and noise where it takes some, to outputs (S, E, m), for any E."""
+    """A program from inputs (S, E, n), and noise if required, to outputs (S, E, m), for any E."""
 
     def __init__(
         self, owner: Nets, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
@@ -149,7 +149,7 @@ class Forward:
 
 
 class Fields:
-    """Records of updates: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
+    """Records of updates: fields by name, (S, K, rows, cols) each, in a reused buffer."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, int]], *, in_turn: bool = False) -> None:
         """``shapes``: rows and columns of each field; ``in_turn``: one call an update."""

@@ -47,13 +47,13 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
 
 
 def step_of_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
-    """The step x along each row with x' H x / 2 = ``max_kl``; 0 along no direction."""
+    """The step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
     curvature = (direction * product(direction)).sum(axis=1, keepdims=True)
     return np.sqrt(2.0 * max_kl / np.where(curvature > 0.0, curvature, np.inf)) * direction
 
 
 class Trpo(ActorCritic):
-    """Policies and values of S trials, and what trains them."""
+    """Policies and values of S trials, and their update."""
 
     def __init__(
         self,

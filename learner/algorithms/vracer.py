@@ -1,7 +1,7 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
 Noted per slot are its value and its importance ratio as of the last replay; from these Q^ret is computed along
-the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them every few updates.
+the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them at intervals.
 With a head the advantage is a function of the action (App. E), learned with the policy.
 """
 
@@ -44,7 +44,7 @@ class _Out(NamedTuple):
 
 
 class Vracer(Judging):
-    """Networks of S trials, and the update that trains them."""
+    """Networks of S trials, and their update."""
 
     _seen: ClassVar[str] = "observation"
     """Field of the record that has the states from which the network's outputs come."""

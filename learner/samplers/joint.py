@@ -1,4 +1,4 @@
-"""Samplers that learn: one for S trials, whose networks pass together; a rig has one trial.
+"""Learning samplers of S trials, whose networks run together; a rig has one trial.
 
 They learn once per training episode, from how much its return exceeds that of the episode before.
 """

@@ -43,7 +43,7 @@ class ProportionalPer(Sampler):
     ) -> None:
         """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64.
 
-        ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates that an episode falls short of
+        ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates missing from an episode
         count as done.  ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
         """
         self._tree: Final = sum_tree(capacity)

@@ -141,7 +141,7 @@ class Array:
         return tape.produced(out, [rule])
 
     def tiled(self, times: int) -> Array:
-        """So many copies side by side, (rows, times * cols)."""
+        """``times`` copies side by side, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
         out = tape.emit("tile", (rows, times * cols), [tape.whole(self)], inner=cols)
         rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.whole(g).folded(cols))

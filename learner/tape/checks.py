@@ -1,6 +1,6 @@
-"""The validator: what a list of operations must satisfy before an executor, which checks nothing, runs it.
+"""Validator of lists of operations; executors themselves check nothing.
 
-It reads the packed form that executors receive.  ``faults`` judges each operation by itself, any number at once;
+It reads the packed form that executors receive.  ``faults`` checks each operation by itself, any number at once;
 ``first_unwritten_read`` follows a list in its order.
 """
 

@@ -1,8 +1,8 @@
-"""Operations of a tape: what each computes, and how a list of them is laid out for the executors.
+"""Operations of a tape, and the layout of a list of them for executors.
 
 Every operand is a matrix in one of three spaces, given by its first element and the distances between rows and between
 columns; a distance of 0 repeats the row or the column.  Executors (``onrig.learner.tape.numpy_executor`` and its
-neighbours) run a list without looking at anything else.
+neighbours) need nothing but a list.
 """
 
 from __future__ import annotations

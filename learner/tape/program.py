@@ -124,8 +124,8 @@ def _flattened(e: Emitted) -> bool:
 
 
 def check(program: Program) -> None:
-    """Check that all that the operations touch is inside its space, that what they write is not read askew, and that
-    nothing of another trial is read.
+    """Check that operands are inside their spaces, that outputs do not overlap inputs, and that no element is read
+    before it is written.
 
     Raises TapeError with the first operation that is not valid.
     """

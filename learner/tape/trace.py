@@ -151,7 +151,7 @@ class Tape:
         return out
 
     def _fitted(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
-        """Sum a gradient over what was repeated of ``a``."""
+        """Sum a gradient over the repeated dimensions of ``a``."""
         if isinstance(g, float):
             return g * (shape[0] * shape[1] / a.size)
         if g.shape != shape:  # of one element, where all are equal
@@ -176,7 +176,7 @@ class Tape:
         return Array(self, g.space, g.at, shape, strides)
 
     def dense(self, x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
-        """x weight + bias, with relu units behind it where wanted: (rows, in) (in, out) + (1, out)."""
+        """x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
         (rows, inner), cols = x.shape, weight.shape[1]
         if weight.shape[0] != inner or bias.shape != (1, cols):
             raise self.error(f"a layer of {x.shape}, weights {weight.shape} and biases {bias.shape}")
@@ -206,7 +206,7 @@ class Tape:
         return g if g.is_contiguous and g.shape == shape else self.emit("copy", shape, [g])
 
     def concatenated(self, *parts: Array) -> Array:
-        """Columns of all parts, one behind the other."""
+        """Columns of all parts, concatenated."""
         rows, starts = parts[0].shape[0], [0]
         for part in parts:
             if part.shape[0] != rows:
@@ -241,7 +241,7 @@ class Tape:
         return bisect_right(self._starts, a.at) - 1 if a.space is Space.SCRATCH else -1
 
     def moved(self, group: Group) -> None:
-        """Note that parameters have changed: gradients no longer pass what was computed with them."""
+        """Mark parameters as changed: gradients no longer pass results computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
         for y in self.passing:
             if any(root_of(d.towards)[0] in changed for d in y.derivatives):

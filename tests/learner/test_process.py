@@ -379,21 +379,21 @@ def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
     first.close()
-    learned, offers = first._agent.batches.learned, len(rig.offers)
+    learned, offers = first.agent.batches.learned, len(rig.offers)
     rig._ends = [2 * EACH + 48]
     rig.pull(0, 1)
     attached = Attached("run", b"", 100, True, 168, 2, next_policy_id, False, done=2, pushes=True)
     rig.attach = lambda: attached  # type: ignore[method-assign]
     again = on_policy(rig, tmp_path)
     again.close()
-    assert again._agent.batches.learned == learned + more
+    assert again.agent.batches.learned == learned + more
     assert len(rig.offers) == offers + 1, "its own policy, or the one that it has now learned"
 
 
 def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tmp_path: Path) -> None:
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
-    first._agent.offered -= 3
+    first.agent.offered -= 3
     first._saved_s = -np.inf
     first.save()
     first.close()
@@ -401,7 +401,7 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
     attached = Attached("run", b"", 100, True, 120, 2, 2, False, done=2, pushes=True)
     rig.attach = lambda: attached  # type: ignore[method-assign]
     on_policy(rig, tmp_path).close()
-    assert [offer.updates for offer in rig.offers[offers:]] == [first._agent.updates]
+    assert [offer.updates for offer in rig.offers[offers:]] == [first.agent.updates]
 
 
 def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(

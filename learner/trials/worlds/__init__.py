@@ -1,4 +1,4 @@
-"""Worlds: where trials act step by step, S trials of E actors each, and what every kind of them offers.
+"""Worlds: step-by-step environments of S trials with E actors each, and their common interface.
 
 ``gym.py`` has the tasks of gymnasium, ``plants.py`` our own plants.
 """

@@ -1,6 +1,6 @@
-"""Our plants as worlds: different ones if wanted, with delay, early ends and the shield.
+"""Our plants as worlds, optionally varied, with delay, termination and the shield.
 
-Noise is drawn per episode.  Where the shield acts, the experience has the action that it let through, as on a rig.
+Noise is drawn per episode.  Where the shield acts, the experience holds its action, as on a rig.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class PlantWorld:
         return which & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
 
     def _guard(self, requested: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[Bools, Bools]:
-        """Replace actions (A, m) by what shields let through; returns which intervened, and tripped, (S, E) each."""
+        """Replace actions (A, m) by the shields' actions; returns which intervened, and tripped, (S, E) each."""
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
         seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.to_command(requested).tolist()
@@ -236,7 +236,7 @@ class PlantWorld:
         return row
 
     def _observed(self, measured: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Normalised observations (A, n) of what sensors have to see."""
+        """Normalised observations (A, n) of the measured states."""
         instruments = self._instruments
         return instruments.normalised(measured, None if noise is None else noise[:, : instruments.n])
 
