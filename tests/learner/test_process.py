@@ -228,7 +228,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "_UNTIMED", 8)
-    monkeypatch.setattr(Backlog, "timed", lambda self, updates, took_s: None)
+    monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     asked: list[int] = []
     pull = rig.pull
@@ -249,7 +249,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
 
 def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "_UNTIMED", 8)
-    monkeypatch.setattr(Backlog, "timed", lambda self, updates, took_s: None)
+    monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_episode=20).close()
     batch = 16
