@@ -1,4 +1,4 @@
-"""Host clock, and the estimate of device time on it, from state frames alone.
+"""Host clock, and the estimate of device time on it, from state frames only.
 
 Code that depends on time takes a clock, so that tests and lockstep run in virtual time; the standard module ``time``
 satisfies the protocol ``Clock``.
@@ -33,7 +33,6 @@ class VirtualClock:
         self.now_ns = start_ns
 
     def monotonic_ns(self) -> int:
-        """Return the present virtual time in ns."""
         return self.now_ns
 
     def advance(self, duration_ns: int) -> None:

@@ -1,6 +1,6 @@
 """Disarming of an unknown device, for when its host process is gone (``hw/PROTOCOL.md`` §2.5).
 
-It starts with a hello: a device caches its last answer, and would not carry out a request equal to the last one.
+It starts with a hello, because a device caches its last answer and ignores a request equal to the last one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from onrig.hw.messages import (
     State,
     StateLayout,
     WireError,
-    belies_safe,
+    contradicts_safe,
     decode_channel,
     decode_hello,
     decode_response,
@@ -61,7 +61,7 @@ class Disarmed(NamedTuple):
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
     """Disarm the device at the other end, and wait for the frame that confirms it; raises LinkError without one.
 
-    A device that sends no frames (not configured since power-up, or a simulator whose time stands still) is configured,
+    A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
     which disarms as well.
     """
     reader = FrameReader(LinkCounters())
@@ -109,7 +109,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
             return None
         before, last = last, layout.decode(body)
         follows = before is not None and frames_between(last.frame, before.frame) == 1
-        if contradictory is None and belies_safe(last, before if follows else None, safe):
+        if contradictory is None and contradicts_safe(last, before if follows else None, safe):
             contradictory = last
         return last if shows_safe(last, safe) else None
 

@@ -59,12 +59,12 @@ def encode_frame(body: bytes) -> bytes:
 
 
 def decode_frame(chunk: bytes) -> bytes:
-    """Decode the bytes between two delimiters to a body; raises a FrameError that says what is wrong."""
+    """Decode the bytes between two delimiters to a body; raises a FrameError with the reason."""
     return (_decoded(chunk) if _decoded is not None else b"") or decode_in_python(chunk)
 
 
 def encode_in_python(body: bytes) -> bytes:
-    """Do what encode_frame does."""
+    """``encode_frame`` in Python."""
     if not 0 < len(body) <= MAX_BODY_BYTES:
         if not body:
             raise FrameError("a frame needs a body")
@@ -80,7 +80,7 @@ def encode_in_python(body: bytes) -> bytes:
 
 
 def decode_in_python(chunk: bytes) -> bytes:
-    """Do what decode_frame does."""
+    """``decode_frame`` in Python."""
     size = len(chunk)
     if size > MAX_CHUNK_BYTES:
         raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")
@@ -134,7 +134,7 @@ class FrameReader:
         return bodies
 
     def reset(self) -> None:
-        """Discard the frame in progress (after the port was closed or reopened); the counters stay."""
+        """Discard the frame in progress (after the port was closed or reopened); the counters are kept."""
         self._partial = b""
         self._discarding = False
 

@@ -12,7 +12,7 @@ RESOLUTION_TOLERANCE: Final = 1e-6
 
 
 class DeviceMismatch(Exception):
-    """A device other than the one configured; the message says what differs, with both values."""
+    """A device other than the configured one; the message has the difference, with both values."""
 
     def __init__(self, what: str, device: object, host: object) -> None:
         super().__init__(f"{what}: the device has {device}, the configuration {host}")

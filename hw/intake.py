@@ -53,7 +53,7 @@ def is_before(number: int, other: int) -> bool:
 
 
 def frames_between(number: int, other: int) -> int:
-    """How many frames a frame number lies ahead of an older one: they wrap from 2**32 - 1 to 1."""
+    """Frames from an older frame number to a newer one; numbers wrap from 2**32 - 1 to 1."""
     return ((number - other) & _NUMBER_MASK) - (number < other)
 
 

@@ -54,21 +54,18 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
     """A serial port, a pseudo terminal, or a twin's Unix socket."""
 
     path: str
-    """Device file, such as /dev/ttyACM0 or one of /dev/serial/by-id."""
+    """Device file, e.g. /dev/ttyACM0 or one of /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = DEFAULT_BAUD_RATE
     """Default: that of the twin on a serial port."""
 
     @property
     def place(self) -> str:
-        """Path of the port."""
         return self.path
 
     def open(self) -> Transport:
-        """Open the port, exclusively; raises LinkError."""
         return open_port(self.path, self.baud)
 
     def at(self, place: str) -> Serial:
-        """The port of another path."""
         return msgspec.structs.replace(self, path=place)
 
     def duration_us(self, sizes: list[int]) -> float:

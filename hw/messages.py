@@ -159,12 +159,12 @@ _HALF_COUNT: Final = 0.5 + 1e-6
 def shows_safe(state: State, safe: Sequence[float]) -> bool:
     """Whether a frame proves its device disarmed with its safe output in force: its status and its outputs agree.
 
-    safe: (m,) safe values in counts, not necessarily whole ones.
+    safe: (m,) safe values in counts, not necessarily integers.
     """
     return state.status & _ARMED_OR_SAFE == _SAFE and _is_at(state.u_end, safe)
 
 
-def belies_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
+def contradicts_safe(state: State, before: State | None, safe: Sequence[float]) -> bool:
     """Whether a frame's outputs contradict the safe output that it, or the frame just ``before`` it, reports in force.
 
     A fault that latches at the sample makes the output safe from then on, so its frame may still report another as
@@ -218,7 +218,7 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 
 
 def fault_text(code: int) -> str:
-    """Name of a fault and what to do about it; an unknown code by its number."""
+    """Name of a fault and its remedy; the number of an unknown code."""
     known = {f.value: f for f in Fault}
     return f"{known[code].name}: {FAULT_HINTS[known[code]]}" if code in known else f"code {code}"
 

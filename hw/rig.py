@@ -28,7 +28,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """As the device reports it."""
     unit: str
-    """SI, such as rad or m/s."""
+    """SI, e.g. rad or m/s."""
     resolution: Positive
     """SI units per count on the wire; must equal the device's own."""
     wrap: bool = False
@@ -45,7 +45,7 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """As the device reports it."""
     unit: str
-    """SI, such as V or A^2."""
+    """SI, e.g. V or A^2."""
     resolution: Positive
     """Value of one count."""
     low: Quantity
@@ -70,7 +70,7 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One component of the observation; [low, high] maps onto [-1, 1], not clipped (as de Bruin et al. 2018)."""
 
     name: str
-    """Of the component; by default of the sensor as well."""
+    """Name of the component; by default also that of the sensor."""
     unit: str
     """SI."""
     low: Quantity
@@ -89,7 +89,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sensors, actuators and observations of one rig, in wire order, and the lease its device is given."""
 
     name: str
-    """Of the rig; the device must have the same."""
+    """Name of the rig; the device must have the same."""
     sensors: tuple[Sensor, ...]
     actuators: tuple[Actuator, ...]
     observations: tuple[Observation, ...]
@@ -97,7 +97,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Lease: periods without a command after which the device falls safe by itself."""
     safe_output: Literal["driven", "released"] = "driven"
     """Effect of the device's safe output while it is disarmed: actuators are driven to their safe values, or released
-    (drivers asleep: a motor coasts without its own braking).  The device must say the same."""
+    (drivers asleep: a motor coasts without its own braking).  The device must report the same."""
     previous_command: bool = False
     """Append the command in force to the observation (for high rates, at which the delay matters)."""
 
@@ -126,7 +126,7 @@ def is_word(name: str) -> bool:
     return _WORD.fullmatch(name) is not None
 
 
-def _not_plain(text: str, *, unit: bool = False) -> str:
+def _text_problem(text: str, *, unit: bool = False) -> str:
     what = "letters, digits and % ° / ^ * · . ( ) -" if unit else "a plain word of letters, digits and _ . + -"
     return f"expected {what}, got {text!r}"
 
@@ -137,7 +137,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
         problems.append(("name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"))
     elif not is_word(rig.name):
-        problems.append(("name", _not_plain(rig.name)))
+        problems.append(("name", _text_problem(rig.name)))
     if not rig.sensors or not rig.actuators or not rig.observations:
         problems.append(("", "needs at least one sensor, one actuator and one observation"))
     if not 1 <= rig.lease_periods <= 255:
@@ -152,7 +152,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
                 if not (_WORD if field == "name" else _UNIT).fullmatch(text):
-                    problems.append((f"{kind}[{i}].{field}", _not_plain(text, unit=field == "unit")))
+                    problems.append((f"{kind}[{i}].{field}", _text_problem(text, unit=field == "unit")))
                 elif len(text.encode()) > limit:
                     problems.append((f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"))
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
@@ -185,7 +185,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     for i, o in enumerate(rig.observations):
         for field, text in (("name", o.name), ("unit", o.unit)):
             if not (_WORD if field == "name" else _UNIT).fullmatch(text):
-                problems.append((f"observations[{i}].{field}", _not_plain(text, unit=field == "unit")))
+                problems.append((f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")))
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
             problems.append((f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"))

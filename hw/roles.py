@@ -1,4 +1,4 @@
-"""What an observation can stand for: a velocity, a place on a track, a value that is ever reached."""
+"""Roles of an observation: a velocity, a place on a track, a value that is ever reached."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from onrig.hw.rig import Observation, Rig
 from onrig.hw.units import is_rate, per_second, same_unit
 
-_BESIDE: Final = 0.5
+_MAGNET_MARGIN: Final = 0.5
 """Share of a track's length by which a magnet may lie beyond its ends."""
 
 
@@ -60,7 +60,7 @@ def place_problems(rig: Rig, place: str, magnets: Mapping[str, float]) -> Iterat
     if o is None:
         return
     low, high = measured_range(rig, o)
-    beside = _BESIDE * (high - low)
+    beside = _MAGNET_MARGIN * (high - low)
     for name, at in magnets.items():
         if not low - beside <= at <= high + beside:
             yield (

@@ -49,7 +49,7 @@ _STATE: Final = int(MessageType.STATE)
 
 
 class RequestRefused(Exception):
-    """A request that the device understood and declined."""
+    """A request refused by the device."""
 
     def __init__(self, op: Op, result: int, detail: str = "") -> None:
         known = {r.value: r.name for r in Result}
@@ -63,7 +63,7 @@ class RequestRefused(Exception):
 class DeviceSession:
     """Session with the device at the other end of a transport; single-threaded.
 
-    Every method raises LinkError once the link is closed, and those that need an answer if none comes.
+    Every method raises LinkError once the link is closed, and those that need an answer if none arrives.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class DeviceSession:
         self.request(Op.DISARM)
 
     def clear_fault(self) -> None:
-        """Release a latched fault whose cause is gone; the device stays disarmed."""
+        """Release a latched fault whose cause is gone; the device remains disarmed."""
         self.request(Op.CLEAR_FAULT)
 
     def reset(self, seed: int) -> int:
@@ -207,7 +207,7 @@ class DeviceSession:
         self._intake.ignore_before(next_frame)
         return next_frame
 
-    def ask_hello(self) -> None:
+    def request_hello(self) -> None:
         """Request a hello without waiting; wait_state receives it and sets ``rebooted`` after a reboot."""
         self._write(_HELLO_REQUEST)
 
@@ -215,7 +215,7 @@ class DeviceSession:
         """Request a hello: True if the device has rebooted since the connection; False on a closed link."""
         deadline_ns = self._now() + round(within_s * 1e9)
         try:
-            self.ask_hello()
+            self.request_hello()
             while not self.rebooted and (bodies := self._receive(deadline_ns)) is not None:
                 for body in bodies:
                     self._take_other(body)
@@ -224,7 +224,7 @@ class DeviceSession:
         return self.rebooted
 
     def wait_state(self, deadline_ns: int) -> State | None:
-        """Return the newest state frame, waiting for it until ``deadline_ns``; None if there is none by then.
+        """Return the newest state frame, waiting for it until ``deadline_ns``; None if none arrived by then.
 
         A hello that shows a reboot ends the wait.  Everything else that arrives is counted, never raised; LinkError
         once the link is closed.

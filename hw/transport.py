@@ -39,7 +39,7 @@ class Transport(Protocol):
         """Name of the port, for messages."""
 
     def fileno(self) -> int:
-        """Return the descriptor, or -1 if there is none."""
+        """Return the descriptor, or -1 without one."""
 
     def read(self, timeout_ns: int) -> bytes:
         """Return the available bytes, at most READ_BYTES, waiting up to ``timeout_ns`` for the first.
@@ -68,11 +68,9 @@ class DescriptorTransport:
 
     @property
     def name(self) -> str:
-        """Path of the port."""
         return self._name
 
     def fileno(self) -> int:
-        """Return the descriptor, -1 once closed."""
         return self._fd
 
     def read(self, timeout_ns: int) -> bytes:
@@ -107,7 +105,7 @@ class DescriptorTransport:
     def _wait(self, timeout_ns: int) -> None:
         if self._fd < 0:
             raise self._lost(None)
-        # poll has a resolution of 1 ms, a whole period at 1 kHz; select is accurate to microseconds.
+        # poll has a resolution of 1 ms, one period at 1 kHz; select is accurate to microseconds.
         whole_ms, rest_ns = divmod(timeout_ns, _NS_PER_MS)
         if whole_ms and self._poll.poll(whole_ms):
             return
@@ -130,7 +128,7 @@ class LoopbackTransport:
 
     ``handle(data)`` takes written bytes and returns the other end's immediate answer.  ``wait(timeout_ns)`` lets that
     much (virtual) time pass at most, and returns what the other end sent in it.
-    Without it there is no unsolicited data.
+    Without it, no unsolicited data arrives.
     """
 
     def __init__(
@@ -147,11 +145,10 @@ class LoopbackTransport:
 
     @property
     def name(self) -> str:
-        """Name given at construction."""
         return self._name
 
     def fileno(self) -> int:
-        """Return -1: there is no descriptor."""
+        """Return -1: no descriptor."""
         return -1
 
     def read(self, timeout_ns: int) -> bytes:

@@ -30,7 +30,7 @@ _TIMES: Final = ("s", "ms", "us", "µs", "min", "h")
 
 @lru_cache(maxsize=256)
 def powers(unit: str) -> Powers:
-    """Parse a unit: factors of symbols with whole powers, divided by the factor or bracket after each ``/``."""
+    """Parse a unit: factors of symbols with integer powers, divided by the factor or bracket after each ``/``."""
     found: dict[str, int] = {}
     signs, divides, at = [1], False, 0
     while at < len(unit):

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from onrig.hw.native import executor
 from onrig.learner.algorithms import (
-    Attending,
     Behaviour,
     Exportable,
     Minibatches,
     Stored,
+    UsesWholeMemory,
     Window,
     algorithm_for,
 )
@@ -28,7 +28,7 @@ from onrig.learner.algorithms.on_policy import OnPolicy
 from onrig.learner.mirror import Mirror
 from onrig.learner.notes import Notes
 from onrig.learner.policy_batches import PolicyBatches
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for, within
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for, within
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.files import open_file, replace_own_file
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
@@ -46,7 +46,7 @@ REPLAYED_AT_ONCE: Final = 65_536
 
 
 class Replayed(NamedTuple):
-    """Experiences replayed, in order, and what the update said of them."""
+    """Replayed experiences, in order, with the signals of their updates."""
 
     slots: Slots
     generations: NDArray[np.uint32]
@@ -63,13 +63,13 @@ class Agent:
         self._algorithm = algorithm_for(
             settings, len(config.signals), len(rig.actuators), [stream(config.seed, Role.NETWORKS)]
         )
-        # Asked once: to look whether an object fits a protocol takes tens of microseconds.
+        # Checked once: `isinstance` on a Protocol takes tens of microseconds.
         self._exportable = self._algorithm if isinstance(self._algorithm, Exportable) else None
         self._prefix = f"{settings.algorithm}/"
         self._notes: Notes | None = None
-        if isinstance(self._algorithm, Attending):
+        if isinstance(self._algorithm, UsesWholeMemory):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.attend(Stored(self._notes, self._gather, mirror.after, mirror.around))
+            self._algorithm.bind_memory(Stored(self._notes, self._gather, mirror.after, mirror.around))
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._fresh_sampler()
@@ -77,10 +77,10 @@ class Agent:
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_lost = False
-        """Whether what the sampler had noted was of another memory, and was reset."""
-        looks_at = parse_strategy(config.selection.strategy).keeper.looks_at
-        self.feedback: Final = {kind: s for kind, s in FEEDBACK.items() if s is Signal.TD_ERROR or s in looks_at}
-        """What the rig is told: the TD error, which pages show, and what the retention looks at."""
+        """Whether the sampler's notes belonged to another memory and were reset."""
+        required = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
+        self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required}
+        """Signals sent to the rig: the TD error, which pages show, and those that the retention requires."""
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
         self.offered = 0
@@ -90,30 +90,29 @@ class Agent:
 
     @property
     def updates(self) -> int:
-        """Batch updates so far."""
         return self._algorithm.updates
 
     @property
     def seen(self) -> int:
-        """Writes of the memory that it was notified of."""
+        """Writes to the memory that the sampler has been notified of."""
         return self._seen
 
     @property
     def ready(self) -> bool:
-        """Whether the memory holds a whole minibatch."""
+        """Whether the memory holds at least one minibatch."""
         return self._mirror.storage.stored >= self._settings.batch
 
     def _fresh_sampler(self) -> Sampler:
         config, capacity, rig = self._config, self._mirror.storage.capacity, self._config.rig
-        look = Look(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
+        view = ReplayView(self._gather, self._algorithm.policy, self._age, len(config.signals), len(rig.actuators))
         return sampler_for(
             parse_strategy(config.selection.strategy),
             stream(config.seed, Role.SAMPLER),
-            Setting.of_run(config, self._settings, capacity, look),
+            Setting.of_run(config, self._settings, capacity, view),
         )
 
     def _start_over(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Forget what a state of the sampler has of experiences that are not in the memory, and not what it learned."""
+        """Reset the sampler's notes per experience, which refer to another memory; keep what it has learned."""
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._seen = self._fresh_sampler(), 0
@@ -125,7 +124,7 @@ class Agent:
 
     @property
     def batches(self) -> PolicyBatches:
-        """What an on-policy algorithm learns from, instead of minibatches of the memory."""
+        """Batches of an on-policy algorithm, which replace minibatches of the memory."""
         assert self._batches is not None
         return self._batches
 
@@ -137,7 +136,7 @@ class Agent:
         return age
 
     def _gather(self, slots: Slots) -> Minibatches:
-        stored, _ = self._mirror.gather(Draw(slots, None), looks=True)
+        stored, _ = self._mirror.gather(Draw(slots, None), for_view=True)
         acted, before = stored.behaviour, stored.window
         return Minibatches(
             stored.observation[0],
@@ -150,7 +149,7 @@ class Agent:
         )
 
     def join(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
-        """Note which memory of the rig the mirror is of: its id, and how many writes it shares with those before it.
+        """Set the memory of the rig that the mirror copies: its id, and its writes in common with each earlier memory.
 
         The sampler starts over if it has seen writes that did not happen in this memory, or may not have.
         """
@@ -159,9 +158,9 @@ class Agent:
         if self._seen > known:  # the rig returned to a checkpoint: the sampler's state is void
             self._start_over(self._sampler.learned())
         if self._batches is not None and self._memory not in (b"", memory, *lineage):
-            self._batches.begin_here()
+            self._batches.skip_stored()
         elif self._batches is not None:
-            self._batches.returned(known)
+            self._batches.rewind(known)
         self._memory = memory
 
     def catch_up(self) -> None:
@@ -176,14 +175,14 @@ class Agent:
         self._seen = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int, episode_return: float = math.nan) -> None:
-        """Begin the updates after a training episode, of this return (undiscounted, raw units) if it is known."""
+        """Begin the updates after a training episode; ``episode_return``: undiscounted, raw units, NaN if unknown."""
         self._sampler.episode_closed(episode_return)
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[Replayed]:
-        """Do ``updates`` batch updates in chunks; yields what each chunk replayed."""
+        """Do ``updates`` batch updates in chunks; yields the replayed experiences of each."""
         most = min(_CHUNK, max(1, REPLAYED_AT_ONCE // self._settings.batch))
-        ahead = 1 if self._sampler.looks_at else most
+        ahead = 1 if self._sampler.required_signals else most
         while updates > 0:
             n = min(ahead, updates)
             updates -= n
@@ -192,13 +191,13 @@ class Agent:
             slots, generations = draw.slots.reshape(-1), generations.copy()
             signals = self._algorithm.update(minibatches).of_trial(0)
             self._sampler.updated(slots, signals)
-            told = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
-            yield Replayed(slots, generations, told)
+            values = np.array([signals.of(signal) for signal in self.feedback.values()], np.float32)
+            yield Replayed(slots, generations, values)
 
     def learn_from_batches(self, beat: Callable[[], object]) -> None:
-        """Learn from the batches that are whole; calls ``beat`` now and then."""
+        """Learn from complete batches; calls ``beat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
-        for batch, first in self.batches.whole():
+        for batch, first in self.batches.take_complete():
             left = 1.0 - float(self._age(np.array([first]))[0])
             algorithm.learn(batch, max(0.0, left), beat)
 
@@ -250,7 +249,7 @@ class Agent:
             with open_file(path, None) as file, np.load(file, allow_pickle=False) as saved:
                 state = {k: saved[k] for k in saved.files}
             policies, handled, seen = (int(state[k]) for k in ("policies", "handled", "seen"))
-            offered = int(state.get("offered", np.array(0)))  # states of earlier versions do not tell
+            offered = int(state.get("offered", np.array(0)))  # absent from states of earlier versions
             self._restore_networks(state)
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return False

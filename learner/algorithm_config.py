@@ -22,7 +22,7 @@ Hidden = Annotated[tuple[Annotated[int, msgspec.Meta(ge=1, le=4096)], ...], msgs
 
 
 class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of an algorithm before it is built; a subclass adds its settings as fields."""
+    """Description of an algorithm; a subclass adds its settings as fields."""
 
     home: ClassVar[str]
     """Module and class, as in ``onrig.learner.algorithms.sac:Sac``."""
@@ -37,7 +37,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def successors(self) -> int:
-        """Consecutive experiences that an update looks at from each one drawn, itself included."""
+        """Consecutive experiences per update, from the drawn one on, itself included."""
         return 1
 
     @property
@@ -51,35 +51,35 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bounds_its_steps: ClassVar[bool] = False
     """Whether it bounds its policy's steps itself, so that ReF-ER may only measure them."""
     follows_episodes: ClassVar[bool] = False
-    """Whether it looks along the episodes in the memory."""
+    """Whether it follows episodes in the memory."""
     exact_alone: ClassVar[bool] = True
     """Whether a trial among others has the bits that it has alone; without, ``onrig check`` asks for 1e-3 of them."""
-    gives_targets: ClassVar[bool] = False
-    """Whether its ``Signals`` hold targets, which some samplings look at."""
+    provides_targets: ClassVar[bool] = False
+    """Whether its ``Signals`` hold targets, which some samplers require."""
 
     @property
     def note_bytes(self) -> float:
-        """Bytes that it notes beside each experience, those of ReF-ER left out (``ReferSettings``)."""
+        """Bytes of its notes per experience, without those of ReF-ER (``ReferSettings``)."""
         return 0.0
 
     @property
     def needs_links(self) -> bool:
-        """Whether it has to be known which experience follows which."""
+        """Whether it needs the successor of each experience."""
         return self.follows_episodes or self.successors > 1 or self.window > 1
 
     @property
     def batch_steps(self) -> int:
-        """Experiences that an on-policy algorithm learns from at a time, all under one policy; 0 for the others."""
+        """Batch size of an on-policy algorithm, all under one policy; 0 for off-policy ones."""
         return 0
 
     @property
     def parallel(self) -> int:
-        """Actors of a trial, which gather side by side."""
+        """Parallel actors of a trial."""
         return 1
 
     @property
     def replays(self) -> int:
-        """How often an on-policy algorithm learns from each experience, on average."""
+        """Mean number of updates per experience of an on-policy algorithm."""
         return 1
 
     def home_of(self, *, refers: bool) -> str:
@@ -91,7 +91,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return iter(())
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """List settings that are of no use on a rig, as (path in the section, message)."""
+        """List settings that have no effect on a rig, as (path in the section, message)."""
         return iter(())
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
@@ -125,6 +125,6 @@ def defaults_of(name: str) -> AlgorithmConfig:
 
 
 def algorithms_where(holds: Callable[[AlgorithmConfig], bool]) -> str:
-    """Names of the algorithms whose sections are such, as a message lists them."""
+    """Names of the algorithms whose sections satisfy a condition, for a message."""
     described: dict[str, Callable[[], AlgorithmConfig]] = registry.loadable(registry.ALGORITHMS)
     return ", ".join(name for name, section in described.items() if holds(section()))

@@ -1,4 +1,4 @@
-"""Exercise of an algorithm: everything that a run asks of its code, tried on random data."""
+"""Exercise of an algorithm: every call of a run, made on random data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import (
     Algorithm,
-    Attending,
     Behaviour,
     Exportable,
     Minibatches,
     Signals,
     Stored,
+    UsesWholeMemory,
     Window,
     algorithm_for,
 )
@@ -36,7 +36,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """What is wrong with an algorithm: its actions, its signals, its trials, and what it restores."""
+    """Defects of an algorithm: of its actions, signals, trials and restored state."""
     n, m = len(config.signals), len(config.rig.actuators)
     seen = _rng(8).uniform(-1.0, 1.0, (2, _STATES, n))
 
@@ -44,10 +44,10 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         algorithm = algorithm_for(settings, n, m, [_rng(seed) for seed in networks])
         S, B = len(memories), settings.batch
         notes = Notes(S, B)
-        if isinstance(algorithm, Attending):
+        if isinstance(algorithm, UsesWholeMemory):
             links = Trajectories(S, B, lambda trial, first, second: first >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
-            algorithm.attend(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
+            algorithm.bind_memory(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
         return algorithm, notes
 
     (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
@@ -75,7 +75,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
 
 
 def model_of(config: RunConfig, settings: LearnerSettings) -> bytes:
-    """The policy graph of an algorithm that has learned nothing."""
+    """Policy graph of an untrained algorithm."""
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [_rng(1)])
     if not isinstance(algorithm, Exportable):
@@ -99,8 +99,8 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
     for name, values in signals._asdict().items():
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"gives signals '{name}' of shape {np.shape(values)}, or not finite ones, expected {shape}"
-    if (signals.target is not None) is not settings.selected.gives_targets:
-        return "gives targets where its description does not say so, or the other way round (gives_targets)"
+    if (signals.target is not None) is not settings.selected.provides_targets:
+        return "gives targets where its description does not say so, or the other way round (provides_targets)"
     return None
 
 
@@ -112,13 +112,13 @@ def _same(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
 
 
 def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
-    """Whether signals agree, bit for bit or nearly; ``b`` may be of one trial alone."""
+    """Whether signals agree, bit for bit or nearly; ``b`` may hold a single trial."""
     pairs = [(x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)]
     return all((x is None and y is None) or _same(cast(Any, x), cast(Any, y), exact) for x, y in pairs)
 
 
 def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
-    """Learn from two minibatches, of these of two trials."""
+    """Learn from two minibatches of these trials."""
     batches = minibatches(_rng(9), (2, 2, settings.batch), n, m, settings, trials)
     return algorithm.update(batches)
 

@@ -32,7 +32,7 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.algorithms.ddpg:Ddpg"
     home_under_refer = "onrig.learner.algorithms.refer_ddpg:ReferDdpg"
-    gives_targets = True
+    provides_targets = True
     network: Literal["small", "ddpg_original", "medium"] = "small"
     """Sizes of Table 8, and 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
@@ -63,7 +63,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
 
     home = "onrig.learner.algorithms.dqn:Dqn"
-    gives_targets = True
+    provides_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
     """Hidden layers of the critic of that size (Table 8): 50-50-20 or 400-300."""
@@ -111,7 +111,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """TD3; the defaults are those of Fujimoto et al. 2018, but for sizes, batch and reward scale."""
 
     home = "onrig.learner.algorithms.td3:Td3"
-    gives_targets = True
+    provides_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -121,7 +121,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     tau: Rate = 5e-3
     """Step of the targets towards the networks at each update."""
     lr: Positive = 1e-3
-    """Of actor and critics."""
+    """Learning rate of actor and critics."""
     delay: Annotated[int, msgspec.Meta(ge=1)] = 2
     """Critic updates per actor update."""
     targets: Literal["every", "delayed"] = "delayed"
@@ -139,7 +139,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.algorithms.sac:Sac"
     stochastic = True
-    gives_targets = True
+    provides_targets = True
     hidden: Hidden = (256, 256)
     """Units of the actor and of each critic."""
     batch: Batch = 256
@@ -149,7 +149,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     tau: Rate = 5e-3
     """Step of the targets towards the networks at each update."""
     lr: Positive = 3e-4
-    """Of actor, critics and temperature."""
+    """Learning rate of actor, critics and temperature."""
     log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
     """Bounds of the policy's log standard deviation before squashing; some implementations have [-5, 2]."""
     temperature: Positive = 1.0
@@ -167,7 +167,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Rainbow; the defaults are those of van Hasselt et al. 2019, but for levels and hidden layers."""
 
     home = "onrig.learner.algorithms.rainbow:Rainbow"
-    gives_targets = True
+    provides_targets = True
     noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
@@ -175,7 +175,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
-    """Of the distribution of returns."""
+    """Number of atoms of the distribution of returns."""
     returns: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest atom, in units of the scaled reward."""
     n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
@@ -199,7 +199,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def successors(self) -> int:
-        """Those of an n-step return."""
+        """Steps of the n-step return."""
         return self.n_steps
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -43,7 +43,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.task import Task
 
 Role = Literal["push", "watch"]
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 """Delay before an offer that came too soon is repeated, and between those of a learner that is behind."""
 
 
@@ -58,7 +58,7 @@ class Connection(NamedTuple):
 
 
 class Unfit(Exception):
-    """Why this learner cannot serve that rig."""
+    """A learner that cannot serve the rig; the message has the reason."""
 
 
 class OtherVersion(Exception):
@@ -142,13 +142,13 @@ class Attachment:
         self._memory = attached.memory
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and what the client raises."""
+        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and errors of the client."""
         return self._ask(request, *payloads)[0]
 
     def pull(self, closed: int, wait_ms: int) -> tuple[Rows, Slots | None]:
         """Mirror some or all missing writes; returns the slots written, in order, if any.
 
-        ``closed`` and ``wait_ms`` as in Pull: wait so long for a write, or for a later training episode to close.
+        ``closed`` and ``wait_ms`` as in Pull: maximum wait for a write, or for a later training episode to close.
         """
         mirror = self._mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
@@ -167,7 +167,7 @@ class Attachment:
             raise Unfit(f"the rig sent rows that do not continue the mirror: {error}") from None
 
     def episode_return(self, episode: int) -> float:
-        """Return the undiscounted return of a training episode, as pulled; NaN if it is not known or long ago."""
+        """Return the undiscounted return of a training episode, as pulled; NaN if unknown or too old."""
         return self._returns.get(episode, math.nan)
 
     def _mirror(self) -> Mirror:
@@ -198,7 +198,7 @@ class Offering:
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
         self._rulings: Counter[str] = Counter()
-        self._too_soon = 0
+        self._rate_limited = 0
         self._again_s: float | None = None
         self._offered_s = -math.inf
 
@@ -213,12 +213,12 @@ class Offering:
         if verdict.accepted:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:
-            self._too_soon += 1
+            self._rate_limited += 1
             if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
-                self._again_s = self._offered_s + _AGAIN_S
+                self._again_s = self._offered_s + _RETRY_S
         else:
-            said = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
-            report(self._name, "warning", f"policy {said}")
+            message = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"
+            report(self._name, "warning", f"policy {message}")
 
     @property
     def due(self) -> bool:
@@ -226,11 +226,11 @@ class Offering:
         return self._again_s is not None and self._clock_s() >= self._again_s
 
     @property
-    def rested(self) -> bool:
-        """Whether the last offer is old enough that even a learner with more episodes to learn from offers another."""
-        return self._clock_s() - self._offered_s >= _AGAIN_S
+    def retry_interval_passed(self) -> bool:
+        """Whether the last offer is old enough for another one, even with episodes still to learn from."""
+        return self._clock_s() - self._offered_s >= _RETRY_S
 
-    def heed(self, ruling: Ruling) -> None:
+    def record(self, ruling: Ruling) -> None:
         """Report a policy that failed its probation; count those that passed."""
         self._rulings[ruling.verdict] += 1
         if ruling.verdict == "rolled_back":
@@ -238,10 +238,10 @@ class Offering:
         elif ruling.verdict == "failed":
             report(self._name, "warning", f"policy {ruling.policy_id} failed its probation: {ruling.reason}")
 
-    def sum_up(self) -> None:
+    def report_totals(self) -> None:
         """Report the totals."""
         if self._rulings:
-            said = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
-            report(self._name, "event", f"policies on probation: {said}", **self._rulings)
-        if self._too_soon:
-            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._too_soon}")
+            message = ", ".join(f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._rulings.items()))
+            report(self._name, "event", f"policies on probation: {message}", **self._rulings)
+        if self._rate_limited:
+            report(self._name, "event", f"policies rejected by the rig's rate limit: {self._rate_limited}")

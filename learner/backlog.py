@@ -1,4 +1,4 @@
-"""Updates that a learner in real time owes, and how many of them it does before it looks at what has arrived."""
+"""Backlog of updates of a real-time learner, and how many to do before the next pull."""
 
 from __future__ import annotations
 
@@ -6,49 +6,45 @@ from collections.abc import Callable
 from typing import Final
 
 LEARN_S: Final = 0.05
-"""Time of updates in a row."""
+"""Target duration of consecutive updates."""
 _UNTIMED: Final = 10
-"""Updates in a row before it is known how long one takes."""
+"""Updates per portion before the duration of one is known."""
 
 
 class Backlog:
-    """Account of owed updates; ``warn`` receives a line with the first that are dropped."""
+    """Backlog of pending updates; ``warn`` is called when the first ones are dropped."""
 
     def __init__(self, updates_per_transition: float, most: int, warn: Callable[[str], object]) -> None:
-        """``most``: experiences that may wait for their updates."""
+        """``most``: maximum number of experiences with pending updates."""
         self._each, self._most, self._warn = updates_per_transition, updates_per_transition * most, warn
-        self._owed = 0.0
+        self._pending_updates = 0.0
         self.counted = 0
-        """Writes of the memory that updates are owed for, or were."""
+        """Writes to the memory that updates have been counted for."""
         self.dropped = 0.0
         self._fitting = _UNTIMED
 
     def take(self, inserted: int) -> None:
-        """Owe updates for the writes up to ``inserted``."""
-        owed = self._owed + self._each * max(0, inserted - self.counted)
+        """Add updates for the writes up to ``inserted``; drop those beyond the limit."""
+        owed = self._pending_updates + self._each * max(0, inserted - self.counted)
         self.counted = inserted
-        self._owed = min(owed, self._most)
-        self.drop(owed - self._owed)
+        self._pending_updates = min(owed, self._most)
+        self.drop(owed - self._pending_updates)
 
     def drop(self, updates: float) -> None:
-        """Count updates that are not done."""
         if updates and not self.dropped:
             self._warn("it does not keep up: updates beyond learner.backlog are dropped")
         self.dropped += updates
 
     @property
     def due(self) -> int:
-        """Owed updates to do now."""
-        return self.portion(int(self._owed))
+        return self.portion(int(self._pending_updates))
 
     def portion(self, updates: int) -> int:
-        """Return how many of these take about ``LEARN_S``, by the time of the last ones: at least one."""
+        """Number of updates that take about ``LEARN_S``, by the duration of the last ones; at least one."""
         return min(updates, self._fitting)
 
-    def timed(self, updates: int, took_s: float) -> None:
-        """Note how long updates took."""
+    def record_duration(self, updates: int, took_s: float) -> None:
         self._fitting = max(1, int(LEARN_S * updates / max(took_s, 1e-6)))
 
     def done(self, updates: int) -> None:
-        """Strike owed updates that were done."""
-        self._owed -= updates
+        self._pending_updates -= updates

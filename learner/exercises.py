@@ -1,7 +1,7 @@
-"""Exercise of a retention and of a sampling: everything that a run asks of their code, tried on random data.
+"""Exercise of a retention and of a sampling: every call of a run, made on random data.
 
-Each lists what is wrong with the results, and raises whatever the code raises.  ``onrig check`` does so with what other
-packages and files bring.
+Each lists defects of the results, and passes on exceptions of the code.  ``onrig check`` applies them to pieces from
+other packages and files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from onrig.learner.algorithm_exercise import minibatches
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, sampler_for
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, sampler_for
 from onrig.learner.settings import LearnerSettings
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, REJECTED, Keeper
 from onrig.runtime.memory.strategy import Strategy, keeper_for
@@ -24,7 +24,7 @@ _OFFERED: Final = 5 * _CAPACITY
 _EPISODE: Final = 7
 _LARGE: Final = 4096
 _OVERHEAD_BYTES: Final = 8192
-"""What a keeper may take regardless of capacity beyond its ``fixed_bytes``."""
+"""Bytes that a keeper may use beyond its ``fixed_bytes``, regardless of capacity."""
 _ROUNDS: Final = 6
 
 
@@ -36,7 +36,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
-    """What is wrong with a keeper: its slots, its bytes, and what it restores."""
+    """Defects of a keeper: of its slots, bytes and restored state."""
     keeper, rng = keeper_for(strategy, _CAPACITY, _rng(1)), _rng(2)
     slots = _decisions(keeper, rng, range(_OFFERED))
     stored = 0
@@ -65,7 +65,7 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
 
 
 def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
-    """Slots of offered experiences, each of them followed by feedback now and then."""
+    """Slots of offered experiences, with occasional feedback in between."""
     slots: list[int] = []
     kept = keeper.capacity if offers.start else 0
     for offer in offers:
@@ -74,7 +74,7 @@ def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[
             keeper.written(slots[-1], float(rng.exponential()), offer // _EPISODE)
         kept = min(kept + 1, keeper.capacity)
         for signal in FEEDBACK.values():
-            if signal in keeper.looks_at and offer % 3 == 0:
+            if signal in keeper.required_signals and offer % 3 == 0:
                 replayed = rng.integers(0, kept, 4)
                 keeper.learned(signal, replayed, rng.exponential(size=4).astype(np.float32))
     return slots
@@ -84,18 +84,18 @@ def _decisions(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[
 
 
 def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """What is wrong with a sampler: its draws, its weights, and what it restores."""
+    """Defects of a sampler: of its draws, weights and restored state."""
     batch = settings.batch
     capacity = max(2 * batch, _CAPACITY)
     n, m = len(config.signals), len(config.rig.actuators)
-    look = Look(
+    view = ReplayView(
         lambda slots: minibatches(_rng(5), slots.shape, n, m, settings),
         lambda observation: np.zeros((*observation.shape[:-1], m)),
         lambda slots: slots / capacity,
         n,
         m,
     )
-    setting = Setting.of_run(config, settings, capacity, look)
+    setting = Setting.of_run(config, settings, capacity, view)
 
     def build(seed: int) -> Sampler:
         return sampler_for(strategy, _rng(seed), setting)
@@ -121,7 +121,7 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
             return
         for drawing, draw in zip((sampler, other), draws, strict=True):
             _learn(drawing, draw, _rng(7))
-    if not sampler.looks_at:
+    if not sampler.required_signals:
         together, singly = sampler.draw(batch, 3), [other.draw(batch, 1) for _ in range(3)]
         if not np.array_equal(together.slots, np.concatenate([draw.slots for draw in singly])):
             yield "draws three minibatches at once otherwise than one by one"
@@ -139,7 +139,7 @@ def _draw_problem(draw: Draw, shape: tuple[int, int], stored: int) -> str | None
 
 
 def _learn(sampler: Sampler, draw: Draw, rng: np.random.Generator) -> None:
-    if sampler.looks_at:
+    if sampler.required_signals:
         td = rng.standard_normal(draw.slots.size)
         sampler.updated(draw.slots.reshape(-1), Signals(td, None, td + 1.0, (td > 1).astype(float), td**2))
 

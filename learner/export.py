@@ -41,7 +41,7 @@ class Spread(NamedTuple):
 
 
 class InputFilter(NamedTuple):
-    """How normalised observations are standardised before a network sees them."""
+    """Standardisation of normalised observations before a network."""
 
     mean: NDArray[np.floating]
     """(n,)"""

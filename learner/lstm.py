@@ -37,7 +37,7 @@ class Lstm:
 
     @property
     def hidden_width(self) -> int:
-        """Numbers that it remembers."""
+        """Size of the hidden state."""
         return 2 * sum(self.units)
 
     def remembered(self, hidden: Array) -> Memory:
@@ -67,7 +67,7 @@ class Lstm:
 
         ``steps``: states (rows, inputs), that of the experience itself first, the earliest one last; ``present`` (rows,
         W) is 1 where there is such a step, 0 beyond the earliest; ``before`` (rows, hidden_width): what is remembered
-        before the earliest that there is.
+        before the earliest one.
         """
         start = memory = self.remembered(before)
         x = steps[0]

@@ -73,7 +73,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
                 process.save()
                 report(NAME, "warning", f"{change}; mirroring from the start")
             except RequestRejected as error:
-                if not process.of_use:
+                if not process.result_accepted:
                     report(NAME, "error", str(error))
                     return ExitCode.INTERNAL
                 process.save()

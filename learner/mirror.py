@@ -15,7 +15,7 @@ from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 
 
 def behaviour_in(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
-    """What a stochastic policy did in the gathered experiences, in this shape."""
+    """Behaviour of a stochastic policy in the gathered experiences, in this shape."""
     mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
     another = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
     return Behaviour(mean, std, drawn, another.reshape(shape))
@@ -25,7 +25,7 @@ class Mirror:
     """Applies the rig's writes in order and gathers minibatches.
 
     ``intervened_weight`` is the weight in the critic's loss of experiences in which the shield acted; ``successors``,
-    ``window`` and ``follows`` (whether it looks along episodes) are what the algorithm needs
+    ``window`` and ``follows`` (whether it follows episodes) are the algorithm's requirements
     (``onrig.learner.algorithm_config``).
     """
 
@@ -43,7 +43,7 @@ class Mirror:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[bool, Batch] = {}
-        """What was gathered last to learn from, and to look at."""
+        """Last gathered batches: for updates, and for samplers."""
         self._successors, self._window = successors, window
         links = follows or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
@@ -74,7 +74,7 @@ class Mirror:
 
     @property
     def after(self) -> Slots:
-        """(1, capacity): slot of the next experience of the episode, -1 where there is none."""
+        """(1, capacity): slot of the next experience of the episode, or -1."""
         return NOTHING if self._trajectories is None else self._trajectories.after
 
     def around(self, slots: Slots, n: int) -> Chain:
@@ -82,16 +82,16 @@ class Mirror:
         assert self._trajectories is not None
         return self._trajectories.around(slots, n)
 
-    def gather(self, draw: Draw, *, looks: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
+    def gather(self, draw: Draw, *, for_view: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
         """Collect the drawn experiences, and the generations of their slots, (updates * batch,).
 
-        They are valid until the next call; one that only ``looks`` leaves those that are learned from.
+        They are valid until the next call; with ``for_view``, the batch of the updates stays valid.
         """
         updates, size = draw.slots.shape
         n = updates * size
-        batch = self._batches.get(looks)
+        batch = self._batches.get(for_view)
         if batch is None or len(batch.words) != n:
-            batch = self._batches[looks] = Batch(self.storage.layout, n)
+            batch = self._batches[for_view] = Batch(self.storage.layout, n)
         self.storage.gather(draw.slots.reshape(-1), batch)
         shape = (updates, 1, size)
         minibatches = Minibatches(
@@ -104,7 +104,7 @@ class Mirror:
             slots=draw.slots[:, None],
             behaviour=behaviour_in(batch, shape) if self.storage.layout.behaviour else None,
         )
-        if self._trajectories is not None and self._successors > 1 and not looks:
+        if self._trajectories is not None and self._successors > 1 and not for_view:
             chain = self._trajectories.follow(draw.slots[:, None], self._successors)
             minibatches = replace(
                 minibatches,

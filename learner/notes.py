@@ -1,4 +1,4 @@
-"""What a learner notes beside the slots of the memories: columns of numbers that start anew where a slot is rewritten.
+"""Notes per slot of the memories: columns of numbers, reset where a slot is rewritten.
 
 They never reach the rig; they are saved with the learner.
 """
@@ -15,7 +15,7 @@ from onrig.runtime.memory.layout import Slots
 
 
 class Notes:
-    """Columns (S, capacity, ...) beside the slots of S trials, whose memories fill from slot 0 upwards."""
+    """Columns (S, capacity, ...), one row per slot of S trials, whose memories fill from slot 0 upwards."""
 
     def __init__(self, trials: int, capacity: int) -> None:
         self.trials = trials
@@ -45,18 +45,17 @@ class Notes:
             column[trial, slots] = self._initial[name]
 
     def clear(self) -> None:
-        """Forget everything: the memory is another one."""
+        """Reset all notes, for another memory."""
         self.changes += 1
         self.stored[:] = 0
         for name, column in self._columns.items():
             column[:] = self._initial[name]
 
     def of(self, trial: int, name: str) -> NDArray[Any]:
-        """One trial's column, of the written slots alone: (stored, ...)."""
+        """One trial's column, written slots only: (stored, ...)."""
         return self._columns[name][trial, : self.stored[trial]]
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Copy of all columns."""
         return {"stored": self.stored.copy(), **{name: column.copy() for name, column in self._columns.items()}}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

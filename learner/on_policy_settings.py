@@ -20,7 +20,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """What PPO and TRPO have in common: Gaussian policies, values, advantages."""
+    """Common settings of PPO and TRPO: Gaussian policies, values, advantages."""
 
     hidden: Hidden = (64, 64)
     """Units, tanh, of the policy's mean and of the value."""
@@ -33,7 +33,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     gamma: Fraction = 0.99
     """Discount of the return."""
     gae_lambda: Share = 0.95
-    """Of generalised advantage estimation."""
+    """Lambda of generalised advantage estimation."""
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
     """Whether the value of the last state follows where an episode ends by its time limit, or nothing."""
     log_std: LogStd = 0.0
@@ -106,9 +106,9 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """L: last batches in the replay memory, the present one included."""
     draw: Literal["permutation", "uniform"] = "permutation"
-    """How an epoch draws its minibatches: each experience once, or each at random from those of its actor."""
+    """Minibatches of an epoch: each experience once, or each at random from those of its actor."""
     epochs: Count = 10
-    """T: an epoch has as many minibatches as fill the memory once."""
+    """Epochs per iteration, T; the minibatches of an epoch hold as many experiences as the memory."""
     lr: Positive = 3e-4
     """Step size of Adam."""
     value_lr: Positive | None = None
@@ -122,7 +122,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     value_weight: NotNegative = 1.0
     """c, of the squared error of the value."""
     standardise: Literal["batch", "minibatch", "none"] = "batch"
-    """What advantages are standardised over."""
+    """Set over which advantages are standardised."""
     max_norm: Positive | None = None
     """Norm to which a gradient is cut."""
     adam_eps: Positive = 1e-5
@@ -130,7 +130,6 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """T L."""
         return self.epochs * self.depth
 
 
@@ -159,7 +158,7 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """By the value; by the policy once."""
+        """Passes over the batch by the value; the policy makes one."""
         return self.value_epochs
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Batches for on-policy algorithms, from the mirror of a rig's memory: N consecutive experiences of one policy each.
 
-The memory is the half gathered batch: what is kept here is where it begins.
+The memory holds the incomplete batch; this module keeps only its start.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _DEVIATES: Final = np.uint32(Flag.DEVIATES)
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)
 
 
-class Found(NamedTuple):
+class NextBatch(NamedTuple):
     """The next batch among consecutive experiences."""
 
     skipped: int
-    """Experiences before it: of policies that were replaced before they had gathered as many."""
-    whole: bool
+    """Experiences before it, of policies that were replaced too early."""
+    complete: bool
 
 
-def next_batch(policies: NDArray[np.integer], size: int) -> Found:
-    """Find the first ``size`` in a row under one policy, or else where such a row may yet become as long.
+def next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
+    """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete run.
 
     ``policies``: ids, in the order of the experiences.
     """
@@ -37,7 +37,7 @@ def next_batch(policies: NDArray[np.integer], size: int) -> Found:
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.concatenate((starts, [len(policies)])))
     whole = np.flatnonzero(lengths >= size)
-    return Found(int(starts[whole[0]]), True) if len(whole) else Found(int(starts[-1]), False)
+    return NextBatch(int(starts[whole[0]]), True) if len(whole) else NextBatch(int(starts[-1]), False)
 
 
 def log_density(
@@ -83,9 +83,9 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
 class PolicyBatches:
     """Batches of ``size`` experiences from a mirror that keeps the last ones in the order of their writes.
 
-    Each is of one policy; which it is does not matter, since experiences tell how likely their actions were.  So what
-    the rig gathers while a batch is learned from belongs to the next batch of the same policy, or is left out where
-    another policy takes over before that is whole.
+    Each batch has one policy; which one does not matter, since experiences hold the likelihood of their actions.  So
+    experiences gathered during an update belong to the next batch of the same policy, or are dropped if another policy
+    takes over before that batch is complete.
     """
 
     def __init__(self, storage: Storage, size: int) -> None:
@@ -99,21 +99,21 @@ class PolicyBatches:
         self._last = (-1, -1)
         """Episode and step of the last experience in a batch."""
         self.learned = 0
-        """Batches."""
-        self.left_out = 0
-        """Experiences that belong to none."""
+        """Batches learned from."""
+        self.dropped = 0
+        """Experiences in no batch."""
         self.deviating = 0
         """Experiences in batches whose action was not the policy's own."""
 
-    def whole(self) -> Iterator[tuple[PolicyBatch, int]]:
-        """Take the batches that are whole, each with the slot of its first experience."""
+    def take_complete(self) -> Iterator[tuple[PolicyBatch, int]]:
+        """Take the complete batches, each with the slot of its first experience."""
         storage = self._storage
         while True:
             self._skip(max(0, storage.inserted - self._begun - storage.capacity))
             slots = self._fresh(storage.changed_since(self._begun))
             found = next_batch(storage.meta[slots] >> np.uint32(POLICY_SHIFT), self._size)
             self._skip(found.skipped)
-            if not found.whole:
+            if not found.complete:
                 return
             taken = slots[found.skipped : found.skipped + self._size]
             self._begun += self._size
@@ -123,9 +123,9 @@ class PolicyBatches:
             yield policy_batch(storage, taken), int(taken[0])
 
     def _fresh(self, slots: Slots) -> Slots:
-        """Pass over what a rig that went back to a checkpoint takes in once more of what was in a batch.
+        """Skip experiences of earlier batches that a rig repeats after it returned to a checkpoint.
 
-        They are told by episode and step: an episode that a killed run begins anew counts from where it had got to.
+        They are identified by episode and step: an episode that a killed run repeats counts from its interruption.
         """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
         fresh = (episode > self._last[0]) | ((episode == self._last[0]) & (step > self._last[1]))
@@ -135,24 +135,22 @@ class PolicyBatches:
 
     def _skip(self, experiences: int) -> None:
         self._begun += experiences
-        self.left_out += experiences
+        self.dropped += experiences
 
-    def returned(self, writes: int) -> None:
-        """Note that the memory is that after so many writes: those behind them come again, or are others."""
+    def rewind(self, writes: int) -> None:
+        """Return to the memory after ``writes`` writes; later ones are repeated or differ."""
         self._begun = min(self._begun, writes)
 
-    def begin_here(self) -> None:
-        """Leave out what is in the memory: the policies that gathered it are not those that learn."""
+    def skip_stored(self) -> None:
+        """Skip the stored experiences: other policies than the learning ones gathered them."""
         self._begun, self._last = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Copy of where it is."""
-        counts = (self._begun, self.learned, self.left_out, self.deviating)
+        counts = (self._begun, self.learned, self.dropped, self.deviating)
         return {"position": np.array([*counts, *self._last], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
         position = [int(x) for x in state["position"]]
-        self._begun, self.learned, self.left_out, self.deviating = position[:4]
-        episode, step = position[4:] or (-1, -1)  # states of earlier versions do not tell
+        self._begun, self.learned, self.dropped, self.deviating = position[:4]
+        episode, step = position[4:] or (-1, -1)  # absent from states of earlier versions
         self._last = episode, step

@@ -42,29 +42,29 @@ class LearnerProcess:
         self._shown_s = 0.0
 
         def stopping() -> bool:
-            self._show_life()  # called repeatedly while the rig is silent
+            self._send_heartbeat()  # called repeatedly while the rig is silent
             return stop[0]
 
         self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
         self._link = Attachment(
-            config, self._client, connection.role, _warn, lambda ruling: self._offering.heed(ruling)
+            config, self._client, connection.role, _warn, lambda ruling: self._offering.record(ruling)
         )
         self._offering = Offering(self._link, NAME)
         self._states = States(state, _warn)
         self._saved_s = time.monotonic()
         self._settled = -1
         self._busy_s = 0.0
-        self._done_here = 0
+        self._updates_done = 0
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
-        self._agent_there: Agent | None = None
+        self._agent: Agent | None = None
         self._follows = False
-        """Whether the agent is told of every write; in lockstep it catches up once per episode, since what a pull
-        brings depends on the clock."""
-        self._joined = 0
-        """Last episode that was over when it joined."""
-        self._parted: LeaseLost | MemoryChanged | None = None
-        """What a sign of life met with in the middle of a batch, whose learning goes on to its end."""
-        self.of_use = False
+        """Whether the agent is notified of every write; in lockstep it catches up once per episode, since the
+        content of a pull depends on the clock."""
+        self._episode_at_join = 0
+        """Last complete episode when the learner joined."""
+        self._deferred_error: LeaseLost | MemoryChanged | None = None
+        """Error raised by a heartbeat during a batch; re-raised when the batch is done."""
+        self.result_accepted = False
         """Whether the rig has accepted any result based on its memory."""
         self._feedback_batch = time.time_ns()
 
@@ -89,7 +89,7 @@ class LearnerProcess:
                 self._take_over(attached)
                 while not rows.ending:  # then the rig no longer answers
                     self._learn(rows)
-                    rows = self._pull(closed=self._agent.handled, wait_ms=self._wait_ms)
+                    rows = self._pull(closed=self.agent.handled, wait_ms=self._wait_ms)
                 break
             except LeaseLost as loss:
                 self._follows = False
@@ -100,14 +100,14 @@ class LearnerProcess:
         if self._link.mirror is not None:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
-        if self._agent_there is not None and self._settings.selected.batch_steps:
-            at = self._agent_there.batches
-            said = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
-            said += f"; {at.left_out} experiences left out"
-            report(NAME, "event", said, batches=at.learned, deviating=at.deviating, experiences_left_out=at.left_out)
+        if self._agent is not None and self._settings.selected.batch_steps:
+            at = self._agent.batches
+            message = f"learned from {at.learned} batches; other actions were applied in {at.deviating} of their steps"
+            message += f"; {at.dropped} experiences left out"
+            report(NAME, "event", message, batches=at.learned, deviating=at.deviating, experiences_left_out=at.dropped)
         if dropped := round(self._backlog.dropped):
             _warn(f"it did not keep up: {dropped} updates beyond learner.backlog were dropped")
-        self._offering.sum_up()
+        self._offering.report_totals()
 
     def _catch_up(self, attached: Attached) -> Rows:
         rows = self._pull(closed=0, wait_ms=0)  # the returns of all recent episodes, too
@@ -134,11 +134,11 @@ class LearnerProcess:
 
     def _take_over(self, attached: Attached) -> None:
         """Start pushing with the current or saved networks, on a complete mirror."""
-        agent, resumes = self._agent_there, True
+        agent, resumes = self._agent, True
         if agent is None:
             assert self._link.mirror is not None
             try:
-                agent = self._agent_there = Agent(self._link.config, self._settings, self._link.mirror)
+                agent = self._agent = Agent(self._link.config, self._settings, self._link.mirror)
             except ValueError as error:
                 raise Unfit(str(error)) from None
             resumes = self._states.restore(agent, attached.done if self._lockstep else None)
@@ -147,7 +147,7 @@ class LearnerProcess:
         if agent.sampler_lost:
             _warn("what the sampler had noted of experiences belongs to another memory; it was reset")
             agent.sampler_lost = False
-        # Where the sampler starts over, what had been counted is still there: no update is owed for it once more.
+        # If the sampler starts over, experiences already counted are still stored: they need no second updates.
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
         if not self._lockstep:
             agent.catch_up()
@@ -161,38 +161,37 @@ class LearnerProcess:
 
     @property
     def _wait_ms(self) -> int:
-        """Time that the rig may wait for experiences before it answers; none while updates are owed."""
-        return 0 if self._backlog.due and self._agent.ready else _WAIT_MS
+        """Time that the rig may wait for experiences before it answers; 0 while updates are pending."""
+        return 0 if self._backlog.due and self.agent.ready else _WAIT_MS
 
     @property
-    def _agent(self) -> Agent:
-        assert self._agent_there is not None
-        return self._agent_there
+    def agent(self) -> Agent:
+        assert self._agent is not None
+        return self._agent
 
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
-        """Join a run in progress."""
-        agent = self._agent
+        agent = self.agent
         of_batches = bool(self._settings.selected.batch_steps) and not self._lockstep
         others = of_batches and attached.next_policy_id - 1 > agent.policies
-        self._joined = attached.done if self._lockstep else attached.closed
-        if not (self._lockstep and resumes):  # otherwise the episode is repeated, whatever the rig has received of it
+        self._episode_at_join = attached.done if self._lockstep else attached.closed
+        if not (self._lockstep and resumes):  # else the episode is repeated from its start
             agent.policies = attached.next_policy_id - 1
         agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
         if resumes:
             if attached.next_policy_id <= 1:  # the rig has none of its policies left
                 agent.policies = 0
                 self._offer()
-            elif others:  # they gathered what is in the memory
-                agent.batches.begin_here()
+            elif others:  # they gathered the stored experiences
+                agent.batches.skip_stored()
                 self._offer()
             elif of_batches and agent.updates > agent.offered:
                 self._offer()
-            self._tell_done(agent.handled)
+            self._report_done(agent.handled)
         else:
             agent.handled = max(0, attached.done) if self._lockstep else attached.closed
             if self._settings.selected.batch_steps:
                 report(NAME, "warning", "no saved state: the policy starts anew")
-                agent.batches.begin_here()
+                agent.batches.skip_stored()
                 self._offer()
                 self._conclude(agent.handled)
                 return
@@ -209,7 +208,7 @@ class LearnerProcess:
     def _learn(self, rows: Rows) -> None:
         if rows.upto < rows.inserted:
             return  # still catching up
-        agent, settings = self._agent, self._settings
+        agent, settings = self.agent, self._settings
         if self._offering.due:
             self._offer()
         if settings.selected.batch_steps:
@@ -231,12 +230,12 @@ class LearnerProcess:
                 updates = 0
             if agent.ready and updates:
                 self._update(updates)
-                if self._lockstep or not behind or self._offering.rested:
+                if self._lockstep or not behind or self._offering.retry_interval_passed:
                     self._offer()
             self._conclude(episode)
 
     def _learn_continuously(self, rows: Rows) -> None:
-        agent, backlog = self._agent, self._backlog
+        agent, backlog = self.agent, self._backlog
         backlog.take(rows.inserted)
         for episode in range(agent.handled + 1, rows.closed + 1):
             agent.begin_episode(episode, self._link.episode_return(episode))
@@ -249,8 +248,8 @@ class LearnerProcess:
             self._conclude(rows.closed)
 
     def _learn_from_batches(self, rows: Rows) -> None:
-        """Learn from each batch as soon as it is whole; in lockstep at the end of an episode, where policies change."""
-        agent = self._agent
+        """Learn from each batch once complete; in lockstep at the end of an episode, where policies change."""
+        agent = self.agent
         for episode in range(agent.handled + 1, rows.closed + 1) if self._lockstep else ():
             self._confirm(episode)
             agent.catch_up()
@@ -262,14 +261,14 @@ class LearnerProcess:
                 self._conclude(rows.closed)
 
     def _take_batches(self) -> None:
-        agent = self._agent
+        agent = self.agent
         before, start = agent.updates, time.perf_counter()
         agent.learn_from_batches(self._beat)
         if agent.updates > before:
             self._busy_s += time.perf_counter() - start
-            self._done_here += agent.updates - before
-            if self._parted is not None:
-                parted, self._parted = self._parted, None
+            self._updates_done += agent.updates - before
+            if self._deferred_error is not None:
+                parted, self._deferred_error = self._deferred_error, None
                 raise parted
             self._offer()
             self.save(at_most_every_s=_SAVE_S)
@@ -279,20 +278,22 @@ class LearnerProcess:
         self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
 
     def _update(self, updates: int) -> None:
-        """Do updates, and send what they say; in real time in portions that bound the time between signs of life."""
+        """Do updates and send their feedback; in real time in portions that bound the interval between heartbeats."""
         while updates > 0:
             portion = updates if self._lockstep else self._backlog.portion(updates)
             updates -= portion
             before_s = self._busy_s
             self._update_at_once(portion)
-            self._backlog.timed(portion, self._busy_s - before_s)
+            self._backlog.record_duration(portion, self._busy_s - before_s)
 
     def _update_at_once(self, updates: int) -> None:
         waiting: list[Replayed] = []
         count = 0
         start = time.perf_counter()
-        for piece in self._agent.learn(updates):
-            due = self._show_life() and not self._lockstep  # there what a message holds must not depend on the clock
+        for piece in self.agent.learn(updates):
+            due = (
+                self._send_heartbeat() and not self._lockstep
+            )  # there what a message holds must not depend on the clock
             waiting.append(piece)
             count += len(piece.slots)
             if due or count >= REPLAYED_AT_ONCE:
@@ -301,55 +302,55 @@ class LearnerProcess:
                 waiting, count = [], 0
                 start = time.perf_counter()
         self._busy_s += time.perf_counter() - start
-        self._done_here += updates
+        self._updates_done += updates
         self._send_feedback(waiting)
 
     def _send_feedback(self, pieces: list[Replayed]) -> None:
-        """Tell the rig what was replayed; it is a megabyte at the most, and a sign of life during long updates."""
+        """Send feedback to the rig, at most 1 MB per message; it doubles as a heartbeat during long updates."""
         if not pieces:
             return
         self._feedback_batch += 1
         self._link.ask(
-            Feedback(self._feedback_batch, tuple(self._agent.feedback)),
+            Feedback(self._feedback_batch, tuple(self.agent.feedback)),
             np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
             np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
             np.concatenate([p.values for p in pieces], axis=1).astype("<f4").tobytes(),
         )
-        self.of_use = True
+        self.result_accepted = True
 
     def _offer(self) -> None:
-        self._offering.offer(self._agent, self._run_id, lockstep=self._lockstep)
+        self._offering.offer(self.agent, self._run_id, lockstep=self._lockstep)
 
     def _conclude(self, episode: int) -> None:
         """Finish an episode: save the state before the rig may depend on it, then acknowledge."""
-        self._agent.handled = episode
+        self.agent.handled = episode
         if self._lockstep and is_due(self._link.config, episode):
             self._write()
-        self._tell_done(episode)
+        self._report_done(episode)
         self.save(at_most_every_s=_SAVE_S)
 
-    def _tell_done(self, episode: int) -> None:
-        rate = self._done_here / self._busy_s if self._busy_s else 0.0
-        self._link.ask(Done(episode, self._agent.updates, rate, not self._states.unwritten))
-        self.of_use |= episode > self._joined
+    def _report_done(self, episode: int) -> None:
+        rate = self._updates_done / self._busy_s if self._busy_s else 0.0
+        self._link.ask(Done(episode, self.agent.updates, rate, not self._states.save_failed))
+        self.result_accepted |= episode > self._episode_at_join
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         rows, slots = self._link.pull(closed, wait_ms)
         self._settled = rows.settled
-        self._show_life()
+        self._send_heartbeat()
         if slots is not None and self._follows:
-            self._agent.written(slots)
+            self.agent.written(slots)
         return rows
 
     def _beat(self) -> None:
-        """Send signs of life from within the work on a batch."""
-        if self._show_life() and not self._lockstep and self._parted is None:
+        """Send heartbeats during the work on a batch."""
+        if self._send_heartbeat() and not self._lockstep and self._deferred_error is None:
             try:
-                self._tell_done(self._agent.handled)
+                self._report_done(self.agent.handled)
             except (LeaseLost, MemoryChanged) as parted:
-                self._parted = parted
+                self._deferred_error = parted
 
-    def _show_life(self) -> bool:
+    def _send_heartbeat(self) -> bool:
         """Send a rate-limited heartbeat, without which the supervisor restarts the learner; returns whether sent."""
         now_s = time.monotonic()
         due = now_s - self._shown_s > _SIGN_S
@@ -360,16 +361,15 @@ class LearnerProcess:
 
     def save(self, at_most_every_s: float = 0.0) -> None:
         """Save the state; in lockstep only where the rig writes a checkpoint."""
-        if self._agent_there is None or self._lockstep:
+        if self._agent is None or self._lockstep:
             return
         if time.monotonic() - self._saved_s >= at_most_every_s:
             self._saved_s = time.monotonic()
             self._write()
 
     def _write(self) -> None:
-        self._states.save(self._agent, self._settled if self._lockstep else None)
+        self._states.save(self.agent, self._settled if self._lockstep else None)
 
     def close(self) -> None:
-        """Say goodbye and close the link."""
         self._client.tell(Leave())
         self._client.close()

@@ -16,7 +16,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
 
     note_bytes: ClassVar[float] = 9.0
-    """Bytes that it notes beside each experience."""
+    """Bytes of its notes per experience."""
     rules: Literal["both", 1, 2, "none"] = "both"
     """1: no gradient from far experiences.  2: the KL divergence's is mixed in.  With ``none`` replay is plain, and the
     distance from the policies that acted is still measured."""
@@ -49,7 +49,7 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """NAF; the defaults are those of Novati and Koumoutsakos 2019, but for the reward scale."""
 
     home = home_under_refer = "onrig.learner.algorithms.naf:Naf"
-    gives_targets = True
+    provides_targets = True
     hidden: Hidden = (128, 128)
     """Units, softsign."""
     batch: Batch = 256
@@ -74,16 +74,16 @@ class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     units: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=4, le=512, multiple_of=4)], ...], msgspec.Meta(min_length=1, max_length=4)
     ] = (32, 32)
-    """Of each cell, one behind the other."""
+    """Units of each cell, in series."""
     window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
-    """Steps that a gradient goes back through, the drawn one included."""
+    """Steps that a gradient passes back through, the drawn one included."""
     start: Literal["stored", "zero"] = "stored"
-    """What is remembered when a window begins: what was when its first experience was new, or nothing, as in the
+    """Hidden state at the start of a window: as stored when its first experience was new, or zero, as in the
     paper."""
 
     @property
     def hidden_width(self) -> int:
-        """Numbers that cells remember: output and state of each unit."""
+        """Size of the hidden state: output and state of each unit."""
         return 2 * sum(self.units)
 
 
@@ -107,32 +107,32 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     advantage: Literal["none", "quadratic", "gaussian"] = "none"
     """The advantage as a function of the action (App. E)."""
     retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
-    """Updates between looks along all episodes; a new episode is looked along at once."""
+    """Updates between retraces of all episodes; a new episode is retraced at once."""
     reward_scale: Positive = 1e-3
     """Factor of the rewards in learning (docs/methods.md, "Reward scale")."""
 
     @property
     def window(self) -> int:
-        """That of recurrent networks."""
+        """Window of recurrent networks."""
         return 1 if self.recurrent is UNSET else self.recurrent.window
 
     @property
     def note_bytes(self) -> float:
-        """Five numbers and a flag, and what cells remember."""
+        """Five numbers, a flag and the hidden state of cells."""
         return 21.0 + (0.0 if self.recurrent is UNSET else 4.0 * self.recurrent.hidden_width)
 
     @property
     def size(self) -> str:
-        """Units, of cells where there are any."""
+        """Units, of cells in recurrent networks."""
         return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
 
     def home_of(self, *, refers: bool) -> str:
-        """That of policies that remember, where there are cells."""
+        """Home of the recurrent algorithm, if there are cells."""
         recurrent = "onrig.learner.algorithms.recurrent_vracer:RecurrentVracer"
         return super().home_of(refers=refers) if self.recurrent is UNSET else recurrent
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List hidden layers that are given beside LSTM cells."""
+        """List hidden layers given together with LSTM cells."""
         if self.recurrent is not UNSET and self.hidden != VracerConfig().hidden:
             yield "hidden", "the cells of 'recurrent' take the place of hidden layers: give recurrent.units instead"
 
@@ -153,7 +153,7 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     gamma: Fraction = 0.995
     """Discount of the return."""
     lr: Positive = 1e-4
-    """Of value and advantage."""
+    """Learning rate of value and advantage."""
     policy_lr: Positive = 1e-5
     """Step size of Adam for the policy."""
     std: NormalisedStd = 0.2**0.5

@@ -23,7 +23,7 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """The description of a sampling, with checks against what is learned with it."""
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List (path in the run, message) of what keeps it from drawing for an algorithm."""
+        """List (path in the run, message) for reasons why it cannot draw for an algorithm."""
         return iter(())
 
 
@@ -44,20 +44,20 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
-    """KLPER (Cicek et al. 2021); the number of candidates stands in the strategy: ``FIFO[KLPER(4)]``."""
+    """KLPER (Cicek et al. 2021); the number of candidates is part of the strategy: ``FIFO[KLPER(4)]``."""
 
     home = "onrig.learner.samplers.klper:Klper"
     home_of_trials = "onrig.learner.trials.sampling:closest_for"
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, whole=True)
     sigma: Positive = 0.1
-    """Of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
+    """Standard deviation of the Gaussian that batches are compared with: 0.1 for DDPG, 0.2 for TD3 in the paper."""
     reading: Literal["covariance", "std"] = "covariance"
-    """What sigma is: a covariance in the paper's equations, a standard deviation in its words (docs/methods.md)."""
+    """Meaning of sigma: a covariance in the paper's equations, a standard deviation in its text (docs/methods.md)."""
 
     @property
     def variance(self) -> float:
-        """Of each normalised action."""
+        """Variance of each normalised action."""
         return self.sigma if self.reading == "covariance" else self.sigma**2
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
@@ -78,9 +78,9 @@ class ProportionalLaw(NamedTuple):
     beta: float
     """Importance-sampling exponent at the start; it is 1 at the end."""
     scale: Literal["none", "batch_max", "global_max"]
-    """What importance weights are divided by (``onrig.learner.samplers.importance.Scale``)."""
+    """Divisor of importance weights (``onrig.learner.samplers.importance.Scale``)."""
     over: Literal["episodes", "updates"]
-    """What beta grows linearly over."""
+    """Axis of beta's linear growth."""
 
 
 PROPORTIONAL: Final = {
@@ -98,19 +98,18 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     corrections = ("IS",)
     bytes_per_slot = 17.0
     law: Literal["schaul2016", "oh2021"] = "schaul2016"
-    """Of the paper by Schaul et al. or by Oh et al. (docs/methods.md)."""
+    """Law of Schaul et al. or of Oh et al. (docs/methods.md)."""
     alpha: Exponent | UnsetType = UNSET
     """Exponent of the priorities."""
     beta: Share | UnsetType = UNSET
     """Exponent of the importance weights at the start; it grows to 1."""
     scale: Literal["none", "batch_max", "global_max"] | UnsetType = UNSET
-    """What weights are divided by: nothing, or the largest of the minibatch or of the memory."""
+    """Divisor of weights: none, or the largest weight of the minibatch or of the memory."""
     over: Literal["episodes", "updates"] | UnsetType = UNSET
-    """What ``beta`` grows over, linearly."""
+    """Axis of ``beta``'s linear growth."""
 
     @property
     def settled(self) -> ProportionalLaw:
-        """All options."""
         given = {name: getattr(self, name) for name in ProportionalLaw._fields}
         return PROPORTIONAL[self.law]._replace(**{name: value for name, value in given.items() if value is not UNSET})
 
@@ -120,7 +119,7 @@ class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
     home = "onrig.learner.samplers.ners:Ners"
     section = "ners"
-    looks_at = frozenset({Signal.TARGET})
+    required_signals = frozenset({Signal.TARGET})
     bytes_per_slot = 26.0
     alpha: Exponent = 0.5
     """Exponent of the scores."""

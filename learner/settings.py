@@ -19,8 +19,8 @@ from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling, sam
 
 _DEFAULT: Final = "ddpg"
 _ALWAYS: Final = ("ddpg", "dqn")
-"""Sections that every resolved configuration has; all others are there where they are selected or given, so that what
-identifies a run does not change with the number of algorithms."""
+"""Sections that every resolved configuration has; the others appear only if selected or given, so that
+the identity of a run does not change with the number of algorithms."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
@@ -29,7 +29,7 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Learner settings: algorithm, samplers' options, update rate."""
 
     algorithm: str = _DEFAULT
-    """Which algorithm learns; its own section counts."""
+    """Learning algorithm; its own section applies."""
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     refer: ReferSettings | UnsetType = UNSET
@@ -38,10 +38,10 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Batch updates after every training episode (100 for 200 steps and batches of 16
     replay each experience 8 times: de Bruin et al. 2018, §B.1)."""
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
-    """Batch updates per experience, as they come in, instead (real time only)."""
+    """Batch updates per experience, on arrival, instead (real time only)."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Maximum backlog in real time, of updates, or with ``updates_per_transition`` of experiences whose updates are
-    owed; what is beyond it is dropped."""
+    """Maximum backlog in real time, of updates, or with ``updates_per_transition`` of experiences with
+    pending updates; those beyond it are dropped."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -50,17 +50,14 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def selected(self) -> AlgorithmConfig:
-        """Section of the selected algorithm."""
         section: AlgorithmConfig = getattr(self, self.algorithm)
         return section
 
     @property
     def batch(self) -> int:
-        """Minibatch size of the selected algorithm."""
         return self.selected.batch
 
     def of_sampler(self, kind: type[_S]) -> _S:
-        """Options of a sampler, by the type of its section."""
         given: _S | UnsetType = getattr(self, kind.section, UNSET)
         return kind() if given is UNSET else given
 
@@ -74,19 +71,19 @@ class _Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stochastic(self) -> bool:
-        """Whether policies draw their actions, and so explore by noise of their own."""
+        """Whether policies draw their actions and so provide their own exploration noise."""
         return self.selected.stochastic or self.refers is not None
 
     @property
-    def tells(self) -> frozenset[Signal]:
-        """What updates tell samplers and keepers of the replayed experiences."""
-        targets = {Signal.TARGET} if self.selected.gives_targets else set()
+    def provided_signals(self) -> frozenset[Signal]:
+        """Signals that updates provide to samplers and keepers."""
+        targets = {Signal.TARGET} if self.selected.provides_targets else set()
         apart = {Signal.FAR, Signal.KL} if self.refers is not None else set()
         return frozenset({Signal.TD_ERROR} | targets | apart)
 
     @property
     def note_bytes(self) -> float:
-        """Bytes that the algorithm notes beside each experience."""
+        """Bytes of the algorithm's notes per experience."""
         return self.selected.note_bytes + (ReferSettings.note_bytes if self.refers is not None else 0.0)
 
 
@@ -180,12 +177,12 @@ def strategy_problems(settings: LearnerSettings, strategy: str) -> Iterator[tupl
     sampling = sampling_of(name)
     assert issubclass(sampling, SamplerSettings)
     yield from settings.of_sampler(sampling).problems(settings.algorithm, settings.selected)
-    for signal in parsed.keeper.looks_at.intersection(FEEDBACK.values()) - settings.tells:
+    for signal in parsed.keeper.required_signals.intersection(FEEDBACK.values()) - settings.provided_signals:
         able = algorithms_where(lambda section: bool(section.home_under_refer))
         message = f"{parsed.retention} looks at the {signal.value}, which ReF-ER tells ({able}): give learner.refer"
         yield "selection.strategy", message
-    if Signal.TARGET in sampling.looks_at - settings.tells:
-        able = algorithms_where(lambda section: section.gives_targets)
+    if Signal.TARGET in sampling.required_signals - settings.provided_signals:
+        able = algorithms_where(lambda section: section.provides_targets)
         message = f"{name} looks at the critic's targets, which {settings.algorithm} does not tell; {able} do"
         yield "selection.strategy", message
 
@@ -216,7 +213,7 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
 
 
 def process_problem(settings: LearnerSettings, exploration: Exploration) -> tuple[str, str] | None:
-    """What is wrong with the exploration process for the algorithm's policies on a rig, and where in its section."""
+    """Conflict of the exploration process with the algorithm on a rig, as (path in its section, message), or None."""
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.stochastic and not isinstance(exploration, OwnNoise):
         who = name if settings.refer is UNSET else f"{name} under ReF-ER"

@@ -34,7 +34,7 @@ class _Header(NamedTuple):
     """Identity of its run; "" in those of earlier versions."""
     episode: int
     executor: Executor | None
-    """What computed its updates; None in those of earlier versions."""
+    """Executor of its updates; None in states of earlier versions."""
 
 
 def state_name(episode: int) -> str:
@@ -43,7 +43,7 @@ def state_name(episode: int) -> str:
 
 
 def state_fault(path: Path, run: str) -> str | None:
-    """What is wrong with the state that ``run`` is to go on from, in a few words; None if it is intact."""
+    """Defect of the state that ``run`` is to resume from, in a few words; None if it is intact."""
     if not path.exists():
         return "is missing"
     header = _header(path)
@@ -55,7 +55,7 @@ def state_fault(path: Path, run: str) -> str | None:
 
 
 def _header(path: Path) -> _Header | None:
-    """Origin of a state whose checksums are right; None for any other file."""
+    """Origin of a state with correct checksums; None for any other file."""
     try:
         with open_file(path, None) as file, zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:
@@ -63,8 +63,8 @@ def _header(path: Path) -> _Header | None:
             file.seek(0)
             with np.load(file, allow_pickle=False) as saved:
                 run = saved["run"].tobytes().decode() if "run" in saved.files else ""
-                told = msgspec.json.decode(saved["executor"].tobytes()) if "executor" in saved.files else None
-                return _Header(run, int(saved["handled"]), read_executor(told))
+                encoded = msgspec.json.decode(saved["executor"].tobytes()) if "executor" in saved.files else None
+                return _Header(run, int(saved["handled"]), read_executor(encoded))
     except (OSError, EOFError, KeyError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return None
 
@@ -72,20 +72,20 @@ def _header(path: Path) -> _Header | None:
 class States:
     """Folder of the agent's last few states, each named after the training episode that it follows.
 
-    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  So there is one
-    more state than the rig keeps checkpoints, each on disk before the rig may depend on it.
+    A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  So one
+    more state is kept than the rig keeps checkpoints, each on disk before the rig may depend on it.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:
         self._folder, self._warn = folder, warn
         self._run = ""
-        self.unwritten = False
+        self.save_failed = False
         """Whether the newest state could not be written."""
 
     def claim(self, run: str) -> None:
         """Take the folder for a run.
 
-        Raises ForeignStates, and leaves it alone, if its states are of another run, or were computed by another
+        Raises ForeignStates, and changes nothing, if its states are of another run, or were computed by another
         executor than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
@@ -110,12 +110,11 @@ class States:
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
     def executor(self) -> Executor | None:
-        """Return what computed the newest intact state; None where that is not known."""
+        """Executor that computed the newest intact state; None if unknown."""
         headers = (_header(self.path(episode)) for episode in self.episodes())
         return next((header.executor for header in headers if header is not None), None)
 
     def path(self, episode: int) -> Path:
-        """Where the state after an episode lies."""
         return self._folder / state_name(episode)
 
     def save(self, agent: Agent, settled: int | None = None) -> None:
@@ -123,16 +122,16 @@ class States:
 
         Deletes the oldest, and those of later episodes, whose end the run has lost.
         ``settled``: episode of the rig's newest checkpoint, to which it may return (lockstep); the state of that
-        episode stays, however old.
+        episode is kept, however old.
         """
         try:
             self._write(agent, settled)
         except OSError as error:
-            if not self.unwritten:
+            if not self.save_failed:
                 self._warn(f"cannot save the learner's state: {error.strerror or error}; will retry")
-            self.unwritten = True
+            self.save_failed = True
         else:
-            self.unwritten = False
+            self.save_failed = False
 
     def _write(self, agent: Agent, settled: int | None) -> None:
         agent.save(self.path(agent.handled), self._run)
@@ -143,7 +142,7 @@ class States:
             self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, upto: int | None) -> bool:
-        """Restore the newest intact state of an episode up to ``upto``; False if there is none.
+        """Restore the newest intact state of an episode up to ``upto``; False without one.
 
         Later states are deleted: their episodes have not happened yet.
         """

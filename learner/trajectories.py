@@ -1,6 +1,6 @@
-"""Which experience follows which: neighbours in an episode, found by its number and the step, never by the slot.
+"""Neighbours of experiences in their episodes, found by the numbers of episode and step, never by the slot.
 
-Whatever a retention overwrites or refuses in between, a chain of experiences has no gaps: it ends where the next one is
+Whatever a retention overwrites or rejects, a chain of experiences has no gaps: it ends where the next one is
 not stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
 stored experience finds the neighbours of a new one.
 """
@@ -21,7 +21,7 @@ Continues = Callable[[int, Slots, Slots], Bools]
 a fault may cut an episode short and have it begun again under the same number."""
 
 NOTHING: Final = np.zeros((0, 0), np.int64)
-"""Successors where nobody looks for them."""
+"""Successors of an algorithm that needs none."""
 _STEP_BITS: Final = 32
 BYTES_PER_SLOT: Final = 200.0
 """The most bytes for each experience of a trial: links, key and dictionary entry."""
@@ -34,7 +34,7 @@ def keys_of(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[
 
 
 class Chain(NamedTuple):
-    """Consecutive experiences of an episode; where there are none, the slot repeats the last one there is."""
+    """Consecutive experiences of an episode; absent steps repeat the slot of the last one."""
 
     slots: Slots
     """(..., n)"""

@@ -31,7 +31,7 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
 OBSERVATION_BOUND: Final = 10.0
-"""Of the observation space.  Velocities are normalised but not clipped: a pendulum reaches about 2."""
+"""Bound of the observation space.  Velocities are normalised but not clipped: a pendulum reaches about 2."""
 
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]

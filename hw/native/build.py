@@ -50,7 +50,7 @@ OLDEST_GLIBC: Final = (2, 17)
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 OPTIMISED: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
 """Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor in linking, where it would set
-flush-to-zero for the whole process.  Matrix products need the fused multiply-add (``Source.fused``); which expressions
+flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.fused``); which expressions
 take it is fixed by the build, so that a variant repeats its own bits.  The other sources have the bits of their Python
 forms."""
 SANITIZED: Final = (

@@ -31,7 +31,7 @@ COST: Final = (
 
 
 class State(NamedTuple):
-    """What was loaded, or why nothing was."""
+    """Loaded library, or the reason for its absence."""
 
     library: ctypes.CDLL | None
     variant: str
@@ -73,15 +73,17 @@ def torch_device() -> str:
 @cache
 def state() -> State:
     """Load the library on the first call."""
-    wish = os.environ.get("ONRIG_NATIVE", "")
-    if wish == "off":
+    selected = os.environ.get("ONRIG_NATIVE", "")
+    if selected == "off":
         return State(None, "none", "switched off by ONRIG_NATIVE=off")
-    folder = Path(wish) if "/" in wish else Path(__file__).parent
+    folder = Path(selected) if "/" in selected else Path(__file__).parent
     able = supported(platform.machine(), cpu_flags())
-    if wish and "/" not in wish:
-        if wish not in able:
-            return State(None, "none", f"ONRIG_NATIVE={wish}: this processor runs {', '.join(able) or 'no variant'}")
-        able = [wish]
+    if selected and "/" not in selected:
+        if selected not in able:
+            return State(
+                None, "none", f"ONRIG_NATIVE={selected}: this processor runs {', '.join(able) or 'no variant'}"
+            )
+        able = [selected]
     reason = f"no variant for this processor ({platform.machine()})"
     for name in able:
         path = folder / f"libonrig-{name}.so"

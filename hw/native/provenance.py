@@ -1,4 +1,4 @@
-"""What computes updates and plain policies, as files name it, and whether results may be continued here.
+"""Executor of updates and plain policies, as recorded in files, and whether results may be continued here.
 
 The C library's variants, numpy and torch differ by rounding, and each repeats its own bits.
 """

@@ -34,14 +34,14 @@ TESTS: Final = (
     "tests/runtime/policy/test_network.py",
     "tests/runtime/memory/order",
 )
-"""What the C library does, compared with its Python form; files that need torch are skipped."""
+"""Tests that compare the C library with its Python form; files that need torch are skipped."""
 _DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PROCESSOR: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
 """A Cortex-A72's /proc/cpuinfo: QEMU passes this machine's on, in which onnxruntime for aarch64 finds no processor."""
 
 
 class Missing(Exception):
-    """Missing tool; one line that says how to install it."""
+    """Missing tool, with one line on how to install it."""
 
 
 class Failed(Exception):
@@ -152,8 +152,8 @@ def run(command: Sequence[str], what: str, environment: Mapping[str, str] | None
         command, cwd=ROOT, env={**inherited, **(environment or {})}, capture_output=quiet, text=True, check=False
     )
     if done.returncode:
-        said = (done.stderr or done.stdout or "").strip().splitlines()
-        raise Failed(f"{what} failed with code {done.returncode}{': ' + said[-1] if said else ''}")
+        output = (done.stderr or done.stdout or "").strip().splitlines()
+        raise Failed(f"{what} failed with code {done.returncode}{': ' + output[-1] if output else ''}")
     return done.stdout or ""
 
 

@@ -1,4 +1,4 @@
-"""Learning algorithms: what they have in common.
+"""Learning algorithms: their common interface.
 
 An algorithm trains S trials side by side; a rig has one trial.  A new one is a class that describes it, its section
 (``onrig.learner.algorithm_config``), registered under the algorithm's name, and a class with this protocol.
@@ -19,7 +19,7 @@ from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.policy.contract import PolicyContract
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
@@ -27,7 +27,7 @@ State = dict[str, NDArray[np.generic]]
 
 
 class Behaviour(NamedTuple):
-    """What the policy of the moment did, where policies are Gaussian; normalised."""
+    """Behaviour of the Gaussian policy that acted; normalised."""
 
     mean: NDArray[np.floating]
     """(..., m)"""
@@ -43,7 +43,7 @@ class Window(NamedTuple):
     """Experiences and those before them in their episodes, the latest first; absent steps repeat the earliest."""
 
     slots: NDArray[np.int64]
-    """(..., W): where in the memory they are."""
+    """(..., W): slots in the memory."""
     observation: NDArray[np.floating]
     """(..., W, n)"""
     present: NDArray[np.bool_]
@@ -63,7 +63,7 @@ class Minibatches:
     next_observation: NDArray[np.floating]
     """(K, S, B, n)"""
     terminated: NDArray[np.bool_]
-    """True where s' ends the task, (K, S, B).  An episode that ends by time is truncated, which is not this."""
+    """True where s' ends the task, (K, S, B); False where an episode is truncated by time."""
     weights: NDArray[np.floating] | None = None
     """Importance-sampling weights (de Bruin et al. 2018, §3.3.2), (K, S, B); None for all 1.  They multiply the
     critic's gradient; of V-RACER and ACER, which have one network or one loss for both, the policy's as well."""
@@ -73,9 +73,9 @@ class Minibatches:
     lengths: NDArray[np.int64] | None = None
     """(K, S, B): how many these are, 1 to n."""
     slots: NDArray[np.int64] | None = None
-    """(K, S, B): where in the memory they are."""
+    """(K, S, B): slots in the memory."""
     behaviour: Behaviour | None = None
-    """What the policies did that acted, (K, S, B, ...); None where the experiences do not tell."""
+    """Behaviour policies, (K, S, B, ...); None if it was not recorded."""
     window: Window | None = None
     """(K, S, B, W, ...), for an algorithm of ``window`` W > 1."""
 
@@ -89,7 +89,7 @@ class Signals(NamedTuple):
     """(K, S, B): what experiences rank by instead of |td|: of twin critics the larger |TD error|, of distributions the
     loss; None otherwise."""
     target: NDArray[np.floating] | None = None
-    """(K, S, B): what the critics are trained towards; None for an algorithm that does not say (``gives_targets``)."""
+    """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
     far: NDArray[np.floating] | None = None
     """(K, S, B): 1 where the importance ratio is out of ReF-ER's bounds, else 0; None without ReF-ER."""
@@ -97,19 +97,19 @@ class Signals(NamedTuple):
     """(K, S, B): KL divergence between the policy that acted and the present one; None without ReF-ER."""
 
     def of(self, signal: Signal) -> NDArray[np.floating]:
-        """(K, S, B): what keepers hear; raises ValueError where the algorithm does not tell it."""
-        told = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
-        if told is None:
-            raise ValueError(f"the algorithm tells no {signal.value}")
-        return told
+        """Feedback to keepers, (K, S, B); raises ValueError if the algorithm does not provide it."""
+        signals = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
+        if signals is None:
+            raise ValueError(f"the algorithm provides no {signal.value}")
+        return signals
 
     @property
     def priority(self) -> NDArray[np.floating]:
-        """(K, S, B): what samplers and keepers rank by."""
+        """(K, S, B): ranking criterion of samplers and keepers."""
         return np.abs(self.td) if self.largest is None else self.largest
 
     def of_trial(self, trial: int) -> Signals:
-        """Return one trial's, each (K * B,)."""
+        """Signals of one trial, each (K * B,)."""
         return Signals(*(None if field is None else field[:, trial].reshape(-1) for field in self))  # type: ignore[arg-type]
 
 
@@ -128,7 +128,7 @@ def level_values(levels: int) -> NDArray[np.float64]:
 
 
 class Algorithm(Protocol):
-    """Policies of S trials, and the update that trains them; trial s of S gives bit for bit what it gives alone."""
+    """Policies of S trials and their update; each trial is bit for bit the same in any number of trials."""
 
     updates: int
     """Updates done so far."""
@@ -157,10 +157,10 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Stochastic(Algorithm, Protocol):
-    """An algorithm whose policy explores by noise of its own; ``policy`` acts with the mean."""
+    """An algorithm whose policy provides its own exploration noise; ``policy`` acts with the mean."""
 
     noises: int
-    """Random numbers for an action."""
+    """Random numbers per action."""
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noises): (S, E, m), normalised."""
@@ -168,7 +168,7 @@ class Stochastic(Algorithm, Protocol):
 
 
 class Stored(NamedTuple):
-    """What an algorithm may know of the memories of S trials."""
+    """Access to the memories of S trials."""
 
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
@@ -181,11 +181,11 @@ class Stored(NamedTuple):
 
 
 @runtime_checkable
-class Attending(Algorithm, Protocol):
-    """An algorithm that learns from the memory as a whole, and keeps notes beside its slots."""
+class UsesWholeMemory(Algorithm, Protocol):
+    """An algorithm that uses all of the memory and keeps notes per slot."""
 
-    def attend(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
+    def bind_memory(self, stored: Stored) -> None:
+        """Use this memory; called once, before the first update."""
         ...
 
     def departure(self) -> NDArray[np.floating]:
@@ -199,7 +199,7 @@ class Exportable(Protocol):
     """An algorithm whose policy a rig can run."""
 
     behaviour: str
-    """How its policies act (``onrig.runtime.policy.contract``)."""
+    """Kind of its policies (``onrig.runtime.policy.contract``)."""
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         """Build the ONNX model of one trial's policy, SI units to SI units, with its contract (``onrig.learner.export``
@@ -218,7 +218,7 @@ class Gaussian(Exportable, Protocol):
 
 @runtime_checkable
 class Recurrent(Gaussian, Protocol):
-    """A Gaussian that goes by its episode; ``policy`` and ``distribution`` are those of an episode's first step."""
+    """A Gaussian with memory of its episode; ``policy`` and ``distribution`` are those of the first step."""
 
     hidden_width: int
     """Numbers in a hidden state, h."""
@@ -238,7 +238,7 @@ def algorithm_for(
 ) -> Algorithm:
     """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it takes over.
 
-    Raises ValueError without a stream, and where it cannot take as many action dimensions.
+    Raises ValueError without a stream, and for more action dimensions than it supports.
     """
     if not streams:
         raise ValueError("expected one random stream per trial, got none")

@@ -4,14 +4,14 @@ An update learns along segments of stored episodes.  The critic is a stochastic 
 
     Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s),
 
-and it gives two estimates of what an action was worth: Q^ret, with ratios cut to 1, which trains the critic, and Q^opc,
+and it gives two estimates of an action's value: Q^ret, with ratios cut to 1, which trains the critic, and Q^opc,
 without any, for the policy.  With phi the mean and the standard deviation of the policy, its gradient
 
     g = min(c, rho) (Q^opc - V) grad ln pi(a) + max(0, 1 - c / rho(a')) (Q(s, a') - V) grad ln pi(a'),   a' ~ pi(.|s),
 
 with respect to phi is cut so that it leads away from an average policy, which follows slowly, by delta at the most.
 
-The segments of a minibatch pass two programs in pieces of as many steps: one that values them, and one that adds up the
+The segments of a minibatch pass two programs in pieces of equal length: one that values them, and one that adds up the
 gradients of all pieces and takes the step with the last of them.
 """
 
@@ -47,18 +47,18 @@ _FIRST, _LAST = 1, 2
 
 
 def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """The z nearest to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
+    """Nearest z to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
     along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
     beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
     return [a - beyond * b for a, b in zip(g, k, strict=True)]
 
 
 _VALUED: Final = ("value", "advantage", "rho", "kl")
-"""What the first program reports of each step; the advantage is Q(s, a) - V(s)."""
+"""Outputs of the first program per step; the advantage is Q(s, a) - V(s)."""
 
 
 class _Piece(NamedTuple):
-    """Steps that pass a program at once."""
+    """Steps of one run of a program."""
 
     x: Array
     """(R, n): standardised."""
@@ -72,7 +72,7 @@ class _Piece(NamedTuple):
 
 
 class Acer(Host):
-    """Policies, average policies, values and advantages of S trials, and the update that trains them."""
+    """Policies, average policies, values and advantages of S trials, and their update."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Acer(Host):
         columns = {"observation": n, "drawn": m, "acted_mean": m, "acted_std": m, "noise": (1 + config.samples) * m}
         columns |= dict.fromkeys((*_VALUED, "error", "q_opc", "share", "annealing"), 1)
         self._pieces = Pieces(R, columns)
-        self._look, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
+        self._evaluate, self._learn = (self._traced(trace) for trace in (self._valuing, self._learning))
 
     def _traced(self, trace: Callable[[Tape, _Piece], None]) -> Run:
         tape = Tape(self.layout, self._pieces.layout)
@@ -122,7 +122,7 @@ class Acer(Host):
     def _present(self, x: Array) -> tuple[Array, Array]:
         return self._policy(x), softplus(x.tape.read(self._std.fields[0]))
 
-    def _worth(self, x: Array, action: Array) -> Array:
+    def _action_value(self, x: Array, action: Array) -> Array:
         return self._advantage(x.tape.concatenated(x, clip(action, -1.0, 1.0)))
 
     def _samples(self, seen: _Piece) -> list[Array]:
@@ -133,15 +133,15 @@ class Acer(Host):
 
     def _duelling(self, seen: _Piece, samples: Sequence[Array]) -> tuple[Array, Array]:
         """Q(s, a) - V(s), and the mean advantage of the samples."""
-        around = reduce(add, (self._worth(seen.x, sample) for sample in samples)) / float(len(samples))
-        return self._worth(seen.x, seen.given["drawn"]) - around, around
+        around = reduce(add, (self._action_value(seen.x, sample) for sample in samples)) / float(len(samples))
+        return self._action_value(seen.x, seen.given["drawn"]) - around, around
 
     def _apart(self, seen: _Piece) -> Apart:
         acted = Acted(seen.given["drawn"], seen.given["acted_mean"], seen.given["acted_std"])
         return apart(self._settings, acted, seen.mean.detached(), seen.std.detached())
 
     def _valuing(self, tape: Tape, seen: _Piece) -> None:
-        """Value steps, and report how far the policies that acted are."""
+        """Compute values of steps, and report the distance of the behaviour policies."""
         advantage, _ = self._duelling(seen, self._samples(seen)[1:])
         of_policy = self._apart(seen)
         for name, value in zip(_VALUED, (seen.value, advantage, of_policy.rho, of_policy.kl), strict=True):
@@ -153,7 +153,7 @@ class Acer(Host):
         sampled, *others = self._samples(seen)
         advantage, around = self._duelling(seen, others)
         rho = self._apart(seen).rho
-        z = self._step_of_policy(seen, sampled, self._worth(seen.x, sampled) - around, rho)
+        z = self._step_of_policy(seen, sampled, self._action_value(seen.x, sampled) - around, rho)
         loss = -given["error"] * ((1.0 + clip(rho, 0.0, 1.0)) * seen.value + advantage)
         for up, phi in zip(z, (seen.mean, seen.std), strict=True):
             loss = loss - (up.detached() * phi).row_sums()
@@ -190,7 +190,7 @@ class Acer(Host):
         return projected(g, k, self._acer.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
-        """Nothing to write: an update takes all of a segment from the memory."""
+        """No-op: an update takes segments from the memory."""
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert self._stored is not None
@@ -201,7 +201,7 @@ class Acer(Host):
         steps = laid_out(segments, slots, weight, self._at_once)
         ends = self._end_values(segments.last)
         pieces, reward = self._pieces, self._packed(steps)
-        self._look(self.rows, pieces.rows, None)
+        self._evaluate(self.rows, pieces.rows, None)
         value, advantage, rho, kl = map(pieces.read, _VALUED)
         at = np.nonzero(steps.present)[0], steps.slots[steps.present]
         refer.note(at, rho[steps.present], kl[steps.present])
@@ -240,7 +240,7 @@ class Acer(Host):
         return taken.reward * self._reward_scale[:, 0]
 
     def _end_values(self, slots: Slots) -> Values:
-        """Value of where the segments lead whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
+        """End values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
         assert self._stored is not None
         taken = self._stored.gather(slots)
         return np.where(taken.terminated, 0.0, self._values(taken.next_observation)[..., 0])

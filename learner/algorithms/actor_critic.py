@@ -1,6 +1,6 @@
-"""What PPO and TRPO have in common: Gaussian policies and values by tanh units, observations standardised as they come.
+"""Common base of PPO and TRPO: Gaussian policies and values by tanh units, observations standardised on arrival.
 
-Statistics of a batch (advantages, target values, densities) are computed once, when it comes in, and frozen: Han and
+Statistics of a batch (advantages, target values, densities) are computed once, on arrival, and frozen: Han and
 Sung 2017, §III-A.  The filter has then seen the batch, so that importance ratios are 1 before the first gradient step.
 """
 
@@ -37,7 +37,7 @@ MEAN_GAIN: Final = 0.01
 def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, last: bool, *, initial: str, last_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights as ``OnPolicyConfig.initial`` says, ``last_gain`` times as large in the last layer; biases are 0."""
+    """Draw weights by ``OnPolicyConfig.initial``, scaled by ``last_gain`` in the last layer; biases are 0."""
     drawn = stream.standard_normal((inputs, outputs))
     if initial == "normc":
         weights = drawn / np.sqrt(np.square(drawn).sum(axis=0, keepdims=True))
@@ -82,11 +82,9 @@ class Filter:
         return np.clip((observation - self._mean) / self._std, -FILTER_CUT, FILTER_CUT)
 
     def of_trial(self, trial: int) -> InputFilter:
-        """Copy one trial's out."""
         return InputFilter(self._mean[trial, 0].copy(), self._std[trial, 0].copy(), FILTER_CUT)
 
     def state(self) -> State:
-        """Copy of the sums."""
         return {
             "filter_count": self.count.copy(),
             "filter_total": self.total.copy(),
@@ -94,7 +92,6 @@ class Filter:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore ``state()``; raises KeyError or ValueError if it does not fit."""
         self.count[:], self.total[:] = state["filter_count"], state["filter_total"]
         self.squares[:] = state["filter_squares"]
         self._settle()
@@ -184,15 +181,13 @@ class ActorCritic(Traced):
         return tape.concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """What networks see of observations (S, R, n)."""
+        """Network inputs for observations (S, R, n)."""
         return self._filter(observation) if self._common.filter else observation
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
         return self._acts(self._inputs(observation)).copy()
 
     def draw(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Draw actions by N(0, 1) ``noise`` (S, E, m): (S, E, m), not clipped."""
         return self._draws(self._inputs(observation), noise).copy()
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
@@ -209,7 +204,6 @@ class ActorCritic(Traced):
         return self._filter.of_trial(trial) if self._common.filter else None
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         layers, std = self.actor_layers(trial), self.actor_std(trial)
         return export_gaussian_policy(layers, std, contract, units="Tanh", seen=self.actor_filter(trial))
 
@@ -242,14 +236,11 @@ class ActorCritic(Traced):
 
     @property
     def _standardises(self) -> bool:
-        """Whether advantages are standardised over their batch."""
         return True
 
     def state(self) -> State:
-        """Copy of everything needed to resume training."""
         return super().state() | self._filter.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
         self._filter.restore(state)

@@ -25,7 +25,7 @@ from onrig.runtime.policy.contract import DETERMINISTIC, PolicyContract
 
 
 def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tuple[Adam, Adam]:
-    """Those of actor and critic; only the critic's weights decay."""
+    """Optimisers of actor and critic; only the critic's weights decay."""
     betas, eps, coupled = (config.beta1, config.beta2), config.adam_eps, config.decay == "coupled"
     decay, weights = config.critic_decay, critic.weights
     of_actor = Adam(state, actor.group, lr=config.actor_lr, betas=betas, eps=eps)
@@ -35,7 +35,7 @@ def optimisers(state: Layout, config: DdpgConfig, actor: Mlp, critic: Mlp) -> tu
 
 
 class Ddpg(Traced):
-    """Actors and critics of S trials, and the update that trains them."""
+    """Actors and critics of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
     discrete: Final = None
@@ -72,7 +72,6 @@ class Ddpg(Traced):
 
     @property
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
-        """Targets and what they follow."""
         return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
     def _update(self, tape: Tape, **given: Array) -> None:
@@ -94,11 +93,9 @@ class Ddpg(Traced):
         tape.output(self._records.fields["target"], target)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act without noise: normalised observations (S, E, n) to normalised actions (S, E, m)."""
         return self._act(observation).copy()
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         rows = self._records.pack(self, batches, self.config.gamma, self.config.reward_scale)
         self._run(self.rows, rows, None)
         self.updates += rows.shape[1]
@@ -109,5 +106,4 @@ class Ddpg(Traced):
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_policy(self.actor_layers(trial), contract)

@@ -29,7 +29,7 @@ _COPY: Final = 1
 
 
 def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64]:
-    """Index of the level nearest to each normalised action, of ``levels`` uniform on [-1, 1]; the lower one of two."""
+    """Index of the level nearest to each normalised action, of ``levels`` uniform on [-1, 1]; the lower on a tie."""
     place = np.ceil((action.astype(np.float64) + 1.0) * (0.5 * (levels - 1)) - 0.5)
     # NaN in a diverged trial, whose parameters are NaN anyway.
     index: NDArray[np.int64] = np.clip(np.nan_to_num(place), 0, levels - 1).astype(np.int64)
@@ -37,7 +37,7 @@ def nearest_level(action: NDArray[np.floating], levels: int) -> NDArray[np.int64
 
 
 class Dqn(Traced):
-    """Q-networks of S trials, and the update that trains them."""
+    """Q-networks of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
 
@@ -50,7 +50,7 @@ class Dqn(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``; there is one action dimension."""
+        """Initialise one trial from each of ``streams``; one action dimension."""
         state, sizes, B = Layout(), NETWORK_SIZES[config.network].critic, config.batch
         self._network, self._target = (
             Mlp(state, name, (n_observations, *sizes, config.levels)) for name in ("network", "target_network")
@@ -101,7 +101,6 @@ class Dqn(Traced):
         return actions[:, :, None]
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         records.set("chosen", np.eye(config.levels)[nearest_level(batches.action[..., 0], config.levels)])
@@ -111,9 +110,8 @@ class Dqn(Traced):
         return Signals(records.get("td"), target=records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's network out, which leads to the values of the levels: weights (in, out), bias (out,)."""
+        """Copy one trial's network out, whose outputs are the values of the levels: weights (in, out), bias (out,)."""
         return self._network.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_discrete_policy(self.actor_layers(trial), level_values(self.config.levels), contract)

@@ -76,11 +76,11 @@ class Head(NamedTuple):
     """A form of the advantage, up to its mean under the policy."""
 
     value: Callable[[Array, Array, Array], Array]
-    """Of action, mean and outputs."""
+    """Advantage as a function of action, mean and outputs."""
     expected: Callable[[Array, Array], Array]
-    """Of standard deviation and outputs."""
+    """Expected advantage as a function of standard deviation and outputs."""
     outputs: Callable[[int], int]
-    """Of the number of actions."""
+    """Number of outputs as a function of the number of actions."""
 
     def advantage(self, action: Array, mean: Array, std: Array, outputs: Array) -> Array:
         """A(s, a) = f - E f, whose mean under the policy is 0."""

@@ -1,7 +1,7 @@
-"""What the algorithms of Novati and Koumoutsakos 2019 have in common: Gaussian policies, softsign units, ReF-ER.
+"""Common base of the algorithms of Novati and Koumoutsakos 2019: Gaussian policies, softsign units, ReF-ER.
 
 States are standardised once, before the first update, and rewards divided by their root mean square every 1000 updates,
-where ``refer.standardise`` says so (App. B); such a division takes the place of ``reward_scale``.
+if ``refer.standardise`` is set (App. B); this replaces ``reward_scale``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 RESCALE_EVERY: Final = 1000
-"""Updates between looks at the rewards in the memory."""
+"""Updates between two rescalings of rewards."""
 LEAST_STD: Final = 1e-3
-"""Of policies that acted, as it is learned from: 0 is recorded where exploration was held back, which is infinitely far
-from any other policy."""
+"""Lower bound of the behaviour policy's standard deviation in updates: 0, recorded where exploration was suppressed,
+would be infinitely far from any other policy."""
 _AT_ONCE: Final = 1024
 """Experiences gathered at once for statistics of the memory."""
 
@@ -109,27 +109,22 @@ class Host(Traced, ABC):
         return tape.concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
 
     def _inputs(self, observation: Array) -> Array:
-        """Standardised states."""
         tape = observation.tape
         return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
 
-    def attend(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
+    def bind_memory(self, stored: Stored) -> None:
         self._stored = stored
         self._refer = Refer(self._settings, self._config.batch, stored.notes)
 
     def departure(self) -> NDArray[np.float64]:
-        """(S, 2): mean KL divergence from the policies that acted, and share of far experiences, over the memory."""
         assert self._refer is not None
         return np.stack((self._refer.mean_kl, self._refer.far_share), axis=1)
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
         both, m = self._distribution(observation).copy(), self._m
         return both[..., :m], both[..., m:]
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
         return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
 
     def update(self, batches: Minibatches) -> Signals:
@@ -139,14 +134,14 @@ class Host(Traced, ABC):
         check_shapes(batches, self.trials, self._config.batch, self._n, self._m)
         assert self._refer is not None
         self._pack(batches)
-        told = []
+        steps = []
         for k in range(len(batches.reward)):
             if self._settings.standardise:
                 self._standardise()
-            told.append(self._step(batches, k, self._refer))
+            steps.append(self._step(batches, k, self._refer))
             self.updates += 1
-        td, target, far, kl = (np.stack(column) for column in zip(*told, strict=True))
-        return Signals(td, target=target if self._config.gives_targets else None, far=far.astype(np.float32), kl=kl)
+        td, target, far, kl = (np.stack(column) for column in zip(*steps, strict=True))
+        return Signals(td, target=target if self._config.provides_targets else None, far=far.astype(np.float32), kl=kl)
 
     def _standardise(self) -> None:
         assert self._stored is not None
@@ -185,7 +180,6 @@ class Host(Traced, ABC):
         return np.array(self.distribution(np.zeros((self.trials, 1, self._n)))[1][trial, 0])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         layers = self.actor_layers(trial)
         return export_gaussian_policy(layers, self.actor_std(trial), contract, bounded=self.bounded)
 
@@ -194,7 +188,6 @@ class Host(Traced, ABC):
         return super().state() | ({} if self._refer is None else self._refer.state())
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
         if self._refer is not None:
             self._refer.restore(state)

@@ -1,6 +1,6 @@
-"""NAF (Gu et al. 2016) under ReF-ER, as Novati and Koumoutsakos 2019 have it (App. A).
+"""NAF (Gu et al. 2016) under ReF-ER, as in Novati and Koumoutsakos 2019 (App. A).
 
-One network gives the value V, the mean m of the policy, which nothing bounds, and a lower triangular L with a positive
+One network gives the value V, the unbounded mean m of the policy, and a lower triangular L with a positive
 diagonal: Q(s, a) = V - (a - m)' L L' (a - m) / 2.
 """
 
@@ -24,7 +24,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class Naf(Judging):
-    """Networks of S trials, and the update that trains them."""
+    """Networks of S trials, and their update."""
 
     def __init__(
         self,

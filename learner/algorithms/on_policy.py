@@ -1,6 +1,6 @@
 """Algorithms that learn from batches of experiences of their present policies: what they have in common, without torch.
 
-Whoever runs the policies gathers a batch, N experiences under one policy, and hands it over whole; what an algorithm
+The owner of the policies gathers a complete batch, N experiences under one policy; what an algorithm
 derives from it (advantages, target values, densities) it keeps itself.
 """
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State, algorithm_for
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 Beat = Callable[[], object]
 """Signals progress."""
 
 
-def silently() -> None:
+def no_beat() -> None:
     """Signal nothing."""
 
 
@@ -35,7 +35,7 @@ class PolicyBatch(NamedTuple):
     reward: NDArray[np.floating]
     """(S, K, T)"""
     next_observation: NDArray[np.floating]
-    """Where the step led, in a finished episode its last state: (S, K, T, n)."""
+    """Next observation, in a finished episode its last: (S, K, T, n)."""
     terminated: NDArray[np.bool_]
     """(S, K, T)"""
     truncated: NDArray[np.bool_]
@@ -49,7 +49,7 @@ class PolicyBatch(NamedTuple):
 
 @runtime_checkable
 class OnPolicy(Protocol):
-    """Gaussian policies of S trials, and what trains them; trial s of S gives bit for bit what it gives alone."""
+    """Gaussian policies of S trials, and their update; each trial is bit for bit the same in any number of trials."""
 
     updates: int
     """Gradient steps of PPO, batches of TRPO, so far."""
@@ -62,7 +62,7 @@ class OnPolicy(Protocol):
         """Draw actions by N(0, 1) ``noise`` (S, E, m): (S, E, m), not clipped."""
         ...
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
         """Learn from a batch of the present policies; ``left`` is the share of the run that was left at its start.
 
         Calls ``beat`` after every epoch.  Raises ValueError for a batch of another size.

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
-from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
+from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.tape.array import Array, maximum, minimum, square
@@ -82,7 +82,7 @@ class Ppo(ActorCritic):
     def _standardises(self) -> bool:
         return self.config.standardise == "batch"
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
         """Take the epochs of one iteration; ``left`` is the share of the run that was left at its start."""
         self._replayed.append(self._freeze(batch))
         alpha = left if self.config.anneal else 1.0
@@ -110,7 +110,6 @@ class Ppo(ActorCritic):
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
     def _minibatches(self, memory: Experiences) -> Experiences:
-        """Draw the minibatches of one epoch."""
         size = memory.log_pi.shape[1]
         slots = np.stack([self._slots(stream, size) for stream in self._streams], axis=1)
         drawn = Experiences(*(gathered(field, slots) for field in memory))
@@ -139,7 +138,6 @@ class Ppo(ActorCritic):
         return super().state() | frozen
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
         super().restore(state)
         self._replayed.clear()
         if "replayed_log_pi" in state:

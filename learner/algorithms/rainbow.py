@@ -221,7 +221,6 @@ class Rainbow(Traced):
         return [*common, hidden, (logits, np.tile(v2_bias, levels) + centred(a2_bias[None])[0])]
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         layers, z = self.actor_layers(trial), self.rows[trial, self._z.slice]
         return export_discrete_policy(layers, level_values(self.config.levels), contract, z)
 

@@ -28,7 +28,7 @@ from onrig.runtime.policy.contract import PolicyContract
 
 
 class RecurrentVracer(Vracer):
-    """Recurrent networks of S trials, and the update that trains them."""
+    """Recurrent networks of S trials, and their update."""
 
     _seen = "window"
     hidden_width: int
@@ -49,9 +49,8 @@ class RecurrentVracer(Vracer):
     def _width(self) -> int:
         return self._window * (self._n + 1) + self.hidden_width
 
-    def attend(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
-        super().attend(stored)
+    def bind_memory(self, stored: Stored) -> None:
+        super().bind_memory(stored)
         self._before = stored.notes.column("before", 0.0, shape=(self.hidden_width,))
         """(S, capacity, h): the hidden state before each experience."""
 
@@ -61,15 +60,15 @@ class RecurrentVracer(Vracer):
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         super()._prepare(record, batches, k)
-        states = self._here(batches, k)
+        states = self._states(batches, k)
         record[:, 0, self._records.fields["window"].slice] = states.reshape(self.trials, -1)
 
-    def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         window = _window_of(taken)
         slots, observation, present = window.slots[at], window.observation[at], window.present[at]
         return self._windows(observation, present, slots[..., -1])
 
-    def _ahead(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         window = _window_of(taken)
         slots, observation, present = window.slots[at], window.observation[at], window.present[at]
         after = np.concatenate((taken.next_observation[at][..., None, :], observation[..., :-1, :]), axis=-2)
@@ -142,7 +141,6 @@ class RecurrentVracer(Vracer):
         return np.where(present[..., None], after, 0.0)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_recurrent_policy(self.actor_layers(trial), self.actor_std(trial), contract)
 
 

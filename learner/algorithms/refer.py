@@ -1,11 +1,11 @@
 """ReF-ER: remember and forget experience replay (Novati and Koumoutsakos 2019, §3), for any policy with a density.
 
 Rule 1: an experience is *far* where the importance ratio rho of its action is outside of (1/c, c); the gradient of the
-algorithm's own loss leaves it out.  Rule 2: that gradient is mixed with the one of the KL divergence between the policy
+algorithm's own loss omits it.  Rule 2: that gradient is mixed with the one of the KL divergence between the policy
 that acted and the present one, by a coefficient beta that holds the share of far experiences in the memory at D.  c and
 the step size are annealed.
 
-What the shield makes of an action belongs to the world: an experience counts by the action that the policy drew.
+The shield is part of the environment: an experience counts by the action that the policy drew.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onrig.learner.tape.array import Array, greater
 from onrig.learner.tape.densities import importance_ratio, kl_divergence, log_density
 
 RECLASSIFY_EVERY: Final = 1000
-"""Updates after which all stored experiences are judged anew, since c shrinks."""
+"""Updates after which all stored experiences are re-evaluated, since c shrinks."""
 _GREATEST: Final = 1e3
 """Largest ratio where rule 1 does not bound it (§5.3)."""
 
@@ -33,7 +33,7 @@ Index = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class Acted(NamedTuple):
-    """Policies that acted, and the actions that they drew: (B, m) each."""
+    """Behaviour policies and the actions drawn from them: (B, m) each."""
 
     drawn: Array
     mean: Array
@@ -41,7 +41,7 @@ class Acted(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """How far the present policy is from the one that acted, (B, 1) each, with gradients."""
+    """Distance of the present policy from the behaviour policy, (B, 1) each, with gradients."""
 
     rho: Array
     """pi(a|s) / mu(a|s)."""
@@ -49,7 +49,7 @@ class Apart(NamedTuple):
 
 
 def apart(settings: ReferSettings, acted: Acted, mean: Array, std: Array) -> Apart:
-    """Compare the policies that acted with the present one."""
+    """Compare the behaviour policies with the present one."""
     greatest = math.inf if settings.masks else _GREATEST
     ratio = log_density(acted.drawn, mean, std), log_density(acted.drawn, acted.mean, acted.std)
     behaviour, present = (acted.mean, acted.std), (mean, std)
@@ -58,7 +58,7 @@ def apart(settings: ReferSettings, acted: Acted, mean: Array, std: Array) -> Apa
 
 
 class Rules(NamedTuple):
-    """What ReF-ER decides outside of an update (``Refer.rules``), (1, 1) each."""
+    """Parameters of ReF-ER that are constant within an update (``Refer.rules``), (1, 1) each."""
 
     beta: Array
     least: Array
@@ -68,7 +68,7 @@ class Rules(NamedTuple):
     """Factor of the step size."""
 
     def near(self, rho: Array) -> Array:
-        """Factor of an algorithm's own loss: 0 where rule 1 leaves an experience out, else 1."""
+        """Factor of an algorithm's own loss: 0 where rule 1 omits an experience, else 1."""
         return greater(rho, self.least) * greater(self.greatest, rho)
 
     def mixed(self, loss: Array, of: Apart) -> Array:
@@ -110,7 +110,7 @@ class Refer:
         return rules
 
     def judge(self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Judge replayed experiences (S, B), move beta by the far ones stored before, and count the update; returns
+        """Classify replayed experiences (S, B), adapt beta to the previous share of far ones, count the update; returns
         which are far."""
         share = self.far_share if self.settings.mixes else 0.0
         far = self.note((np.arange(len(slots))[:, None], slots), rho, kl)
@@ -153,6 +153,5 @@ class Refer:
         return {"beta": self.beta.copy(), "judged": np.array(self.updates)}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
         self.beta[:] = state["beta"]
         self.updates = int(state["judged"])

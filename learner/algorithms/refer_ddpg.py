@@ -24,7 +24,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class ReferDdpg(Judging):
-    """Actors and critics of S trials, and the update that trains them."""
+    """Actors and critics of S trials, and their update."""
 
     bounded = True
 
@@ -57,7 +57,6 @@ class ReferDdpg(Judging):
 
     @property
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
-        """Targets and what they follow."""
         return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
     def _present(self, x: Array) -> tuple[Array, Array]:

@@ -83,12 +83,12 @@ def generalised_advantages(
     """A_t = sum_l (gamma lambda)^l delta_{t+l}, (..., T), to the end of the episode or of the T steps.
 
     ``error`` holds delta_t = r_{t+1} + gamma V(s_{t+1}) - V(s_t), without V(s_{t+1}) where the task terminated;
-    ``ended`` says where an episode did, by termination or truncation (generalised advantage estimation).
+    ``ended`` marks the ends of episodes, by termination or truncation (generalised advantage estimation).
     """
     advantage = np.array(error, np.float64)
     factor = np.where(ended, 0.0, gamma * gae_lambda)
     ahead = 1
-    while ahead < advantage.shape[-1]:  # by doubling: so far of as many steps each
+    while ahead < advantage.shape[-1]:  # doubling: each entry covers ``ahead`` steps so far
         advantage[..., :-ahead] += factor[..., :-ahead] * advantage[..., ahead:]
         factor[..., :-ahead] *= factor[..., ahead:]
         ahead *= 2

@@ -24,7 +24,7 @@ _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 
 
 class Sac(Traced):
-    """Stochastic policies, twin critics and temperatures of S trials, and the update that trains them."""
+    """Stochastic policies, twin critics and temperatures of S trials, and their update."""
 
     behaviour: Final = SQUASHED_GAUSSIAN
     discrete: Final = None
@@ -102,7 +102,6 @@ class Sac(Traced):
             tape.output(self._records.fields[name], value)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the mean: normalised observations (S, E, n) to normalised actions (S, E, m)."""
         return self._means(observation).copy()
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -110,7 +109,6 @@ class Sac(Traced):
         return self._draws(observation, noise).copy()
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
@@ -133,7 +131,6 @@ class Sac(Traced):
         return Spread(weight[:, self._m :], bias[self._m :], self.config.log_std)
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_policy(self.actor_layers(trial), contract, self.actor_spread(trial))
 
 

@@ -1,4 +1,4 @@
-"""Segments of stored episodes, one behind the other, and the records in which they pass programs piece by piece."""
+"""Segments of stored episodes, concatenated, and the records in which programs receive them piece by piece."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.runtime.memory.layout import Slots
 
 
 class Steps(NamedTuple):
-    """Segments one behind the other, each trial's in N places, some of them empty at the end."""
+    """Concatenated segments, N places per trial, padded at the end."""
 
     slots: Slots
     """(S, N)"""

@@ -24,7 +24,7 @@ _DELAYED: Final = 1
 
 
 class Td3(Traced):
-    """Actors and twin critics of S trials, and the update that trains them."""
+    """Actors and twin critics of S trials, and their update."""
 
     behaviour: Final = DETERMINISTIC
     discrete: Final = None
@@ -64,7 +64,6 @@ class Td3(Traced):
 
     @property
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
-        """Targets and what they follow."""
         networks = zip(self._target_critics, self._critics, strict=True)
         return [(self._target_actor, self._actor), *networks]
 
@@ -90,11 +89,9 @@ class Td3(Traced):
                 follow(tape, target_net.group, net.group, config.tau)
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act without noise: normalised observations (S, E, n) to normalised actions (S, E, m)."""
         return self._act(observation).copy()
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError when they are of another shape."""
         config, records = self.config, self._records
         rows = records.pack(self, batches, config.gamma, config.reward_scale)
         K = rows.shape[1]
@@ -110,5 +107,4 @@ class Td3(Traced):
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy."""
         return export_policy(self.actor_layers(trial), contract)

@@ -1,7 +1,7 @@
-"""Algorithms whose policy and update are programs of a tape: what S trials of one have in common.
+"""Common base of algorithms whose policy and update are programs of a tape.
 
 The state of all trials is one array, a row for each: parameters, targets, moments.  A program runs for one trial after
-the other, so trial s of S has bit for bit the result that it has alone.
+the other, so each trial has the same result, bit for bit, in any number of trials.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Values = NDArray[Any]
 
 
 class Nets:
-    """Networks of S trials with all that their updates change, and programs bound to them; a subclass lays them out."""
+    """Networks of S trials with the state of their updates, and programs bound to them; a subclass lays them out."""
 
     def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
         """``state`` is complete."""
@@ -36,7 +36,6 @@ class Nets:
 
     @property
     def trials(self) -> int:
-        """S."""
         return len(self.rows)
 
     def bind(self, tape: Tape) -> Run:
@@ -50,7 +49,7 @@ class Nets:
         return Forward(self, trace, inputs, outputs, noises)
 
     def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
-        """Run a program with the records of these trials alone; the others stay, moments included."""
+        """Run a program with the records of these trials only; the others, and their moments, are unchanged."""
         for trial in trials.tolist():
             run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
 
@@ -93,11 +92,11 @@ class Traced(Nets):
         return self.executor.bind(self.program)
 
     def normals(self, *shape: int) -> Values:
-        """Draw N(0, 1) for updates, each trial's from its own stream: (S, *shape)."""
+        """Draw N(0, 1) for updates, from one stream per trial: (S, *shape)."""
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
     def due(self, updates: int, section: int, every: int) -> NDArray[np.uint32]:
-        """Sections of the next updates: this one in every so many."""
+        """Sections of the next updates: this one in every ``every``-th."""
         numbers = self.updates + 1 + np.arange(updates)
         return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
@@ -117,7 +116,7 @@ class Traced(Nets):
 
 
 class Forward:
-    """A program from inputs (S, E, n), and noise where it takes some, to outputs (S, E, m), for any E."""
+    """A program from inputs (S, E, n), and noise if required, to outputs (S, E, m), for any E."""
 
     def __init__(
         self, owner: Nets, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int
@@ -126,7 +125,7 @@ class Forward:
         self._bound: dict[int, tuple[Run, Values, Values, Values, Values]] = {}
 
     def __call__(self, inputs: Values, noise: Values | None = None) -> Values:
-        """Outputs, valid until the next call with as many rows."""
+        """Outputs, valid until the next call with the same number of rows."""
         bound = self._bound.get(inputs.shape[1])
         if bound is None:
             bound = self._bound[inputs.shape[1]] = self._bind(inputs.shape[1])
@@ -150,7 +149,7 @@ class Forward:
 
 
 class Fields:
-    """Records of updates: fields by name, (S, K, rows, cols) each, in a buffer that is used again."""
+    """Records of updates: fields by name, (S, K, rows, cols) each, in a reused buffer."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, int]], *, in_turn: bool = False) -> None:
         """``shapes``: rows and columns of each field; ``in_turn``: one call an update."""
@@ -160,11 +159,10 @@ class Fields:
         self._rows: Values = np.zeros((0, 0, 0))
 
     def read(self, tape: Tape) -> dict[str, Array]:
-        """Arrays of all fields."""
         return {name: tape.read(field) for name, field in self.fields.items()}
 
     def of(self, owner: Nets, updates: int) -> Values:
-        """Records (S, K, size) of so many updates of the trials of ``owner``, with what they last held."""
+        """Records (S, K, size) of K updates of the trials of ``owner``, with their last contents."""
         S, K = owner.trials, updates
         if self._rows.shape[:2] != (S, K):
             rows = rows_of(S * K, self.layout, owner.executor.dtype)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
-from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, silently
+from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.array import Array, exp, square
@@ -26,7 +26,7 @@ Vectors = NDArray[np.float64]
 _NEGLIGIBLE: Final = 1e-10
 """Squared residual at which conjugate gradients stop (OpenAI's baselines)."""
 KL_SLACK: Final = 1.5
-"""How far an accepted step may exceed ``max_kl``, as a factor."""
+"""Factor by which an accepted step may exceed ``max_kl``."""
 
 
 def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps: int) -> Vectors:
@@ -47,13 +47,13 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
 
 
 def step_of_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
-    """The step x along each row with x' H x / 2 = ``max_kl``; 0 along no direction."""
+    """The step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
     curvature = (direction * product(direction)).sum(axis=1, keepdims=True)
     return np.sqrt(2.0 * max_kl / np.where(curvature > 0.0, curvature, np.inf)) * direction
 
 
 class Trpo(ActorCritic):
-    """Policies and values of S trials, and what trains them."""
+    """Policies and values of S trials, and their update."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Trpo(ActorCritic):
             tape.output(self._batch.fields[name], value)
 
     def _judgement(self, tape: Tape) -> None:
-        """Report gains, and divergences from what was the present policy."""
+        """Report gains, and divergences from the policy before the step."""
         at = self._batch.read(tape)
         mean, std = self._distribution(at["observation"])
         tape.output(self._batch.fields["gain"], self._gains(tape, mean, std))
@@ -133,7 +133,7 @@ class Trpo(ActorCritic):
         at = self._minibatches.read(tape)
         descend(tape, square(self._value(at["observation"]) - at["target"]).mean(), self._adams)
 
-    def learn(self, batch: PolicyBatch, left: float, beat: Beat = silently) -> None:
+    def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
         """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
         frozen = flattened(self._freeze(batch))
         x = self._inputs(frozen.observation).astype(self.executor.dtype)
@@ -142,7 +142,7 @@ class Trpo(ActorCritic):
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
-        """Follow the natural gradient as far as the divergence is within its bound and the objective does not fall."""
+        """Step along the natural gradient, within the bound on the divergence and without a loss in the objective."""
         config, S, at = self.config, len(x), self._batch
         rows = at.of(self, 1)
         given = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
@@ -193,7 +193,7 @@ class Trpo(ActorCritic):
         for group, part in zip(self._policy, np.split(vectors, ends, axis=1), strict=True):
             self.rows[:, group.flat.slice] = part
 
-    def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = silently) -> None:
+    def _fit_values(self, x: NDArray[np.floating], target: NDArray[np.float32], beat: Beat = no_beat) -> None:
         config, N = self.config, target.shape[1]
         rows = self._minibatches.of(self, N // config.batch)
         for _ in range(config.value_epochs):

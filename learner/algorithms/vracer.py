@@ -1,7 +1,7 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
 Noted per slot are its value and its importance ratio as of the last replay; from these Q^ret is computed along
-the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them every few updates.
+the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them at intervals.
 With a head the advantage is a function of the action (App. E), learned with the policy.
 """
 
@@ -44,7 +44,7 @@ class _Out(NamedTuple):
 
 
 class Vracer(Judging):
-    """Networks of S trials, and the update that trains them."""
+    """Networks of S trials, and their update."""
 
     _seen: ClassVar[str] = "observation"
     """Field of the record that has the states from which the network's outputs come."""
@@ -86,15 +86,15 @@ class Vracer(Judging):
 
     @property
     def _width(self) -> int:
-        """Numbers of a state as the network takes it."""
+        """Size of a network input."""
         return self._n
 
-    def _here(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+    def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
         """States (S, B, width) of experiences, or of those of one minibatch."""
         return taken.observation[at]
 
-    def _ahead(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        """States (S, B, width) that they lead to."""
+    def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
+        """Next states (S, B, width)."""
         return taken.next_observation[at]
 
     def _linear(self, x: Array) -> Array:
@@ -114,7 +114,7 @@ class Vracer(Judging):
         return self._named(self._mlp(x))[1:3]
 
     def _advantage_of(self, action: Array, out: _Out) -> Array:
-        """A(s, a) (B, 1), 0 without a head; gradients reach the head's outputs alone."""
+        """A(s, a) (B, 1), 0 without a head; gradients reach only the head's outputs."""
         if self._head is None or out.head is None:
             return action.tape.filled((action.shape[0], 1), 0.0)
         return self._head.advantage(action, out.mean.detached(), out.std.detached(), out.head)
@@ -132,12 +132,11 @@ class Vracer(Judging):
             loss = loss - known * error * advantage
         mixed = rules.mixed(given["weight"] * loss, of_policy).mean()
         descend(tape, mixed, self._adams, factor=rules.annealing)
-        told = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
-        return told | {"value": out.value, "advantage": advantage}
+        reported = {"td": error, "target": q_ret, "rho": rho, "kl": of_policy.kl}
+        return reported | {"value": out.value, "advantage": advantage}
 
-    def attend(self, stored: Stored) -> None:
-        """Learn from this memory; once, before the first update."""
-        super().attend(stored)
+    def bind_memory(self, stored: Stored) -> None:
+        super().bind_memory(stored)
         column = stored.notes.column
         self._known = column("known", False, np.bool_)
         self._value, self._end_value = column("value", 0.0), column("end_value", 0.0)
@@ -152,7 +151,7 @@ class Vracer(Judging):
         record[:, 0, self._records.fields["q_ret"].slice] = self._q_ret[at]
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
-        told = super()._step(batches, k, refer)
+        reported = super()._step(batches, k, refer)
         assert batches.slots is not None
         slots, record = batches.slots[k], self._records.of_update(k)
         at = np.arange(self.trials)[:, None], slots
@@ -163,10 +162,10 @@ class Vracer(Judging):
         if (self.updates + 1) % self._vracer.retrace_every == 0:
             for s in range(self.trials):
                 self._retrace(s)
-        return told
+        return reported
 
     def _enter(self) -> None:
-        """Value new experiences; their ratio is 1 until they are replayed."""
+        """Compute values of new experiences; their ratio is 1 until they are replayed."""
         assert self._stored is not None
         notes = self._stored.notes
         if self._entered == notes.changes:
@@ -176,7 +175,7 @@ class Vracer(Judging):
         self._arrived(fresh)
         for at, which, taken in self._pieces(fresh):
             assert taken.behaviour is not None
-            entries = np.concatenate((self._here(taken), self._ahead(taken), taken.behaviour.drawn), axis=-1)
+            entries = np.concatenate((self._states(taken), self._next_states(taken), taken.behaviour.drawn), axis=-1)
             value, advantage, end = np.moveaxis(self._entries(entries), 2, 0)
             ends = np.where(taken.terminated, 0.0, end)
             for column, values in (
@@ -203,14 +202,14 @@ class Vracer(Judging):
         """Prepare for new experiences in slots of each trial, before they are valued."""
 
     def _value_ends(self, batches: Minibatches, k: int, slots: Slots) -> None:
-        """Value anew where drawn experiences lead that nothing follows, unless the task terminated there."""
+        """Update the end values of drawn experiences without a successor, unless the task terminated there."""
         assert self._stored is not None
         trial = np.arange(self.trials)[:, None]
         last = (self._stored.after[trial, slots] < 0) & ~batches.terminated[k]
         counts = np.count_nonzero(last, axis=1)
         if not counts.any():
             return
-        first, states = np.argsort(~last, axis=1, kind="stable"), self._ahead(batches, k)
+        first, states = np.argsort(~last, axis=1, kind="stable"), self._next_states(batches, k)
         for start in range(0, int(counts.max()), _AT_ONCE):
             at = first[:, start : start + _AT_ONCE]
             x = np.zeros((self.trials, _AT_ONCE, states.shape[-1]), states.dtype)
@@ -219,7 +218,7 @@ class Vracer(Judging):
             self._end_value[s, slots[s, at[s, row]]] = self._values(x)[s, row, 0]
 
     def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
-        """Gather slots of each trial, some at once: where they are in the columns, and among those gathered."""
+        """Gather slots of each trial in pieces; yields their places in the columns and in the gathered batch."""
         assert self._stored is not None
         for start in range(0, max(map(len, slots)), _AT_ONCE):
             padded = np.zeros((self.trials, _AT_ONCE), np.int64)

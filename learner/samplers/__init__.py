@@ -1,7 +1,7 @@
-"""Sampling: which experiences a minibatch is made of, apart from which ones are kept.
+"""Sampling: which of the stored experiences a minibatch is made of.
 
 A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  One that needs
-experiences or the policy itself gets a ``Look``.  A new one is a class that describes it
+experiences or the policy itself receives a ``ReplayView``.  A new one is a class that describes it
 (``onrig.learner.sampler_settings``), registered under its name in the notation, and a class with this protocol.
 """
 
@@ -21,15 +21,15 @@ from onrig.runtime.memory.strategy import Strategy, parts_of_sampling, sampling_
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
-if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may stand beside their code
+if TYPE_CHECKING:  # it loads the descriptions of algorithms and samplers, which may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
 """Plain arrays, as they go into an ``.npz`` file."""
 
 
-class Look(NamedTuple):
-    """What a sampler may look at, of S trials."""
+class ReplayView(NamedTuple):
+    """Access of a sampler to stored experiences and policies of S trials."""
 
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
@@ -65,8 +65,8 @@ class Setting(NamedTuple):
     """Training steps of the run; 0 if unknown."""
     learner: LearnerSettings | None = None
     """The section of the run; None for its defaults."""
-    look: Look | None = None
-    """None where there is nothing to look at."""
+    view: ReplayView | None = None
+    """None if the sampler has no access to experiences and policy."""
     argument: float | None = None
     """Number in the strategy's notation."""
     write_probability: float = 1.0
@@ -74,7 +74,6 @@ class Setting(NamedTuple):
 
     @property
     def options(self) -> LearnerSettings:
-        """The ``learner`` section."""
         from onrig.learner.settings import LearnerSettings
 
         return LearnerSettings() if self.learner is None else self.learner
@@ -91,13 +90,15 @@ class Setting(NamedTuple):
         return self.updates * self.batch / experiences if self.updates and experiences else 8.0
 
     @classmethod
-    def of_run(cls, config: RunConfig, options: LearnerSettings, capacity: int, look: Look | None = None) -> Setting:
+    def of_run(
+        cls, config: RunConfig, options: LearnerSettings, capacity: int, view: ReplayView | None = None
+    ) -> Setting:
         """Parameters for a run of fixed episodes with a memory of ``capacity``."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
         each, per_transition = options.updates_per_episode, options.updates_per_transition
         share = config.selection.write_probability
         updates = config.episodes * (each or 0) + round(steps * share * (per_transition or 0.0))
-        return cls(capacity, options.batch, config.episodes, updates, steps, options, look, None, share)
+        return cls(capacity, options.batch, config.episodes, updates, steps, options, view, None, share)
 
 
 def within(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
@@ -112,8 +113,8 @@ class Sampler(Protocol):
     """
 
     @property
-    def looks_at(self) -> frozenset[Signal]:
-        """Signals that draws depend on; where there are any, draws are asked for one by one."""
+    def required_signals(self) -> frozenset[Signal]:
+        """Signals that draws depend on; if there are any, each draw waits for the update before it."""
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates come next (schedules over episodes)."""
@@ -123,7 +124,7 @@ class Sampler(Protocol):
         """Notify of new experiences in these slots, in insertion order; slots fill from 0 upwards."""
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Notify of what the update said of slots (n,) that were just replayed; each signal (n,)."""
+        """Receive the signals (n,) of slots (n,) that were just replayed."""
         return
 
     def episode_closed(self, episode_return: float) -> None:
@@ -132,7 +133,7 @@ class Sampler(Protocol):
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, equal to as many single draws.
+        """Draw ``updates`` minibatches, equal to that number of single draws.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -144,7 +145,7 @@ class Sampler(Protocol):
         """Restore a state of ``state()``: the next draws are the same."""
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot: it stays of use with another memory."""
+        """The learned part of ``state()`` that refers to no slot, and so remains valid with another memory."""
         return {}
 
 

@@ -67,7 +67,8 @@ class InclusionNets(Nets):
     ) -> None:
         """Take one step of Adam with these trials down -sum of weight (I ln p + (1 - I) ln(1 - p)).
 
-        ``features`` (S, sample, 3), ``inside`` and ``weights`` (S, sample); the other trials stay, moments included.
+        ``features`` (S, sample, 3), ``inside`` and ``weights`` (S, sample); the other trials, with their moments, are
+        unchanged.
         """
         rows = self._records.of(self, 1)
         for name, values in (("features", features), ("sign", np.where(inside, 1.0, -1.0)), ("weight", weights)):
@@ -82,7 +83,7 @@ class Ero(Joint):
     replays it.
     """
 
-    looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
+    required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""
@@ -94,22 +95,21 @@ class Ero(Joint):
         self._samples: Final = [Uniform(stream) for _, stream, _, _ in spawned]
         self._coins: Final = [stream for _, _, stream, _ in spawned]
         self._members: Final = [sum_tree(setting.capacity) for _ in streams]
-        """Of each trial 1 for an experience that is in, 0 for others."""
+        """Inclusion mask, one row per trial."""
         self._new: Final[NDArray[np.bool_]] = np.zeros((len(streams), setting.capacity), np.bool_)
         """(S, capacity): written since the last draw."""
         self._any_new = False
-        self._features: Final = Features(self._look, self._trials, setting.capacity)
+        self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in spawned])
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Note new experiences."""
         self._features.written(slots)
         for new, own in zip(self._new, slots, strict=True):
             new[own] = True
         self._any_new = True
 
     def _toss_new(self) -> None:
-        """Toss the coins of new experiences, by slot: how writes were bunched makes no difference."""
+        """Toss the coins of new experiences, by slot, so that the grouping of writes makes no difference."""
         for trial, new in enumerate(self._new):
             own = np.flatnonzero(new)
             self._toss(trial, own, np.full(len(own), _AT_FIRST))
@@ -148,7 +148,7 @@ class Ero(Joint):
             self._toss(trial, own, chances[trial])
 
     def _seen(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """What the network sees of slots (S, n): (S, n, 3)."""
+        """Network inputs of slots (S, n): (S, n, 3)."""
         features = self._features.few(slots)
         features[..., _TD] = np.abs(features[..., _TD])
         return features
@@ -172,7 +172,6 @@ class Ero(Joint):
         self._features.standardise(ended)
 
     def state(self) -> State:
-        """Copy of coins, features, network and streams."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned() | {"new": self._new.copy()}
         for trial in range(self._trials):
@@ -183,11 +182,9 @@ class Ero(Joint):
         return state
 
     def learned(self) -> State:
-        """Copy of the network."""
         return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         super().restore(state)
         self._features.restore(within(state, "features/"))
         self._nets.restore(within(state, "nets/"))

@@ -9,22 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Look, State
+from onrig.learner.samplers import ReplayView, State
 
 _SAMPLE: Final = 1024
-"""Stored experiences, evenly spaced over the slots, whose mean and standard deviation stand for the memory's."""
+"""Stored experiences, evenly spaced over the slots, whose mean and standard deviation estimate the memory's."""
 
 
 class Features:
-    """TD error and target of the last update beside each slot, 1.0 before the first, and features made with them.
+    """TD error and target of the last update per slot, 1.0 before the first, and the features based on them.
 
     Observations and rewards are standardised by the memory's mean and standard deviation, as of the end of the last
-    training episode, which the paper leaves open; TD error and target pass through tanh once.  How writes are bunched
-    when they are told makes no difference: a rig's learner hears of them at no fixed times.
+    training episode, which the paper leaves open; TD error and target pass through tanh once.  The grouping
+    of write notifications makes no difference, since a rig's learner receives them at varying times.
     """
 
-    def __init__(self, look: Look, trials: int, capacity: int) -> None:
-        self._look: Final = look
+    def __init__(self, view: ReplayView, trials: int, capacity: int) -> None:
+        self._view: Final = view
         self._trial: Final = np.arange(trials)[:, None]
         self.td: Final[NDArray[np.float32]] = np.ones((trials, capacity), np.float32)
         """(S, capacity)"""
@@ -32,9 +32,9 @@ class Features:
         """(S, capacity)"""
         self.stored: Final[NDArray[np.int64]] = np.zeros(trials, np.int64)
         """(S,): experiences in the memory."""
-        width = look.observations + 1
+        width = view.observations + 1
         self._known: Final[NDArray[np.bool_]] = np.zeros(trials, np.bool_)
-        """(S,): whether there are mean and standard deviation."""
+        """(S,): whether mean and standard deviation are known."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
         self._std: Final[NDArray[np.float64]] = np.ones((trials, width))
         """1 where nothing varies."""
@@ -42,10 +42,9 @@ class Features:
     @property
     def width(self) -> int:
         """Features of ``of``: 2 n + m + 4."""
-        return 2 * self._look.observations + self._look.actions + 4
+        return 2 * self._view.observations + self._view.actions + 4
 
     def written(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Note each trial's new experiences."""
         for trial, own in enumerate(slots):
             self.td[trial, own] = self.target[trial, own] = 1.0
             self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
@@ -54,7 +53,7 @@ class Features:
         """Take the present mean and standard deviation of the memories of the trials in ``which`` (S,)."""
         which = which & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
-        stored = self._look.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
+        stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
         seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
         for trial in np.flatnonzero(which).tolist():
             mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
@@ -63,16 +62,16 @@ class Features:
         self._known[which] = True
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note TD errors and targets, if told, of slots (S, n), as far as they are finite."""
+        """Store finite TD errors and targets, if provided, of slots (S, n)."""
         at = (self._trial, slots)
-        for column, told in ((self.td, signals.td), (self.target, signals.target)):
-            if told is not None:
-                column[at] = np.where(np.isfinite(told[0]), told[0], column[at])
+        for column, values in ((self.td, signals.td), (self.target, signals.target)):
+            if values is not None:
+                column[at] = np.where(np.isfinite(values[0]), values[0], column[at])
 
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
-        stored, n = self._look.gather(slots), self._look.observations
+        stored, n = self._view.gather(slots), self._view.observations
         parts = (
             (stored.observation - mean[..., :n]) / std[..., :n],
             stored.action,
@@ -85,14 +84,14 @@ class Features:
     def few(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Reward, age and TD error in slots (S, n): (S, n, 3)."""
         mean, std = self._moments()
-        stored, n = self._look.gather(slots), self._look.observations
+        stored, n = self._view.gather(slots), self._view.observations
         reward = ((stored.reward - mean[..., n]) / std[..., n])[..., None]
         return np.concatenate((reward, self._own(slots)[..., :2]), axis=-1, dtype=np.float32)
 
     def _own(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
         """Age, TD error and target, (S, n, 3)."""
         at = (self._trial, slots)
-        return np.stack((self._look.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
+        return np.stack((self._view.age(slots), np.tanh(self.td[at]), np.tanh(self.target[at])), axis=-1)
 
     def _moments(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and standard deviation, (S, 1, n + 1)."""
@@ -105,11 +104,9 @@ class Features:
         return columns | {"known": self._known, "mean": self._mean, "std": self._std}
 
     def state(self) -> State:
-        """Copy of all columns and moments."""
         return {name: column.copy() for name, column in self._columns().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``; raises KeyError or ValueError if it does not fit."""
         for name, column in self._columns().items():
             if state[name].shape != column.shape:
                 raise ValueError(f"{name} of shape {state[name].shape}, expected {column.shape}")

@@ -77,12 +77,10 @@ class Fis:
         self._table: NDArray[np.float32] = np.zeros(0, np.float32)
 
     @property
-    def looks_at(self) -> frozenset[Signal]:
-        """As the wrapped sampler."""
-        return self._sampler.looks_at
+    def required_signals(self) -> frozenset[Signal]:
+        return self._sampler.required_signals
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode."""
         self._episode = episode
         self._sampler.begin_episode(episode)
 
@@ -94,11 +92,9 @@ class Fis:
         self._sampler.written(slots)
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Pass TD errors to the wrapped sampler."""
         self._sampler.updated(slots, signals)
 
     def episode_closed(self, episode_return: float) -> None:
-        """Pass on an episode's return."""
         self._sampler.episode_closed(episode_return)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -125,7 +121,6 @@ class Fis:
         return self._table
 
     def state(self) -> State:
-        """Copy of the counts and of the wrapped sampler's state."""
         own: State = {
             "counts": self._counts.copy(),
             "stored": np.array(self._stored, np.int64),
@@ -135,7 +130,6 @@ class Fis:
         return own | {f"within/{name}": value for name, value in self._sampler.state().items()}
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot."""
         return {f"within/{name}": value for name, value in self._sampler.learned().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:

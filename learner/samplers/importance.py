@@ -26,7 +26,7 @@ def importance_weights(
     """Weigh draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch), n the stored count.
 
     ``least`` is the smallest n P in the memory, for ``GLOBAL_MAX``.  Unlike in eq. 8, before the memory is full the
-    stored count stands for the capacity.
+    stored count replaces the capacity.
     """
     if scale is Scale.BATCH_MAX:
         times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Samplers that learn: one for S trials, whose networks pass together; a rig has one trial.
+"""Learning samplers of S trials, whose networks run together; a rig has one trial.
 
 They learn once per training episode, from how much its return exceeds that of the episode before.
 """
@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
-from onrig.learner.samplers import Draw, Look, Setting, State
+from onrig.learner.samplers import Draw, ReplayView, Setting, State
 from onrig.runtime.memory.keepers.keeper import Signal
 
 
 class Joint:
-    """Base of the samplers of S trials; trial s draws what it would draw alone."""
+    """Base of the samplers of S trials; each trial draws the same in any number of trials."""
 
-    looks_at: ClassVar[frozenset[Signal]]
+    required_signals: ClassVar[frozenset[Signal]]
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
-        """Sampler of one trial for each of ``streams`` (PCG64); ValueError where there is nothing to look at."""
-        if setting.look is None:
+        """Sampler of one trial for each of ``streams`` (PCG64); ValueError without a view of experiences and policy."""
+        if setting.view is None:
             raise ValueError(f"{type(self).__name__.upper()} needs experiences and a policy to look at")
-        self._look: Final[Look] = setting.look
+        self._view: Final[ReplayView] = setting.view
         self._batch: Final = setting.batch
         self._trials: Final = len(streams)
         self._previous: NDArray[np.float64] = np.full(len(streams), np.nan)
@@ -33,7 +33,7 @@ class Joint:
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> OneTrial:
-        """Build the sampler of one trial; whether there are weights is part of its law."""
+        """Build the sampler of one trial; its law decides whether draws have weights."""
         return OneTrial(cls(setting, [stream]))
 
     def begin_episode(self, episode: int) -> None:
@@ -48,7 +48,6 @@ class Joint:
         raise NotImplementedError
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note what an update said of slots (1, S, n)."""
         raise NotImplementedError
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -68,15 +67,12 @@ class Joint:
         raise NotImplementedError
 
     def state(self) -> State:
-        """Copy of everything the next draws depend on."""
         return {"previous": self._previous.copy()}
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot."""
         raise NotImplementedError
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         if state["previous"].shape != self._previous.shape:
             raise ValueError(f"state of {len(state['previous'])} trials, expected {self._trials}")
         self._previous = state["previous"].astype(np.float64)
@@ -87,23 +83,19 @@ class OneTrial:
 
     def __init__(self, joint: Joint) -> None:
         self.joint: Final = joint
-        self.looks_at: Final = joint.looks_at
+        self.required_signals: Final = joint.required_signals
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode whose updates come next."""
         self.joint.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Note new experiences."""
         self.joint.written([slots])
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Note what an update said."""
         joined = (None if field is None else field[None, None] for field in signals)
         self.joint.updated(slots[None, None], Signals(*joined))  # type: ignore[arg-type]
 
     def episode_closed(self, episode_return: float) -> None:
-        """Learn from an episode's return."""
         self.joint.episode_closed(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -114,13 +106,10 @@ class OneTrial:
         return Draw(draw.slots[:, 0], None if draw.weights is None else draw.weights[:, 0])
 
     def state(self) -> State:
-        """Copy of everything the next draws depend on."""
         return self.joint.state()
 
     def learned(self) -> State:
-        """The part of ``state()`` that was learned and is of no slot."""
         return self.joint.learned()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         self.joint.restore(state)

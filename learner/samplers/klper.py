@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.sampler_settings import KlperSettings
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, State
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State
 from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.memory.keepers.keeper import Signal
 
@@ -25,7 +25,7 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
 
     Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  Least where the differences have this
-    variance, infinite where there are none: read as a covariance, the paper's sigma prefers actions that scatter widely
+    variance, infinite without any: read as a covariance, the paper's sigma prefers actions that scatter widely
     around the present policy's to the policy's own (docs/methods.md).
     """
     d = np.asarray(departures, np.float64)
@@ -42,20 +42,20 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
     return scores
 
 
-def departures(look: Look, slots: NDArray[np.int64]) -> NDArray[np.floating]:
+def departures(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
     """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
-    stored = look.gather(slots)
-    apart: NDArray[np.floating] = look.policy(stored.observation) - stored.action
+    stored = view.gather(slots)
+    apart: NDArray[np.floating] = view.policy(stored.observation) - stored.action
     return apart
 
 
-def closest(slots: NDArray[np.int64], look: Look, variance: float) -> NDArray[np.int64]:
-    """Of candidates (N, S, B) the one with the smallest score of each trial, the first of equals: (S, B)."""
+def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
+    """Candidate with each trial's smallest score, the first of equals: (N, S, B) to (S, B)."""
     n, trials, batch = slots.shape
     by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
         return np.array(slots[0])
-    apart = departures(look, by_trial.reshape(trials, n * batch))
+    apart = departures(view, by_trial.reshape(trials, n * batch))
     best = kl_scores(apart.reshape(trials, n, batch, -1), variance).argmin(axis=1)
     chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
     return chosen
@@ -64,25 +64,24 @@ def closest(slots: NDArray[np.int64], look: Look, variance: float) -> NDArray[np
 class Klper(Sampler):
     """Draws N minibatches uniformly and replays the one whose actions are closest to the present policy's."""
 
-    looks_at: Final = frozenset({Signal.POLICY})
+    required_signals: Final = frozenset({Signal.POLICY})
 
-    def __init__(self, within: Uniform, candidates: int, look: Look, variance: float) -> None:
+    def __init__(self, within: Uniform, candidates: int, view: ReplayView, variance: float) -> None:
         self._within: Final = within
         self._candidates: Final = candidates
-        self._look: Final = look
+        self._view: Final = view
         self._variance: Final = variance
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> Klper:
-        """Build one; raises ValueError where there is no policy to look at."""
-        if setting.look is None or setting.argument is None:
+        """Build one; raises ValueError without a view of the policy."""
+        if setting.view is None or setting.argument is None:
             raise ValueError("KLPER needs a policy and a number of candidates")
         return cls(
-            Uniform(stream), int(setting.argument), setting.look, setting.options.of_sampler(KlperSettings).variance
+            Uniform(stream), int(setting.argument), setting.view, setting.options.of_sampler(KlperSettings).variance
         )
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Update the number of stored experiences."""
         self._within.written(slots)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
@@ -93,12 +92,10 @@ class Klper(Sampler):
         if updates != 1:
             raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
         candidates = self._within.draw(batch, self._candidates).slots
-        return Draw(closest(candidates[:, None], self._look, self._variance), None)
+        return Draw(closest(candidates[:, None], self._view, self._variance), None)
 
     def state(self) -> State:
-        """Copy of the uniform draws' state."""
         return self._within.state()
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         self._within.restore(state)

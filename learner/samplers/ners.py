@@ -1,6 +1,6 @@
 """NERS (Oh et al. 2021): experiences drawn by the scores of a network that is rewarded for gains in return.
 
-The score of an experience depends on its minibatch: a local network looks at each experience, a global one averages
+The score of an experience depends on its minibatch: a local network takes each experience, a global one averages
 over the minibatch, and a third one scores both together.  After every training episode REINFORCE makes the replayed
 experiences likelier if the return has grown, less likely if it has fallen (eqs. 6, 7).  Equations that contradict one
 another are settled in docs/methods.md.
@@ -74,7 +74,7 @@ class ScoreNets(Nets):
         return sigmoid(self._score(tape.concatenated(self._local(x), for_each)))
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
-        """Share of each experience (S, B) in the mean over its minibatch; 0 where none is looked at."""
+        """Share of each experience (S, B) in the mean over its minibatch; 0 where invalid."""
         count = np.maximum(valid.sum(axis=1, keepdims=True), 1)
         return np.asarray(valid / count * self._sees_others)
 
@@ -92,7 +92,8 @@ class ScoreNets(Nets):
     ) -> None:
         """Take one step of Adam with these trials down eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
-        ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials stay, moments included.
+        ``features`` (S, sample, width), ``valid`` (S, sample), ``gain`` (S,); the other trials, with their moments, are
+        unchanged.
         """
         rows = self._records.of(self, 1)
         self._records.set("features", np.where(valid[..., None], features, 0.0)[None])
@@ -107,7 +108,7 @@ class Ners(Joint):
     Only the drawn experiences are scored again, with the TD error and target that their update has just found.
     """
 
-    looks_at: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
+    required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.TARGET, Signal.RETURN})
 
     def __init__(self, setting: Setting, streams: Sequence[np.random.Generator]) -> None:
         """Sampler of one trial for each of ``streams`` (PCG64)."""
@@ -122,7 +123,7 @@ class Ners(Joint):
             )
             for law, _, _ in spawned
         ]
-        self._features: Final = Features(self._look, self._trials, setting.capacity)
+        self._features: Final = Features(self._view, self._trials, setting.capacity)
         self._few: Final = settings.ablation == "few"
         width = 3 if self._few else self._features.width
         self._nets: Final = ScoreNets(settings, width, [stream for _, _, stream in spawned])
@@ -130,7 +131,6 @@ class Ners(Joint):
         """(S, capacity): slots replayed in this episode, the paper's J; those rewritten since are left out."""
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode whose updates come next."""
         for law in self._laws:
             law.begin_episode(episode)
 
@@ -153,9 +153,9 @@ class Ners(Joint):
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Score the experiences of an update again; ValueError from an algorithm that tells no targets."""
+        """Score the experiences of an update again; ValueError from an algorithm that provides no targets."""
         if signals.target is None:
-            raise ValueError("the algorithm tells no targets")
+            raise ValueError("the algorithm provides no targets")
         (drawn,) = slots
         self._features.updated(drawn, signals)
         scores = self._nets.scores(self._of(drawn))
@@ -183,7 +183,6 @@ class Ners(Joint):
         self._features.standardise(ended)
 
     def state(self) -> State:
-        """Copy of scores, features, networks, streams and this episode's replays."""
         state = super().state() | {f"features/{k}": v for k, v in self._features.state().items()}
         state |= self.learned()
         for trial, law in enumerate(self._laws):
@@ -193,11 +192,9 @@ class Ners(Joint):
         return state
 
     def learned(self) -> State:
-        """Copy of the networks."""
         return {f"nets/{k}": v for k, v in self._nets.state().items()}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: under the same policy the next draws are the same."""
         super().restore(state)
         if state["replayed"].shape != self._replayed.shape:
             raise ValueError(f"replays of {state['replayed'].shape} slots, expected {self._replayed.shape}")

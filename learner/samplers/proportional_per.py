@@ -28,7 +28,7 @@ class ProportionalPer(Sampler):
     of their paper is the same for scores below 1).
     """
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ProportionalPer(Sampler):
     ) -> None:
         """Sampler of a memory of ``capacity``; with ``beta``, draws carry importance weights.  ``stream`` is PCG64.
 
-        ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates that an episode falls short of
+        ``beta`` is over episodes, with ``updates_per_episode`` over updates; updates missing from an episode
         count as done.  ``epsilon`` keeps an error of 0 drawable; published codes use 1e-8 to 1e-2.
         """
         self._tree: Final = sum_tree(capacity)
@@ -60,7 +60,6 @@ class ProportionalPer(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> ProportionalPer:
-        """Build one with the law of the settings."""
         law = setting.options.of_sampler(ProportionalSettings).settled
         return cls.with_beta(
             setting,
@@ -97,7 +96,6 @@ class ProportionalPer(Sampler):
         )
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode."""
         self._episode = episode
         self._drawn = max(self._drawn, (episode - 1) * self._updates_per_episode)
 
@@ -138,7 +136,6 @@ class ProportionalPer(Sampler):
         return Draw(slots, importance_weights(times_uniform, beta, self._scale, least))
 
     def state(self) -> State:
-        """Copy of the priorities, the position in the random stream, and the episode."""
         return {
             "priorities": self._tree.values.copy(),
             "largest": np.array(self._largest),

@@ -24,7 +24,7 @@ def segment_ends(cumulative: NDArray[np.float64], stored: int, segments: int) ->
 
     ``cumulative`` is the running sum of the rank law from rank 1 on.  Where rank 1 alone is likelier than a segment (a
     memory of a few hundred with a minibatch of 16), every segment still gets at least one rank, which the paper leaves
-    open: no experience is then drawn twice, and the probabilities below stay exact.
+    open: no experience is then drawn twice, and the probabilities below remain exact.
     """
     k = np.arange(segments)
     ends = cumulative[:stored].searchsorted((k + 1) / segments * cumulative[stored - 1]) + 1
@@ -38,7 +38,7 @@ class RankDraws:
     Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), which is what the importance weights use (in the paper, eq. 7 is "only approximate").
 
-    For S memories that draw minibatches of equal size in step; each draws what it would draw alone.
+    For S memories that draw minibatches of equal size in step; each draws the same in any number of memories.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class RankDraws:
         self._weights: NDArray[np.float32] | None = None
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode."""
         self.episode = episode
         self._current = False
 
@@ -109,7 +108,7 @@ class RankDraws:
 class RankPer(Sampler):
     """``RankDraws`` from the memory of one trial."""
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(
         self,
@@ -125,11 +124,9 @@ class RankPer(Sampler):
 
     @classmethod
     def build(cls, setting: Setting, stream: np.random.Generator, *, weighted: bool) -> RankPer:
-        """Build one with the exponent of the setting."""
         return cls(setting.capacity, stream, alpha=setting.options.per_alpha, beta=setting.beta if weighted else None)
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode."""
         self._draws.begin_episode(episode)
 
     def written(self, slots: NDArray[np.int64]) -> None:
@@ -149,7 +146,6 @@ class RankPer(Sampler):
         return Draw(slots[:, 0], None if weights is None else weights[:, 0])
 
     def state(self) -> State:
-        """Copy of the order, the position in the random stream, and the episode."""
         return {
             "keys": self._order.keys.copy(),
             "uniforms": self._draws.uniforms.state(),
@@ -157,7 +153,6 @@ class RankPer(Sampler):
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same."""
         self._order.load(state["keys"].astype(np.uint64))
         self._draws.uniforms.restore(state["uniforms"].astype(np.uint64))
         self.begin_episode(int(state["episode"]))

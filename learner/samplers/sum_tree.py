@@ -55,7 +55,6 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """The sum of all values."""
         return float(self._running_root[-1])
 
     def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:

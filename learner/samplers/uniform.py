@@ -31,7 +31,6 @@ class _Struct(ctypes.Structure):
 
 @cache
 def _draw_distinct() -> Any:
-    """The library's function, or None."""
     loaded = library()
     if loaded is None:
         return None
@@ -73,7 +72,7 @@ class _Distinct:
 class Uniform(Sampler):
     """Draws slots 0 .. n-1 uniformly, from two streams (PCG64) spawned from the given one."""
 
-    looks_at: Final[frozenset[Signal]] = frozenset()
+    required_signals: Final[frozenset[Signal]] = frozenset()
 
     def __init__(self, stream: np.random.Generator) -> None:
         # Collisions are redrawn from a separate stream, which keeps the main one in step with the draws.
@@ -89,7 +88,6 @@ class Uniform(Sampler):
         return cls(stream)
 
     def written(self, slots: NDArray[np.int64]) -> None:
-        """Update the number of stored experiences."""
         if len(slots):
             self._stored = max(self._stored, int(slots.max()) + 1)
 
@@ -112,7 +110,7 @@ class Uniform(Sampler):
         return Draw(slots, None)
 
     def below(self, bound: int, n: int) -> NDArray[np.int64]:
-        """Draw ``n`` distinct whole numbers below ``bound``, which is at least ``n``."""
+        """Draw ``n`` distinct integers below ``bound``, which is at least ``n``."""
         # floor(u * bound) is below the bound for every u < 1, and uneven by less than bound / 2**53.
         numbers = (self._uniforms.take(n) * bound).astype(np.int64)
         if len(set(numbers.tolist())) < n:
@@ -136,7 +134,6 @@ class Uniform(Sampler):
             seen.add(slot)
 
     def state(self) -> State:
-        """Copy of the streams and the number stored."""
         return {
             "uniforms": self._uniforms.state(),
             "repair": stream_words(self._repair),
@@ -144,7 +141,6 @@ class Uniform(Sampler):
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state of ``state()``: the next draws are the same."""
         self._uniforms.restore(state["uniforms"].astype(np.uint64))
         restore_stream(self._repair, state["repair"])
         self._stored = int(state["stored"])

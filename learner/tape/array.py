@@ -19,7 +19,7 @@ Gradient = Union["Array", float]
 
 
 class Derivative(NamedTuple):
-    """How a gradient passes an operation, towards one of its inputs."""
+    """Derivative of an operation by one of its inputs."""
 
     towards: Array
     rule: Callable[[Gradient], Gradient]
@@ -44,7 +44,6 @@ class Array:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return self.shape[0] * self.shape[1]
 
     @property
@@ -106,7 +105,6 @@ class Array:
     __radd__, __rmul__ = __add__, __mul__
 
     def affine(self, factor: float, offset: float) -> Array:
-        """self * factor + offset."""
         return self.tape.elementwise("affine", [self], [lambda g, y: g * factor], x=factor, y=offset)
 
     def sum(self) -> Array:
@@ -134,7 +132,7 @@ class Array:
         return self.tape.reduced("row_argmax", self, (self.shape[0], 1), passes=False)
 
     def folded(self, width: int) -> Array:
-        """Sum of blocks of so many columns, (rows, width)."""
+        """Sum of blocks of ``width`` columns, (rows, width)."""
         (rows, cols), tape = self.shape, self.tape
         if cols % width or not self.is_contiguous:
             raise tape.error(f"an array {self.shape} in blocks of {width} columns")
@@ -143,7 +141,7 @@ class Array:
         return tape.produced(out, [rule])
 
     def tiled(self, times: int) -> Array:
-        """So many copies side by side, (rows, times * cols)."""
+        """``times`` copies side by side, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
         out = tape.emit("tile", (rows, times * cols), [tape.whole(self)], inner=cols)
         rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.whole(g).folded(cols))
@@ -257,5 +255,5 @@ def log_softmax(a: Array) -> Array:
 
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
     """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high]
-    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms goes to the outermost ones."""
+    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms is assigned to the outermost ones."""
     return p.tape.emit("project", p.shape, [p, reward, discount], x=low, y=high)

@@ -1,7 +1,7 @@
-"""The validator: what a list of operations must satisfy before an executor, which checks nothing, runs it.
+"""Validator of lists of operations; executors themselves check nothing.
 
-It reads the packed form that executors receive.  ``faults`` judges each operation by itself, any number at once;
-``unwritten`` follows a list in its order.
+It reads the packed form that executors receive.  ``faults`` checks each operation by itself, any number at once;
+``first_unwritten_read`` follows a list in its order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOMENTS: Final = OPERATIONS[_ADAM].written[1]
 
 
 class Fault(IntEnum):
-    """What is wrong with an operation."""
+    """Defects of an operation."""
 
     NONE = 0
     CODE = 1
@@ -180,7 +180,7 @@ def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Span
 
 
 def described(op: np.void, fault: int, sizes: Sizes) -> str:
-    """What is wrong with an operation."""
+    """Defects of an operation."""
     code = int(op["code"])
     if fault == Fault.CODE:
         return _TEXTS[Fault.CODE].format(code=code)
@@ -197,11 +197,11 @@ def described(op: np.void, fault: int, sizes: Sizes) -> str:
     )
 
 
-def unwritten(operations: NDArray[np.void], scratch: int) -> int | None:
+def first_unwritten_read(operations: NDArray[np.void], scratch: int) -> int | None:
     """Number of the first operation that reads elements of the scratch which nothing before it in the update wrote,
     and which would be those of another update or trial; None if none does.
 
-    What a section writes is there for that section alone.  The operations must be valid by ``faults``.
+    Values written in a section are available only in that section.  The operations must be valid by ``faults``.
     """
     operands = operands_of(operations)
     columns = [operands.code, operations["section"], operands.height, operands.width]

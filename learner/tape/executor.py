@@ -1,4 +1,4 @@
-"""What runs programs: over K updates of S trials, one trial after the other."""
+"""Executors of programs: K updates of S trials, one trial after the other."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _sum(a: Gradient, b: Gradient, y: Array) -> Gradient:
 
 
 def _joined(like: Array, parts: Sequence[Part]) -> Array:
-    """Gradients by columns of an array as one by all of it."""
+    """Gradients by columns of an array, combined into one by the array."""
     tape, shape = like.tape, like.shape
     out = tape.scratch_array(shape)
     covered = sorted((p.start, p.stop) for p in parts)
@@ -117,9 +117,9 @@ def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> Non
 
 
 def _redirected(g: Array, into: Array, kept: Collection[int]) -> bool:
-    """Let the only operation that writes ``g``, which nothing else reads, write ``into`` instead.
+    """Redirect the only operation that writes ``g``, which nothing else reads, to ``into``.
 
-    ``kept``: allocations that must stay as they are.
+    ``kept``: allocations that must not change.
     """
     if g.space is not Space.SCRATCH or g.shape != into.shape or not g.is_contiguous:
         return False

@@ -33,7 +33,6 @@ class NativeExecutor:
         self._run.argtypes, self._run.restype = _ARGUMENTS, None
 
     def bind(self, program: Program) -> Run:
-        """Prepare a program."""
         operations, native, count = program.operations.copy(), self._run, len(program.operations)
         scratch = np.zeros(program.scratch, self.dtype)
         spare = np.zeros(turned_elements(operations).max(initial=0), self.dtype)

@@ -62,7 +62,6 @@ class Mlp:
 
     @property
     def weights(self) -> Sequence[Field]:
-        """Weights of each layer."""
         return self.group.fields[::2]
 
     def __call__(self, x: Array, **joining: Array) -> Array:
@@ -87,7 +86,6 @@ class Mlp:
         return self._units(x.tape.dense(x, weight, bias))
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
-        """Draw one trial's parameters into its state."""
         last = len(self.sizes) - 1
         for at, (inputs, outputs) in enumerate(self.sizes):
             for f, values in zip(self.group.fields[2 * at :], draw(stream, inputs, outputs, at == last), strict=False):

@@ -28,7 +28,6 @@ class NumpyExecutor:
         self.dtype = dtype
 
     def bind(self, program: Program) -> Run:
-        """Prepare a program."""
         spaces = {
             int(Space.STATE): np.zeros(program.state.size, self.dtype),
             int(Space.RECORD): np.zeros(program.record.size, self.dtype),
@@ -55,7 +54,6 @@ class NumpyExecutor:
 
 
 def _bound(op: np.void, spaces: dict[int, Values]) -> Kernel:
-    """Bind one operation to its operands."""
     name = OPERATIONS[int(op["code"])].name
     out, *inputs = (_view(op, i, shape, spaces) for i, shape in enumerate(shapes_of(op)))
     x, y = (out.dtype.type(op[key]) for key in ("x", "y"))

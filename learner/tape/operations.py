@@ -1,8 +1,8 @@
-"""Operations of a tape: what each computes, and how a list of them is laid out for the executors.
+"""Operations of a tape, and the layout of a list of them for executors.
 
 Every operand is a matrix in one of three spaces, given by its first element and the distances between rows and between
 columns; a distance of 0 repeats the row or the column.  Executors (``onrig.learner.tape.numpy_executor`` and its
-neighbours) run a list without looking at anything else.
+neighbours) need nothing but a list.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import numpy as np
 
 
 class Space(IntEnum):
-    """Where an operand lies."""
+    """Address space of an operand."""
 
     NONE = -1
     STATE = 0
-    """Of one trial: parameters, moments, whatever survives an update."""
+    """State of one trial: parameters, moments, everything that survives an update."""
     RECORD = 1
-    """Of one update of one trial: its minibatch, and what the update reports."""
+    """Record of one update of one trial: its minibatch and the reported values."""
     SCRATCH = 2
     """Intermediate results, valid within one update."""
 
 
 class Kind(IntEnum):
-    """How kernels go through an operation's operands."""
+    """Iteration pattern of kernels over operands."""
 
     ELEMENTWISE = 0
     """All (rows, cols), repeated where a distance is 0."""
     PRODUCT = 1
     """Matrices with a common inner dimension."""
     OWN = 2
-    """As the operation says."""
+    """Shapes defined by the operation."""
 
 
 class Operation(NamedTuple):
@@ -50,7 +50,7 @@ class Operation(NamedTuple):
 
 
 DIMENSIONS: Final = "1rcim"
-"""One, rows, columns, the inner dimension, and the moments of as many parameters as columns: 2 columns + 1."""
+"""One, rows, columns, the inner dimension, and the moments of one parameter per column: 2 columns + 1."""
 MASKED: Final = 2
 """``post`` of a product whose last operand is its mask; others are without that operand."""
 
@@ -73,7 +73,7 @@ OPERATIONS: Final = (
     _elementwise("divide", 2),
     _elementwise("minimum", 2),  # NaN if either is
     _elementwise("affine", 1),  # a x + y
-    _elementwise("clamp", 1),  # a within [x, y]; NaN stays
+    _elementwise("clamp", 1),  # a within [x, y]; NaN is kept
     _elementwise("exp", 1),
     _elementwise("log", 1),
     _elementwise("sqrt", 1),

@@ -74,7 +74,7 @@ def descend(
 
 
 def cut_norm(tape: Tape, gradients: Sequence[Array], most: float) -> None:
-    """Scale gradients in place so that their common norm is at most this; NaN stays NaN."""
+    """Scale gradients in place so that their common norm is at most this; NaN is kept."""
     squares = [tape.emit("sum_of_squares", (1, 1), [g], of=g.shape) for g in gradients]
     total = squares[0]
     for more in squares[1:]:

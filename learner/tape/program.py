@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.checks import MOST, Sizes, described, faults, unwritten
+from onrig.learner.tape.checks import MOST, Sizes, described, faults, first_unwritten_read
 from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Emitted, Tape, TapeError
@@ -26,7 +26,7 @@ class Program:
     scratch: int
     """Elements."""
     lines: tuple[str, ...]
-    """Where each operation was written."""
+    """Source line of each operation."""
 
     @property
     def sizes(self) -> Sizes:
@@ -47,15 +47,15 @@ def program_of(tape: Tape) -> Program:
 def _packed(tape: Tape) -> tuple[dict[int, int], int]:
     """New places of the arrays of the scratch, by their old ones, and its size: those not alive together share."""
     starts = [start for start, _ in tape.scratch]
-    lives: dict[int, tuple[int, int]] = {}
+    lifetimes: dict[int, tuple[int, int]] = {}
     for i, e in enumerate(tape.emitted):
         for a in (e.out, *e.inputs):
             if a.space is Space.SCRATCH:
                 which = bisect_right(starts, a.at) - 1
-                lives[which] = (lives.get(which, (i, i))[0], i)
+                lifetimes[which] = (lifetimes.get(which, (i, i))[0], i)
     ends: dict[int, list[int]] = {}
     begins: dict[int, list[int]] = {}
-    for which, (first, last) in lives.items():
+    for which, (first, last) in lifetimes.items():
         begins.setdefault(first, []).append(which)
         ends.setdefault(last, []).append(which)
     free: list[tuple[int, int]] = []
@@ -124,8 +124,8 @@ def _flattened(e: Emitted) -> bool:
 
 
 def check(program: Program) -> None:
-    """Check that all that the operations touch is inside its space, that what they write is not read askew, and that
-    nothing of another trial is read.
+    """Check that operands are inside their spaces, that outputs do not overlap inputs, and that no element is read
+    before it is written.
 
     Raises TapeError with the first operation that is not valid.
     """
@@ -136,7 +136,7 @@ def check(program: Program) -> None:
     if found.any():
         number = int(np.flatnonzero(found)[0])
         raise _error(program, number, described(operations[number], int(found[number]), sizes))
-    early = unwritten(operations, program.scratch)
+    early = first_unwritten_read(operations, program.scratch)
     if early is not None:
         name = OPERATIONS[int(operations[early]["code"])].name
         raise _error(program, early, f"{name} reads what nothing in its section has written")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGN: Final = 16
-"""Groups of fields begin at multiples of as many elements: 64 bytes of float32."""
+"""Alignment of groups of fields in elements: 64 bytes of float32."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,11 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return self.shape[0] * self.shape[1]
 
     @property
     def slice(self) -> slice:
-        """Its elements in a row."""
+        """Slice of its elements in a record."""
         return slice(self.at, self.at + self.size)
 
 

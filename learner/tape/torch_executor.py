@@ -26,13 +26,12 @@ class TorchExecutor:
     turn; nothing waits for the device before a trial's updates are done."""
 
     def __init__(self, device: str, dtype: np.dtype[np.floating]) -> None:
-        """Raises RuntimeError or AssertionError where torch has no such device."""
+        """Raises RuntimeError or AssertionError for a device unknown to torch."""
         self.name = f"torch {device}"
         self.dtype = dtype
         self._device = torch.zeros(1, device=device).device
 
     def bind(self, program: Program) -> Run:
-        """Prepare a program."""
         real = torch.float32 if self.dtype == np.float32 else torch.float64
         spaces = [torch.zeros(int(size), dtype=real, device=self._device) for size in program.sizes]
         kernels = [(1 << int(op["section"]), _bound(op, spaces)) for op in program.operations]
@@ -58,7 +57,6 @@ class TorchExecutor:
 
 
 def _bound(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
-    """Bind one operation to its operands."""
     views = []
     for i, shape in enumerate(shapes_of(op)):
         place, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))

@@ -15,7 +15,7 @@ from onrig.learner.tape.operations import Space
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 ALIGN: Final = 16
-"""Arrays begin at multiples of as many elements."""
+"""Alignment of arrays in elements."""
 _HERE: Final = str(Path(__file__).parent)
 Rule = Callable[[Gradient, Array], Gradient]
 
@@ -38,7 +38,7 @@ class Emitted(NamedTuple):
     y: float
     more: tuple[float, float]
     line: str
-    """Where it was written: ``file:line``."""
+    """Its source line: ``file:line``."""
 
 
 class Tape:
@@ -79,7 +79,7 @@ class Tape:
         return Array(self, Space.SCRATCH, start, shape)
 
     def filled(self, shape: tuple[int, int], value: float) -> Array:
-        """An array of one number."""
+        """Array filled with one number."""
         return self.emit("fill", shape, [], x=value)
 
     def full(self, g: Gradient, shape: tuple[int, int]) -> Array:
@@ -87,7 +87,7 @@ class Tape:
         return self.filled((1, 1), g) if isinstance(g, float) else g
 
     def whole(self, a: Array) -> Array:
-        """``a``, or a contiguous copy of it."""
+        """``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
     def error(self, what: str) -> TapeError:
@@ -98,7 +98,7 @@ class Tape:
 
     @contextmanager
     def section(self, number: int) -> Iterator[None]:
-        """Operations written within run only in updates that ask for this section (1 to 31)."""
+        """Context whose operations run only in updates with this section (1 to 31)."""
         before, self._section = self._section, number
         yield
         self._section = before
@@ -145,13 +145,13 @@ class Tape:
         return self.produced(out, [Derivative(a, fitted(a, rule)) for a, rule in zip(inputs, rules, strict=False)])
 
     def produced(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
-        """Note how gradients pass ``out``, and return it."""
+        """Register the derivatives of ``out``, and return it."""
         out.derivatives = derivatives
         self.passing.append(out)
         return out
 
     def _fitted(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
-        """Sum a gradient over what was repeated of ``a``."""
+        """Sum a gradient over the repeated dimensions of ``a``."""
         if isinstance(g, float):
             return g * (shape[0] * shape[1] / a.size)
         if g.shape != shape:  # of one element, where all are equal
@@ -176,7 +176,7 @@ class Tape:
         return Array(self, g.space, g.at, shape, strides)
 
     def dense(self, x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
-        """x weight + bias, with relu units behind it where wanted: (rows, in) (in, out) + (1, out)."""
+        """x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
         (rows, inner), cols = x.shape, weight.shape[1]
         if weight.shape[0] != inner or bias.shape != (1, cols):
             raise self.error(f"a layer of {x.shape}, weights {weight.shape} and biases {bias.shape}")
@@ -206,7 +206,7 @@ class Tape:
         return g if g.is_contiguous and g.shape == shape else self.emit("copy", shape, [g])
 
     def concatenated(self, *parts: Array) -> Array:
-        """Columns of all parts, one behind the other."""
+        """Columns of all parts, concatenated."""
         rows, starts = parts[0].shape[0], [0]
         for part in parts:
             if part.shape[0] != rows:
@@ -241,7 +241,7 @@ class Tape:
         return bisect_right(self._starts, a.at) - 1 if a.space is Space.SCRATCH else -1
 
     def moved(self, group: Group) -> None:
-        """Note that parameters have changed: gradients no longer pass what was computed with them."""
+        """Mark parameters as changed: gradients no longer pass results computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
         for y in self.passing:
             if any(root_of(d.towards)[0] in changed for d in y.derivatives):

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Attending, Minibatches, Recurrent, Signals
+from onrig.learner.algorithms import Algorithm, Minibatches, Recurrent, Signals, UsesWholeMemory
 from onrig.learner.sampler_settings import KlperSettings
 from onrig.learner.samplers.klper import kl_scores
 from onrig.learner.trials.memories import Memories
@@ -21,13 +21,13 @@ from onrig.learner.trials.worlds import Policy
 from onrig.runtime.random_streams import Role, stream
 
 BATCHES: Final = 4
-"""Of each origin, at an evaluation."""
+"""Batches of each origin, at an evaluation."""
 SCORED_EVERY: Final = 8
 """Updates of which one minibatch is given KLPER's score."""
 
 Values = NDArray[np.float64]
 Score = Callable[[NDArray[np.floating], NDArray[np.floating], int], Values]
-"""Of observations and actions (S, batches * n, ...) and n: (S, batches, ``READINGS``)."""
+"""Function of observations and actions (S, batches * n, ...) and n: (S, batches, ``READINGS``)."""
 
 
 def scores_for(policy: Policy, sigma: float) -> Score:
@@ -57,7 +57,7 @@ def scores_by_origin(
         slots = np.zeros((len(seeds), BATCHES * batch), np.int64)
         batches = np.zeros(len(seeds), np.int64)
         for trial, drawn in enumerate(streams):
-            stored = memories.made_between(trial, max(first, 0), end)
+            stored = memories.slots_of_steps(trial, max(first, 0), end)
             batches[trial] = number = min(BATCHES, len(stored) // batch)
             slots[trial, : number * batch] = drawn.choice(stored, number * batch, replace=False) if number else 0
         if batches.any():
@@ -69,11 +69,11 @@ def scores_by_origin(
 
 
 class Measures:
-    """What ``REPLAYED`` names, of S trials between evaluations."""
+    """Measures of ``REPLAYED``, of S trials between evaluations."""
 
     def __init__(self, run: StepRun, algorithm: Algorithm, memories: Memories, seeds: Sequence[int]) -> None:
         self._run, self._algorithm, self._memories, self._seeds = run, algorithm, memories, seeds
-        self._attending = algorithm if isinstance(algorithm, Attending) else None
+        self._whole_memory = algorithm if isinstance(algorithm, UsesWholeMemory) else None
         scorable = algorithm.discrete is None and not isinstance(algorithm, Recurrent)
         self._scores_actions = scorable and run.learner.batch > 1  # a batch of one has no covariance
         self._score = scores_for(algorithm.policy, run.learner.of_sampler(KlperSettings).sigma)
@@ -91,12 +91,12 @@ class Measures:
 
     def after(self, signals: Signals) -> None:
         """Sum mean |TD error| and mean target of each trial's minibatches."""
-        told = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
-        sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in told]
+        measures = (np.abs(signals.td), np.full_like(signals.td, np.nan) if signals.target is None else signals.target)
+        sums = [signal.mean(axis=2, dtype=np.float64).sum(axis=0) for signal in measures]
         self._signals.add(np.stack(sums, axis=1), len(signals.td))
 
     def taken(self, steps: int) -> Values:
-        """Take the measures (S, k) since the last time, after so many training steps; NaN where there are none."""
+        """Take the measures (S, k) since the last time, after ``steps`` training steps; NaN without any."""
         replayed = np.full((len(self._seeds), len(REPLAYED)), np.nan)
         replayed[:, :4] = np.concatenate((self._signals.taken(), self._scores.taken()), axis=1)
         if self._scores_actions:
@@ -110,13 +110,13 @@ class Measures:
                 random_steps=run.random_steps,
             )
             replayed[:, 4 : -len(DEPARTURE)] = of_origins.reshape(len(replayed), -1)
-        if self._attending is not None:
-            replayed[:, -len(DEPARTURE) :] = self._attending.departure()
+        if self._whole_memory is not None:
+            replayed[:, -len(DEPARTURE) :] = self._whole_memory.departure()
         return replayed
 
 
 class _Mean:
-    """Mean of what is told of S trials, k numbers each."""
+    """Running mean for S trials, k numbers each."""
 
     def __init__(self, trials: int, k: int) -> None:
         self._total, self._count = np.zeros((trials, k)), 0

@@ -1,4 +1,4 @@
-"""S trials of one configuration that advance together; trial s gives bit for bit what the same seed gives alone.
+"""S trials of one configuration that advance together; each is bit for bit the same as alone.
 
 (On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, now and then
 evaluate.  What differs between experiments are the parts that it is made of: the world, where the numbers for
@@ -21,7 +21,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
 from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
-from onrig.learner.trials.memories import Kept, Memories, kept_by
+from onrig.learner.trials.memories import Kept, Memories, kept_for
 from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
 from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import TrialsSynthetic
@@ -39,20 +39,20 @@ Make = Callable[[Sequence[Role]], World]
 
 
 class Scores(NamedTuple):
-    """Scores of S trials since the scores before."""
+    """Scores of S trials since the previous scores."""
 
     train: NDArray[np.float64]
     """(S,) mean raw reward per step of the training episode; in a world of steps the mean return of those that closed,
     NaN without any."""
     evaluation: NDArray[np.float64]
-    """(S,) of noise-free episodes: of one beside the training episode, under the same policy, or of some after it."""
+    """(S,) of noise-free episodes: one parallel to the training episode, under the same policy, or several after it."""
     batch_noise: NDArray[np.float64] | None
     """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed after it, normalised units
     (de Bruin et al. 2018, Table 6); None where the twin has no noise or nothing was replayed yet."""
     replayed: NDArray[np.float64] | None = None
-    """(S, k) what ``onrig.learner.trials.step_run.REPLAYED`` names, NaN without any; None for whole episodes."""
+    """(S, k) measures of ``onrig.learner.trials.step_run.REPLAYED``, NaN without any; None in worlds of episodes."""
     shield: NDArray[np.float64] | None = None
-    """(S, 2) counts that ``onrig.learner.trials.step_run.SHIELD`` names; None for whole episodes, which have no
+    """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD``; None in worlds of episodes, which have no
     shield."""
 
 
@@ -76,13 +76,13 @@ class Trials:
         random_steps: int = 0,
         evaluation: tuple[World, int] | None = None,
     ) -> None:
-        """Trials of (S, K) training ``actors``, scored ``every`` so many environment steps of each.
+        """Trials of (S, K) training ``actors``, scored after each ``every`` environment steps.
 
         ``evaluation``: a world for noise-free episodes, and how many.  Without it, each trial has one more actor in
         ``world``, which is evaluated while the others train; all episodes are then as long as ``every``.
         """
         self.algorithm: Final = algorithm
-        """What it learns with: an ``Algorithm``, or an ``OnPolicy``."""
+        """Learning algorithm: an ``Algorithm`` or an ``OnPolicy``."""
         self.learning: Final = learning
         self._world, self._explore, self._evaluation = world, explore, evaluation
         self._actors, self._every, self._random_steps = actors, every, random_steps
@@ -95,7 +95,7 @@ class Trials:
         self._observation = world.begin(self._all)
         self._return = np.zeros(self._all.shape)
         self._rewards: list[NDArray[np.float64]] = []
-        """(S, E) of each step of the present episode, where one is evaluated beside it."""
+        """(S, E) of each step of the present episode, if one is evaluated in parallel."""
         self._means = np.zeros((2, S))
         """Mean rewards of the last training and evaluation episodes."""
         self._closed = np.zeros((2, S))
@@ -105,12 +105,12 @@ class Trials:
 
     @property
     def memories(self) -> Memories:
-        """Those of trials that replay."""
+        """Memories of trials that replay."""
         return self.replay.memories
 
     @property
     def replay(self) -> Replay:
-        """How trials learn that replay."""
+        """Replay of trials with a memory."""
         assert isinstance(self.learning, Replay)
         return self.learning
 
@@ -144,7 +144,6 @@ class Trials:
         return np.asarray(returns.mean(axis=1))
 
     def close(self) -> None:
-        """Release the environments."""
         self._world.close()
         if self._evaluation is not None:
             self._evaluation[0].close()
@@ -174,7 +173,7 @@ class Trials:
     def _close(self, ended: Bools) -> None:
         training = ended[:, : self._actors[1]]
         returns = self._return[:, : self._actors[1]]
-        if self._evaluation is None:  # numpy's sum of a whole row is not that of one by one
+        if self._evaluation is None:  # numpy sums a row pairwise, with other rounding than one by one
             rewards = np.concatenate(self._rewards).reshape(-1, *ended.shape)
             self._means = np.ascontiguousarray(rewards.transpose(2, 1, 0)).mean(axis=2)
             self._rewards.clear()
@@ -200,9 +199,9 @@ def run_trials(
 ) -> Trials:
     """Set up trials of a run, one per seed (``config.seed`` is ignored); ValueError when they cannot run ``config``.
 
-    They train on whole episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` takes the
+    They train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant`` takes the
     twin's place; its parameters may be arrays (2 S,): of each trial's training episodes, then of its evaluation
-    episodes.  There is no shield: no hardware is at risk.
+    episodes.  No shield acts, since no hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
@@ -213,7 +212,7 @@ def run_trials(
     draws = isinstance(algorithm, Gaussian) and isinstance(process, OwnNoise)
     numbers = EpisodeNumbers(algorithm, process, seeds, T, [a.name for a in config.rig.actuators])
     explorer = Explorer(algorithm, numbers, len(seeds), draws=draws)
-    kept = kept_by(config, settings, noisy=world.is_noisy, behaviour=draws)
+    kept = kept_for(config, settings, noisy=world.is_noisy, behaviour=draws)
     alter = None
     if config.selection.synthetic is not None:
         levels = None if isinstance(algorithm, Stochastic) else algorithm.discrete
@@ -228,7 +227,7 @@ def world_trials(run: StepRun, seeds: Sequence[int], make: Make | None = None) -
     """Set up trials in a world, one per seed; ``make`` takes the place of the run's own world.
 
     They learn step by step, or batch by batch of their own policies.  Raises ValueError where ``run`` does not fit its
-    world, ``NoSuchTask`` where there is none.
+    world, ``NoSuchTask`` without one.
     """
     make = make or (lambda roles: make_world(run, seeds, roles))
     problems = [message for _, message in step_problems(run)]

@@ -1,4 +1,4 @@
-"""How S trials act: by their policies, and in training with exploration.
+"""Actions of S trials: by their policies, and in training with exploration.
 
 ``Explorer`` makes actions of observations and random numbers.  The numbers of a step come from streams of their own,
 either one per episode, as on a rig (``EpisodeNumbers``), or one per trial (``StepNumbers``).
@@ -32,7 +32,7 @@ class Acted(NamedTuple):
 
     action: NDArray[np.floating]
     """(S, E, m)"""
-    wish: NDArray[np.floating]
+    intended: NDArray[np.floating]
     """(S, E, m): without exploration."""
     behaviour: NDArray[np.floating] | None = None
     """(S, K, 3 m): mean, standard deviation and draw of a policy that is a Gaussian; draws alone, (S, K, m), of
@@ -42,7 +42,7 @@ class Acted(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What S trials explore with, K steps of each: an action is drawn or disturbed by ``noise``, then replaced."""
+    """Exploration numbers of S trials, K steps each: an action is drawn or disturbed by ``noise``, then replaced."""
 
     noise: Values | None = None
     """(S, K, k): added to actions, or N(0, 1) for policies that draw; None to act without."""
@@ -54,7 +54,6 @@ class Numbers(NamedTuple):
     """(m,): scale that ``noise`` already has, of a policy's own noise; None for 1."""
 
     def at(self, step: int) -> Numbers:
-        """Return those of one step."""
         here = slice(step, step + 1)
         noise = None if self.noise is None else self.noise[:, here]
         random = None if self.random is None else self.random[:, here]
@@ -66,7 +65,7 @@ class Draw(Protocol):
     """Source of random numbers."""
 
     def __call__(self, episode: Episodes, *, starting: bool) -> Numbers:
-        """Numbers of the next step, in these episodes (S,); random actions alone while ``starting``."""
+        """Numbers of the next step, in these episodes (S,); only random actions while ``starting``."""
         ...
 
 
@@ -94,7 +93,6 @@ class Remembering:
         self._hidden: NDArray[np.float32] = np.zeros((*actors, algorithm.hidden_width), np.float32)
 
     def begin(self, which: Bools) -> None:
-        """Begin another episode of these actors (S, E)."""
         self._hidden[which] = 0.0
 
     def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -117,13 +115,12 @@ class Explorer:
         """Whether noise is added to the policy's actions."""
 
     def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
-        """Act at observations (S, E, n) of the next step, in these episodes (S,)."""
-        explored, wish, behaviour, deviates = self.act(observation, self._draw(episode, starting=starting))
+        explored, intended, behaviour, deviates = self.act(observation, self._draw(episode, starting=starting))
         action = explored
-        if explored.shape[1] < wish.shape[1]:
-            action = wish.copy()
+        if explored.shape[1] < intended.shape[1]:
+            action = intended.copy()
             action[:, : explored.shape[1]] = explored
-        return Acted(action, wish, behaviour, deviates)
+        return Acted(action, intended, behaviour, deviates)
 
     def act(self, observation: NDArray[np.floating], numbers: Numbers, explorers: int = 1) -> Acted:
         """Act at observations (S, E, n); returns the actions of the first actors only, those that explore."""
@@ -131,30 +128,28 @@ class Explorer:
         if self._distribution is not None:
             assert noise is not None
             mean, std = self._distribution(observation)
-            wish = np.clip(mean, -1.0, 1.0).astype(np.float64)
+            intended = np.clip(mean, -1.0, 1.0).astype(np.float64)
             mean, std = mean[:, :explorers], std[:, :explorers]
             drawn = mean + std * noise
             if numbers.amplitude is not None:
                 std = numbers.amplitude * std
             deviates = numbers.amplitude is not None and bool(numbers.amplitude.min() < 1.0)
-            return Acted(np.clip(drawn, -1.0, 1.0), wish, np.concatenate((mean, std, drawn), axis=2), deviates)
-        wish = self._algorithm.policy(observation).astype(np.float64)
-        action = wish[:, :explorers]
+            return Acted(np.clip(drawn, -1.0, 1.0), intended, np.concatenate((mean, std, drawn), axis=2), deviates)
+        intended = self._algorithm.policy(observation).astype(np.float64)
+        action = intended[:, :explorers]
         if noise is not None and self._sample is not None:
             action = self._sample(observation[:, :explorers], noise).astype(np.float64)
         elif noise is not None:
             action = np.minimum(np.maximum(action + noise, -1.0), 1.0)
         if numbers.random is not None:
             action = np.where(numbers.replaced, numbers.random, action)
-        return Acted(action, wish)
+        return Acted(action, intended)
 
     def begin(self, which: Bools) -> None:
-        """Begin another episode of these actors (S, 1)."""
         if self._remembering is not None:
             self._remembering.begin(which)
 
     def policy(self, actors: tuple[int, int]) -> Policy:
-        """Noise-free policies of (S, E) actors, from the start of an episode on."""
         if not isinstance(self._algorithm, Recurrent):
             return self._algorithm.policy
         distribution = Remembering(self._algorithm, actors)
@@ -168,7 +163,6 @@ class OwnDraws:
         self._algorithm, self._noise = algorithm, DrawnAhead(seeds, 1, _normal, m, actors)
 
     def __call__(self, observation: NDArray[np.floating], episode: Episodes, *, starting: bool = False) -> Acted:
-        """Act at observations (S, K, n)."""
         drawn = self._algorithm.draw(observation, self._noise())
         action = np.clip(drawn, -1.0, 1.0)
         return Acted(action, action, drawn)
@@ -177,12 +171,11 @@ class OwnDraws:
         """Nothing is remembered."""
 
     def policy(self, actors: tuple[int, int]) -> Policy:
-        """Noise-free policies."""
         return self._algorithm.policy
 
 
 class EpisodeNumbers:
-    """Numbers of S trials in step, for whole episodes: those that the exploration stream of the episode gives on a rig.
+    """Numbers of S trials in step, for complete episodes, from the exploration stream of the episode as on a rig.
 
     A policy's own noise is cut and scheduled by process ``own``; noise in weights has no schedule.  Epsilon is the
     algorithm's, or the amplitude of process ``epsilon_greedy``; the settings of another process do not apply.
@@ -246,7 +239,7 @@ class DrawnAhead:
         k: int,
         actors: int = 1,
     ) -> None:
-        """``number`` tells the streams of one trial apart."""
+        """``number`` distinguishes the streams of one trial."""
         self._streams = [stream(seed, Role.EXPLORATION, number) for seed in seeds]
         self._draw, self._shape = draw, (AHEAD, actors, k)
         self._rows: Values = np.zeros((0, len(seeds), actors, k))
@@ -271,7 +264,7 @@ def _normal(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
 
 
 class Correlated:
-    """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), anew in each episode.
+    """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), reset in each episode.
 
     It is Ornstein-Uhlenbeck noise from 0 on, or, with ``unit``, of variance 1 in every step: process ``own`` of a rig.
     """

@@ -1,4 +1,4 @@
-"""What the instruments of a rig make of many plants: normalised observations with noise, actions in SI, rewards.
+"""Instruments of a rig for many plants: normalised observations with noise, actions in SI, rewards.
 
 The plants are the twin's, and are quantised where asked for; sensor and actuator noise are those of de Bruin et al.
 2018, §6.5.
@@ -46,7 +46,7 @@ def _in_steps(values: Values, step: Values) -> Values:
 
 
 class Instruments:
-    """Of one configuration, for any number of plants; computed element by element."""
+    """Instruments of one configuration, for any number of plants; computed element by element."""
 
     def __init__(self, config: RunConfig, plant: Plant | None = None, *, counts: bool = False) -> None:
         """``plant`` takes the place of the twin's; its parameters may be arrays over the plants.
@@ -63,7 +63,7 @@ class Instruments:
         """Whether sensors or actuators add noise."""
         self.period_s: Final = 1.0 / config.rate_hz
         self.steps: Final = episode_steps(config.task, config.rate_hz)
-        """Transitions of a whole episode."""
+        """Transitions of a complete episode."""
         names = self.plant.state_names
         self._seen_at = [names.index(o.sensor or o.name) for o in rig.observations]
         self._composition = composition_of(config.task.inputs, rig)
@@ -82,9 +82,9 @@ class Instruments:
         self._counts = _resolutions(rig) if counts else None
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
-        """Of SI observations (..., n) of s' and applied actions (..., m): (...)."""
+        """Reward of SI observations (..., n) of s' and applied actions (..., m): (...)."""
         self.terminated: Final = batched_terminated(config.task, rig)
-        """Of SI observations (..., n): (...)."""
+        """Termination by SI observations (..., n): (...)."""
 
     def noise(self, seed: int, role: Role, episode: int, steps: int) -> Values:
         """Draw the noise (steps + 1, n + m) of one episode, in normalised units."""
@@ -106,7 +106,7 @@ class Instruments:
         """Actions (..., m) as actuators can set them, normalised."""
         if self._counts is None:
             return action
-        return self.wished(_in_steps(self.commanded(action), self._counts.actuators))
+        return self.to_action(_in_steps(self.to_command(action), self._counts.actuators))
 
     def normalised(self, measured: Values, noise: Values | None) -> Values:
         """Return what is observed of SI values (..., n) under noise of the same shape."""
@@ -130,11 +130,11 @@ class Instruments:
         """Observations (..., n) in SI."""
         return self._observations.si(observation)
 
-    def commanded(self, action: Values) -> Values:
+    def to_command(self, action: Values) -> Values:
         """Actions (..., m) in SI."""
         return self._actions.si(action)
 
-    def wished(self, command: Values) -> Values:
+    def to_action(self, command: Values) -> Values:
         """Commands (..., m) as normalised actions."""
         return self._actions.normalised(command)
 

@@ -65,7 +65,7 @@ def median_bounds(values: Values | Integers) -> Bounds:
 def curve_bounds(values: Values) -> Band:
     """Median over the trials of each column of ``values`` ``(T, N)``, NaN where a trial is.
 
-    The intervals hold for each column alone.  Raises ValueError without trials.
+    The intervals hold for each column separately.  Raises ValueError without trials.
     """
     ordered = np.sort(np.asarray(values, np.float64), axis=0)
     if ordered.ndim != 2 or not len(ordered):
@@ -134,7 +134,7 @@ def holm(family: Sequence[Paired]) -> list[Paired]:
 
 
 def share_at_least(count: int, trials: int) -> float:
-    """Lower bound of the share that ``count`` of ``trials`` stand for, exact, 95 % one-sided (Clopper-Pearson 1934)."""
+    """Lower bound of the share estimated by ``count`` of ``trials``, exact, 95 % one-sided (Clopper-Pearson 1934)."""
     if not 0 <= count <= trials or not trials:
         raise ValueError(f"{count} of {trials} is no share")
     low, high = 0.0, count / trials
@@ -146,14 +146,14 @@ def share_at_least(count: int, trials: int) -> float:
 
 
 def bounded(bounds: Bounds | Paired, digits: int, *, signed: bool = False, at_least: bool = False) -> str:
-    """Write an estimate with its bounds: ``0.912 [0.901, 0.923]``; without them where there are none."""
+    """Write an estimate with its bounds, if any: ``0.912 [0.901, 0.923]``."""
     form = f"{'+' if signed else ''}.{digits}f"
     value = f"{'≥ ' if at_least else ''}{bounds.value:{form}}"
     return f"{value} [{bounds.low:{form}}, {bounds.high:{form}}]" if bounds.low == bounds.low else value
 
 
 def share_of(count: int, trials: int) -> str:
-    """Write how many trials reached something, with the share of all that they stand for (95 %, one-sided)."""
+    """Write how many trials reached a level, with the lower bound of the share of all trials (95 %, one-sided)."""
     return f"{count} of {trials} (at least {100 * share_at_least(count, trials):.0f} %)"
 
 

@@ -1,4 +1,4 @@
-"""How S trials learn from the steps that they take: from memories, or from batches of their own policies."""
+"""Learning of S trials from their steps: from memories, or from batches of their own policies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.algorithms import Algorithm, Attending
+from onrig.learner.algorithms import Algorithm, UsesWholeMemory
 from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import Acted
@@ -23,7 +23,7 @@ class Learning(Protocol):
     """Gathers the steps of S trials, K training actors each, and learns from them."""
 
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Take what a step from these observations (S, E, n) came to."""
+        """Take the result of a step from these observations (S, E, n)."""
         ...
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
@@ -69,11 +69,11 @@ class Replay:
         alter: Callable[[int, Rows, Columns], Altered] | None = None,
         measures: Measures | None = None,
     ) -> None:
-        """Hand steps to memories ``together``: one, or a whole episode, of which ``alter`` may replace some."""
+        """``together``: steps passed to memories at once: 1, or an episode, of which ``alter`` may replace some."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter, self._measures = alter, measures
-        if isinstance(algorithm, Attending):
-            algorithm.attend(memories.shown())
+        if isinstance(algorithm, UsesWholeMemory):
+            algorithm.bind_memory(memories.stored_view())
         self.number = updates.number
         """Updates at once."""
         self._together = together
@@ -89,7 +89,7 @@ class Replay:
             stepped.observation,
             stepped.reward,
             acted.action,
-            acted.wish,
+            acted.intended,
         ]
         if at.terminated is not None:
             parts.append(stepped.terminated)
@@ -109,8 +109,8 @@ class Replay:
         joined = [np.concatenate(parts) for parts in zip(*self._gathered, strict=True)]
         fields = [of.reshape(len(self._gathered), -1, *of.shape[1:])[:, :, 0] for of in joined]
         self._gathered.clear()
-        observation, action, after, reward, chosen, wish, *more = fields
-        exploration = np.abs(chosen - wish).sum(axis=2)
+        observation, action, after, reward, chosen, intended, *more = fields
+        exploration = np.abs(chosen - intended).sum(axis=2)
         columns = (observation, action, after, reward, exploration, *more)
         rows = np.empty((action.shape[1], len(action), self.memories.width), np.float32)
         first = 0
@@ -121,7 +121,6 @@ class Replay:
         return rows
 
     def closed(self, returns: NDArray[np.float64], which: Bools) -> None:
-        """Pass returns on to samplers."""
         self.memories.episode_closed(returns[:, 0], which[:, 0])
 
     def after(self, steps: int) -> None:
@@ -156,14 +155,13 @@ class Replay:
         return self._noise
 
     def replayed(self, steps: int) -> NDArray[np.float64] | None:
-        """Take measures."""
         return None if self._measures is None else self._measures.taken(steps)
 
 
 class OwnBatches:
     """Trials that learn from batches of their own policies, which wait while they do.
 
-    A batch may end within an episode, which then goes on under the next policy; what is gathered behind the last whole
+    A batch may end within an episode, which then continues under the next policy; what is gathered after the last full
     batch of a run is not learned from.
     """
 
@@ -185,7 +183,6 @@ class OwnBatches:
         """Steps of each actor in the batch."""
 
     def put(self, before: Values, acted: Acted, stepped: Stepped) -> None:
-        """Take a step of every actor."""
         batch, t = self._batch, self._gathered
         batch.observation[:, :, t], batch.drawn[:, :, t] = before, acted.behaviour
         batch.reward[:, :, t], batch.deviates[:, :, t] = stepped.reward, stepped.intervened
@@ -197,7 +194,6 @@ class OwnBatches:
         """Nothing to note: batches hold the ends of episodes."""
 
     def after(self, steps: int) -> None:
-        """Learn from a batch that is whole."""
         if self._gathered == self._batch.reward.shape[2]:
             self._gathered = 0
             self._algorithm.learn(self._batch, 1.0 - (steps - self._batch_steps) / self._run_steps)

@@ -28,7 +28,7 @@ class RiseTime(NamedTuple):
     """When each trial rose, each ``(T,)``."""
 
     episode: Integers
-    """First episode (from 1 on) at the level; where there is none the last episode, a lower bound."""
+    """First episode (from 1 on) at the level; for trials that never reached it the last one, a lower bound."""
     risen: NDArray[np.bool_]
     """Whether the level was reached at all."""
 
@@ -44,7 +44,7 @@ class RiseTime(NamedTuple):
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
-    """Performance mu_r of mean raw rewards per step over whole episodes, any shape (§5.1); the rewards themselves for a
+    """Performance mu_r of mean raw rewards per step over episodes, any shape (§5.1); the rewards themselves for a
     task without references."""
     means = np.asarray(mean_rewards, np.float64)
     return means if task.normalization is None else task.normalization.performance(means)
@@ -79,7 +79,7 @@ def mu_max(mu: Values) -> Values:
 def rise_time(mu: Values, episodes: Integers | None = None, level: float = LEVEL) -> RiseTime:
     """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
 
-    ``episodes`` are the columns' numbers, rising; by default 1 to E.  The paper does not say how it treats trials
+    ``episodes`` are the columns' numbers, rising; by default 1 to E.  The paper does not state how it treats trials
     that never rise; here they count with their last episode and are flagged.  Raises ValueError without episodes.
     """
     mu = _curves(mu)
@@ -126,7 +126,7 @@ def rule_of_thumb(
     ValueError for shapes that do not fit.
 
     The curve is smoothed by a mean of the last ``window`` points (at most a tenth of all), so the estimate may be half
-    a window too large.  §8.5 and Figure 17 say "the number of experiences needed to get to 90% of the final
+    a window too large.  §8.5 and Figure 17 have "the number of experiences needed to get to 90% of the final
     performance"; §9.1 swaps the two (90 % of the steps to the final performance), which a flat curve leaves undefined.
     """
     at: NDArray[np.float64] = np.asarray(steps, np.float64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored, Window
 from onrig.learner.notes import Notes
-from onrig.learner.samplers import Look, Setting
+from onrig.learner.samplers import ReplayView, Setting
 from onrig.learner.settings import LearnerSettings
 from onrig.learner.trajectories import Trajectories
 from onrig.learner.trials.sampling import sampling_for
@@ -40,7 +40,7 @@ class Altered(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What the memory of one trial keeps."""
+    """Contents and settings of one trial's memory."""
 
     n: int
     """Numbers in an observation."""
@@ -55,11 +55,11 @@ class Kept(NamedTuple):
     terminates: bool = False
     """Whether episodes can end before their time; rows then have a column for it."""
     behaviour: bool = False
-    """Whether rows tell of the policy that acted: 3 m floats, and one for whether another action was applied."""
+    """Whether rows hold the behaviour policy: 3 m floats, and one for whether another action was applied."""
 
 
-def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
-    """What trials of a run's configuration keep."""
+def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
+    """Memory settings of the trials of a run's configuration."""
     return Kept(
         len(config.signals),
         len(config.rig.actuators),
@@ -72,7 +72,7 @@ def kept_by(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behavi
 
 
 class Columns(NamedTuple):
-    """Where in a row the parts of an experience are."""
+    """Columns of an experience in a row."""
 
     observation: slice
     action: slice
@@ -87,7 +87,7 @@ class Columns(NamedTuple):
     deviates: int
     """1 where another action was applied than the draw, or the noise was reduced."""
     noise: slice
-    """Of the observation and the action."""
+    """Noise of the observation and the action."""
 
     @classmethod
     def of(cls, kept: Kept) -> Columns:
@@ -114,7 +114,7 @@ class Memories:
     """The memories of S trials."""
 
     def __init__(self, kept: Kept, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
-        """Memories of one trial per seed; ``policy`` is for samplers that look at it."""
+        """Memories of one trial per seed; ``policy`` is for samplers that use it."""
         strategy = kept.strategy
         self.columns: Final = Columns.of(kept)
         self.width: Final = self.columns.noise.stop
@@ -127,17 +127,19 @@ class Memories:
             keeper_for(strategy, self._capacity, stream(seed, Role.KEEPER), write_probability=kept.write_probability)
             for seed in seeds
         ]
-        look = None if policy is None else Look(self.gather, policy, self._age, kept.n, kept.m)
+        view = None if policy is None else ReplayView(self.gather, policy, self._age, kept.n, kept.m)
         self._sampling = sampling_for(
             strategy,
             seeds,
-            kept.setting._replace(look=look),
+            kept.setting._replace(view=view),
         )
-        self.feedback = bool(self._sampling.looks_at)
+        self.feedback = bool(self._sampling.required_signals)
         """True where each draw depends on the update before it."""
-        self._heard = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.looks_at)
-        """What the keepers look at."""
-        # Untouched pages cost nothing: FULL fills its memory over the whole experiment.
+        self._feedback_kinds = tuple(
+            signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals
+        )
+        """Feedback that the keepers require."""
+        # Untouched pages cost nothing: FULL fills its memory over the experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
         self._made: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
@@ -148,8 +150,8 @@ class Memories:
         self.slots: Slots = np.zeros((0, 0, 0), np.int64)
         """(K, S, B): slots of the minibatches drawn last."""
         self.notes: Final = Notes(len(seeds), self._capacity)
-        """What the algorithm notes beside the slots."""
-        self._unheard: list[tuple[Slots, NDArray[np.float32]]] = []
+        """The algorithm's notes per slot."""
+        self._pending_feedback: list[tuple[Slots, NDArray[np.float32]]] = []
         selected = kept.setting.options.selected
         self._successors, self._window = selected.successors, selected.window
         links = selected.needs_links
@@ -161,7 +163,7 @@ class Memories:
 
     @property
     def ready(self) -> bool:
-        """Whether every memory holds a whole minibatch.
+        """Whether every memory holds at least one minibatch.
 
         If experiences are dropped at random, this waits until it is practically certain for any trial: checking the
         actual counts would make the start of one trial depend on the others.
@@ -186,7 +188,7 @@ class Memories:
 
     def insert(self, measured: Rows, altered: Altered | None = None) -> None:
         """Offer an episode, or any T steps, of every trial to its keeper, (S, T, width), in order."""
-        self._tell_keepers()
+        self._send_feedback()
         before = self.offered
         self.offered += measured.shape[1]
         if altered is not None:
@@ -250,7 +252,7 @@ class Memories:
         return slot
 
     def _insert_altered(self, trial: int, measured: Rows, altered: Altered) -> Slots:
-        """Keep what the law of ``onrig.sim.synthetic.experiences`` says; what stays unchanged counts as written, as in
+        """Keep experiences by the law of ``onrig.sim.synthetic.experiences``; unchanged ones count as written, as in
         ``onrig.runtime.replay.experiences``."""
         keeper, synthetic, at = self._keepers[trial], self._synthetic[trial], self.columns.exploration
         episode = self._episode[trial]
@@ -327,13 +329,13 @@ class Memories:
             behaviour=behaviour,
         )
 
-    def made_between(self, trial: int, first: int, end: int) -> Slots:
+    def slots_of_steps(self, trial: int, first: int, end: int) -> Slots:
         """Slots of the stored experiences that training steps ``first`` to ``end`` - 1 made, counted from 0."""
         made = self._made[trial, : self._stored[trial]]
         return np.flatnonzero((made >= first) & (made < end))
 
-    def shown(self) -> Stored:
-        """What the algorithm may know of the memories."""
+    def stored_view(self) -> Stored:
+        """The algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._continues)
         return Stored(self.notes, self.gather, trajectories.after, trajectories.around)
 
@@ -347,21 +349,23 @@ class Memories:
         return age
 
     def updated(self, signals: Signals) -> None:
-        """Pass what the updates said of the minibatches drawn last to samplers and keepers."""
+        """Pass the signals of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        if self._heard:
-            self._unheard.append((self.slots, np.array([signals.of(kind) for kind in self._heard], np.float32)))
+        if self._feedback_kinds:
+            self._pending_feedback.append(
+                (self.slots, np.array([signals.of(kind) for kind in self._feedback_kinds], np.float32))
+            )
 
-    def _tell_keepers(self) -> None:
-        """Pass all feedback since the last episode to the keepers in one call, which is much faster."""
-        if not self._unheard:
+    def _send_feedback(self) -> None:
+        """Pass all feedback since the last episode to the keepers in one call, for speed."""
+        if not self._pending_feedback:
             return
-        slots = np.concatenate([drawn for drawn, _ in self._unheard])
-        values = np.concatenate([told for _, told in self._unheard], axis=1)
-        self._unheard.clear()
+        slots = np.concatenate([drawn for drawn, _ in self._pending_feedback])
+        values = np.concatenate([each for _, each in self._pending_feedback], axis=1)
+        self._pending_feedback.clear()
         for trial, keeper in enumerate(self._keepers):
-            for kind, signal in enumerate(self._heard):
+            for kind, signal in enumerate(self._feedback_kinds):
                 of_trial = values[kind, :, trial].reshape(-1)
-                # What a diverged trial tells is NaN and does not count.
+                # Feedback of a diverged trial is NaN and does not count.
                 finite = np.isfinite(of_trial)
                 keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Signals
 from onrig.learner.sampler_settings import KlperSettings
-from onrig.learner.samplers import Draw, Look, Sampler, Setting, State, sampler_class, sampler_for
+from onrig.learner.samplers import Draw, ReplayView, Sampler, Setting, State, sampler_class, sampler_for
 from onrig.learner.samplers.fis import Fis
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.klper import Klper, closest
@@ -27,15 +27,15 @@ from onrig.runtime.random_streams import Role, stream
 
 
 class Sampling(Protocol):
-    """The samplers of S trials; each draws what ``onrig.learner.samplers`` would have it draw alone."""
+    """The samplers of S trials; each draws the same as a single one of ``onrig.learner.samplers``."""
 
     @property
-    def looks_at(self) -> frozenset[Signal]:
-        """Signals that draws depend on; where there are any, draws are asked for one by one."""
+    def required_signals(self) -> frozenset[Signal]:
+        """Signals that draws depend on; if there are any, each draw waits for the update before it."""
         ...
 
     def begin_episode(self, episode: int) -> None:
-        """Note the progress of the run."""
+        """Set the training episode (schedules over episodes)."""
         return
 
     def written(self, slots: Sequence[Slots]) -> None:
@@ -47,7 +47,7 @@ class Sampling(Protocol):
         ...
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Note what the updates said of the last draw, slots (updates, S, batch)."""
+        """Receive the signals of the last draw, slots (updates, S, batch)."""
         return
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
@@ -61,34 +61,29 @@ class Each:
     def __init__(self, samplers: Sequence[Sampler], batch: int) -> None:
         self._samplers: Final = samplers
         self._batch: Final = batch
-        self.looks_at: Final = samplers[0].looks_at
+        self.required_signals: Final = samplers[0].required_signals
 
     def begin_episode(self, episode: int) -> None:
-        """Note the progress of the run."""
         for sampler in self._samplers:
             sampler.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Note new experiences."""
         for sampler, of_trial in zip(self._samplers, slots, strict=True):
             sampler.written(of_trial)
 
     def draw(self, updates: int) -> Draw:
-        """Choose minibatches."""
         draws = [sampler.draw(self._batch, updates) for sampler in self._samplers]
         slots = np.stack([draw.slots for draw in draws], axis=1)
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(slots, np.stack(weights, axis=1) if weights else None)
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Note what the updates said."""
-        if not self.looks_at:
+        if not self.required_signals:
             return
         for trial, sampler in enumerate(self._samplers):
             sampler.updated(slots[:, trial].reshape(-1), signals.of_trial(trial))
 
     def episode_closed(self, returns: NDArray[np.float64], ended: NDArray[np.bool_]) -> None:
-        """Note returns."""
         for trial in np.flatnonzero(ended).tolist():
             self._samplers[trial].episode_closed(float(returns[trial]))
 
@@ -96,16 +91,15 @@ class Each:
 class Closest(Sampling):
     """KLPER for all trials at once: their candidates pass through the policies together."""
 
-    looks_at: Final = Klper.looks_at
+    required_signals: Final = Klper.required_signals
 
-    def __init__(self, within: Each, candidates: int, look: Look, variance: float) -> None:
+    def __init__(self, within: Each, candidates: int, view: ReplayView, variance: float) -> None:
         self._within: Final = within
         self._candidates: Final = candidates
-        self._look: Final = look
+        self._view: Final = view
         self._variance: Final = variance
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Note new experiences."""
         self._within.written(slots)
 
     def draw(self, updates: int) -> Draw:
@@ -113,13 +107,13 @@ class Closest(Sampling):
         if updates != 1:
             raise ValueError(f"a draw that depends on the policy cannot be one of {updates}")
         candidates = self._within.draw(self._candidates).slots
-        return Draw(closest(candidates, self._look, self._variance)[None], None)
+        return Draw(closest(candidates, self._view, self._variance)[None], None)
 
 
 class Ranked(Sampling):
     """Rank-based PER for all trials at once, with or without full importance sampling."""
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(self, per: RankDraws, batch: int, fis: Sequence[tuple[Fis, PresetSlots]]) -> None:
         self._per: Final = per
@@ -127,13 +121,11 @@ class Ranked(Sampling):
         self._fis: Final = fis
 
     def begin_episode(self, episode: int) -> None:
-        """Note the progress of the run."""
         self._per.begin_episode(episode)
         for fis, _ in self._fis:
             fis.begin_episode(episode)
 
     def written(self, slots: Sequence[Slots]) -> None:
-        """Note new experiences."""
         for trial, of_trial in enumerate(slots):
             self._per.written(trial, of_trial)
         for (fis, _), of_trial in zip(self._fis, slots, strict=False):
@@ -153,14 +145,13 @@ class Ranked(Sampling):
         return Draw(draw.slots, weights)
 
     def updated(self, slots: Slots, signals: Signals) -> None:
-        """Note TD errors."""
         self._per.updated(slots, signals.priority)
 
 
 class PresetSlots:
     """Stand-in for the sampler wrapped by ``Fis``, with slots drawn elsewhere."""
 
-    looks_at: Final = frozenset({Signal.TD_ERROR})
+    required_signals: Final = frozenset({Signal.TD_ERROR})
 
     def __init__(self) -> None:
         self.slots: Slots = np.zeros((0, 0), np.int64)
@@ -179,11 +170,10 @@ class PresetSlots:
         """Nothing to note."""
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Return what was drawn."""
         return Draw(self.slots, None)
 
     def state(self) -> State:
-        """Empty: there is no state."""
+        """Empty."""
         return {}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
@@ -215,12 +205,12 @@ Joined = Callable[[SamplingParts, Setting, Sequence[np.random.Generator]], Sampl
 
 
 def closest_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:
-    """Build KLPER; raises ValueError without a look at the policy."""
-    if setting.look is None or parts.argument is None:
+    """Build KLPER; raises ValueError without a view of the policy."""
+    if setting.view is None or parts.argument is None:
         raise ValueError(f"{parts} looks at the policy, and is not shown one")
     uniform = Each([Uniform(s) for s in streams], setting.batch)
     variance = setting.options.of_sampler(KlperSettings).variance
-    return Closest(uniform, int(parts.argument), setting.look, variance)
+    return Closest(uniform, int(parts.argument), setting.view, variance)
 
 
 def ranked_for(parts: SamplingParts, setting: Setting, streams: Sequence[np.random.Generator]) -> Sampling:

@@ -21,9 +21,9 @@ GYM: Final = "gym:"
 PLANT: Final = "plant:"
 """Prefix of the plants of our runs."""
 READINGS: Final = ("covariance", "std")
-"""Of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
+"""Readings of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
-"""Of stored experiences: made by the random steps at the start, in the first half of the learning, and just now."""
+"""Origins of stored experiences: random steps at the start, the first half of learning, and recent steps."""
 DEPARTURE: Final = ("kl behaviour", "far share")
 """Over the memory, where policies are Gaussians: mean KL divergence of the present policy from those that acted, and
 the share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
@@ -38,7 +38,7 @@ REPLAYED: Final = (
 KLPER's score; then KLPER's score of batches of stored experiences by their origin, and ``DEPARTURE``."""
 
 SHIELD: Final = ("interventions", "trips")
-"""Of the training steps between evaluations, those in which a shield changed the action, and entries into its
+"""Counts between evaluations: training steps in which a shield changed the action, and entries into its
 fallback."""
 
 
@@ -67,7 +67,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     horizon: Count | None = None
     """Steps of an episode; None for the task's own limit."""
     options: dict[str, object] = {}
-    """Arguments of the task, such as ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
+    """Arguments of the task, e.g. ``use_contact_forces``; of a plant's (``worlds.plants.PlantOptions``)."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
     """Steps at the start without updates, with uniformly random actions; a Gaussian policy acts by itself, and an
     algorithm that learns from batches of its own policies has none."""
@@ -77,7 +77,8 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     exploration_friction: Share = 1.0
-    """Of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), from 0 in each episode.
+    """Friction of Gaussian exploration: below 1 noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the
+    start of each episode.
     Where its density is learned from it is scaled to the policy's own std in every step, as by process ``own``."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
@@ -86,12 +87,10 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     @property
     def task(self) -> str:
-        """The world without its prefix."""
         return self.world.removeprefix(GYM).removeprefix(PLANT)
 
     @property
     def points(self) -> int:
-        """Evaluations of a trial."""
         return self.steps // self.evaluation.every
 
     @property

@@ -38,7 +38,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append("trials support only episodes of fixed length: task.terminate must be empty")
     if settings.selected.successors > 1 and config.selection.synthetic is not None:
         problems.append(f"{settings.algorithm} learns from successive experiences: leave out selection.synthetic")
-    by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.looks_at
+    by_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
     if by_exploration and hasattr(settings.selected, "levels") and config.selection.synthetic is not None:
         problems.append("synthetic experiences of random levels have no exploration that the retention could go by")
     if settings.updates_per_episode is None and not settings.selected.batch_steps:
@@ -100,7 +100,7 @@ def machine_bytes() -> int:
 
 
 def trial_bytes(run: StepRun) -> int:
-    """What a trial's experiences come to take; 0 where it keeps batches of its own policies alone, or cannot run."""
+    """Bytes of a trial's experiences; 0 if it keeps only batches of its own policies, or cannot run."""
     spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options))
     return 0 if spaces is None else _bytes_within(run, spaces)
 
@@ -114,7 +114,7 @@ def _bytes_within(run: StepRun, spaces: Spaces) -> int:
 
 @lru_cache(maxsize=64)
 def _spaces(world: str, horizon: int | None, options: bytes) -> tuple[Spaces | None, str]:
-    """Sizes of a world, or why there is none."""
+    """Sizes of a world, or why it cannot be made."""
     try:
         return spaces_of_world(StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))), ""
     except NoSuchTask as error:

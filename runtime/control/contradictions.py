@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from onrig.hw.intake import frames_between
-from onrig.hw.messages import State, Status, belies_safe
+from onrig.hw.messages import State, Status, contradicts_safe
 from onrig.hw.rig import Rig
 from onrig.runtime.run_state.faults import FaultName
 
@@ -147,7 +147,7 @@ class SafeOutputCheck:
         self._safe_frame = state if is_safe else None
         if before is not None and frames_between(state.frame, before.frame) != 1:
             before = None
-        if not belies_safe(state, before, self._safe):
+        if not contradicts_safe(state, before, self._safe):
             return None
         detail = f"frame {state.frame} reports outputs of {state.u_start} and {state.u_end} counts"
         return Contradiction(FaultName.DEVICE_UNSAFE, f"{detail}; safe: {tuple(map(round, self._safe))}")

@@ -203,7 +203,7 @@ class FrameSource:
                     name = FaultName.LINK_GARBLED
                 raise LinkFault(name, f"no state frame for {self._silence_ns / 1e9:g} s")
             if not self._lockstep and time.monotonic_ns() >= due_ns:
-                session.ask_hello()  # a rebooted device answers this and sends nothing else
+                session.request_hello()  # a rebooted device answers this and sends nothing else
         if session.rebooted or state is None:  # the hello decides, whatever frames come with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = counters.skipped - skipped

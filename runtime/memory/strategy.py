@@ -37,7 +37,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
     parameter: ClassVar[Parameter | None] = None
     """Number in parentheses behind its name; None if it takes none."""
-    looks_at: ClassVar[frozenset[Signal]] = frozenset()
+    required_signals: ClassVar[frozenset[Signal]] = frozenset()
     """What it needs of the learner's algorithm, besides the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
     """The most bytes that the learner needs for it per experience, apart from a fixed overhead."""

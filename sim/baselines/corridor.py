@@ -1,7 +1,7 @@
 """Polish an episode's actions: backward induction in a narrowing corridor around its own trajectory.
 
 On a deterministic plant the best sequence of actions from a known start is the optimum.  Each pass lays a small grid
-around every state passed, goes back through them with actions near those taken, runs the result from the start, and
+around every state passed, passes back through them with actions near those taken, runs the result from the start, and
 keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  As the corridor narrows so does the
 error of interpolation, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum: the
 choice of swings was made by the induction over all states.
@@ -23,11 +23,11 @@ PASSES: Final = 20
 _NODES: Final = 9
 """Per state dimension across the corridor; odd, so that its middle is the trajectory."""
 _LEVELS: Final = 7
-"""Of each actuator around the action taken; odd, so that this is one of them."""
+"""Levels of each actuator around the action taken; odd, to include the action itself."""
 _FINER: Final = 8
 """Factor on the number of levels when the result runs."""
 _SHARE: Final = 0.1
-"""Half of the corridor and of the actions about it at first, as a share of half the whole range."""
+"""Half of the corridor and of the actions about it at first, as a share of half the range."""
 _NARROWER: Final = 0.6
 """Shrink factor after a pass without improvement."""
 _OUTSIDE: Final = 10.0

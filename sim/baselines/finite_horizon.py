@@ -22,7 +22,7 @@ from onrig.sim.plants.integrate import BATCHED
 FINER: Final = 8
 """Factor on the induction's number of levels for look-ahead, where levels are cheap."""
 _BLOCK: Final = 1 << 15
-"""State-action pairs per block, so that gathered data stays in the processor's cache."""
+"""State-action pairs per block, so that gathered data fits the processor's cache."""
 
 Progress = Callable[[int, int], None]
 """Progress callback: steps done and steps in total."""
@@ -132,7 +132,7 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
 
 
 def run(model: TaskModel, actions: Values) -> Trajectory:
-    """Apply actions (T, m) from the task's start; raises ValueError unless there is one for each step."""
+    """Apply actions (T, m) from the task's start; raises ValueError for another number of actions."""
     if len(actions) != model.steps:
         raise ValueError(f"needs one action for each of {model.steps} steps, got {len(actions)}")
     states, total = [model.start], 0.0
@@ -166,7 +166,7 @@ def _block(model: TaskModel, partition: Partition, nodes: Values, levels: int) -
 
 
 def _padded_shape(partition: Partition) -> tuple[int, ...]:
-    """Of a grid in which a periodic axis ends with its first node again, so that a cell's corners lie side by side."""
+    """Shape of a grid that repeats the first node of a periodic axis, so that a cell's corners are adjacent."""
     return tuple(len(a.nodes) + (a.period is not None) for a in partition.axes)
 
 

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from onrig.sim.baselines.task_model import TaskModel, Values
 
 SPREAD: Final = 4.0
-"""Of the nodes of an unbounded or walled quantity: the outermost gap is about cosh(SPREAD) = 27 times the innermost."""
+"""Spread of the nodes of an unbounded or walled quantity: the outermost gap is about cosh(SPREAD) = 27 times the
+innermost."""
 SPREAD_PERIODIC: Final = 2.0
 
 
 class Axis(NamedTuple):
-    """Nodes of one dimension, strictly ascending; a periodic one goes on from the last node to the first."""
+    """Nodes of one dimension, strictly ascending; a periodic one continues from the last node to the first."""
 
     nodes: Values
     period: float | None = None
@@ -109,16 +110,16 @@ EPSILON: Final = 1e-2
 """Iteration stops at max |change of theta| below this (as in Busoniu's own code), in units of reward; where no reward
 of a step is as large as 1, below this part of the largest."""
 _CHUNK: Final = 4096
-"""State-action pairs per block, so that gathered data stays in the processor's cache."""
+"""State-action pairs per block, so that gathered data fits the processor's cache."""
 
 
 class Grid(NamedTuple):
     """Discretisation of states and actions."""
 
     nodes: tuple[int, ...]
-    """Of each state dimension."""
+    """Nodes of each state dimension."""
     levels: int
-    """Of each actuator: see :func:`discrete_actions`."""
+    """Levels of each actuator: see :func:`discrete_actions`."""
 
 
 class Solution(NamedTuple):

@@ -87,7 +87,7 @@ class Estimate(NamedTuple):
 
 
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
-    """Mean reward per step of independent uniform actions over whole episodes from the task's start.
+    """Mean reward per step of independent uniform actions over complete episodes from the task's start.
 
     It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).
 

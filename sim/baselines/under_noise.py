@@ -13,7 +13,7 @@ from onrig.sim.baselines.task_model import Estimate, TaskModel, Values
 
 REPETITIONS: Final = 50
 EPISODES: Final = 1000
-"""Of each repetition, as in the paper, whose learners have the best of about as many."""
+"""Episodes of each repetition, as in the paper, whose learners have the best of about that number."""
 
 
 def best_under_noise(

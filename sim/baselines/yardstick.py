@@ -123,8 +123,8 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
     """Hash of everything a result depends on: the model without name and references, settings, sources, numpy."""
     task = msgspec.to_builtins(model.task)
     del task["name"], task["normalization"]
-    said = {**msgspec.to_builtins(model), "task": task, "method": method, "settings": settings}
-    digest = hashlib.sha256(msgspec.json.encode(said, order="deterministic"))
+    identity = {**msgspec.to_builtins(model), "task": task, "method": method, "settings": settings}
+    digest = hashlib.sha256(msgspec.json.encode(identity, order="deterministic"))
     digest.update(np.__version__.encode())
     for source in _SOURCES:
         path = _ROOT / source

@@ -51,11 +51,9 @@ class Interval(NamedTuple):
     high: float
 
     def within(self, low: float, high: float) -> bool:
-        """Whether the interval lies within these bounds."""
         return low <= self.low and self.high <= high
 
     def beyond(self, low: float, high: float) -> bool:
-        """Whether the interval lies outside these bounds."""
         return self.high < low or self.low > high
 
     def scaled(self, factor: float) -> Interval:
@@ -68,7 +66,7 @@ _UNKNOWN: Final = Interval(0.0, -np.inf, np.inf)
 
 
 class Agreement(NamedTuple):
-    """How a velocity follows the rate of its place."""
+    """Relation of a velocity to the rate of its place."""
 
     rate: Interval
     """Rate of the place per unit of velocity read, 1 / gain; 0 if the signals are unrelated."""
@@ -94,7 +92,6 @@ class Windows(NamedTuple):
     """(W, n + 1 + 2 _LONGEST_LAG): readings from before to after the window."""
 
     def part(self, which: NDArray[np.intp]) -> Windows:
-        """Some of the windows."""
         return Windows(self.period_s, self.moved[which], self.velocity[which])
 
 
@@ -106,7 +103,7 @@ class Pair(NamedTuple):
     velocity: int
     """Index of the sensor."""
     whole: Agreement | None
-    """None where the signals do not determine it, such as that of a stuck sensor."""
+    """None where the signals do not determine it, as for a stuck sensor."""
     parts: tuple[Agreement | None, ...]
     stuck: tuple[int, int] | None
     """Sensor that does not change its reading while the other moves, and in which part, from 1 (0: the recording)."""
@@ -188,7 +185,7 @@ def agreement_of(windows: Windows) -> Agreement | None:
 
 
 def _at_shift(windows: Windows, shift: int) -> Agreement | None:
-    """The fit around a lag of so many periods."""
+    """Fit around a lag in whole periods."""
     period_s, moved = windows.period_s, windows.moved
     v = windows.velocity[:, _LONGEST_LAG + shift : windows.velocity.shape[1] - _LONGEST_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s

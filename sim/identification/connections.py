@@ -38,7 +38,7 @@ class Connection(NamedTuple):
     """Whether reversing all of them explains the signals equally well."""
 
 
-def liveliest(windows: Windows) -> Windows:
+def most_excited(windows: Windows) -> Windows:
     """Windows with the most motion, enough of them to find the signs."""
     motion = np.sum(np.std(windows.readings, axis=1) / (np.std(windows.readings, axis=(0, 1)) + 1e-300), axis=1)
     return windows.chosen(np.sort(np.argsort(-motion, kind="stable")[:_MOST_WINDOWS]))
@@ -48,7 +48,7 @@ def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
     """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
-    chosen = liveliest(windows)
+    chosen = most_excited(windows)
     bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     starts = _zeros(rig, unknowns)
     free = np.array([u.logarithmic or u.name.startswith(ZERO) for u in unknowns])
@@ -64,10 +64,10 @@ def find_connection(
             if tried and ways[-1][0] > _HOPELESS * tried[0][0]:  # the sensors contradict each other for any zero
                 break
         tried = sorted([*tried, min(ways, key=lambda way: way[0])], key=lambda way: way[0])
-    told = chosen.chosen(least <= _UNEXPLAINED * max(float(np.median(least)), 1.0))
+    usable = chosen.chosen(least <= _UNEXPLAINED * max(float(np.median(least)), 1.0))
 
     def fitted(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
-        model = Model(plant, rig, unknowns, told, signs, substeps)
+        model = Model(plant, rig, unknowns, usable, signs, substeps)
         fit = Shooting(model, sigma, coordinates).solve(coordinates, free, _COARSE, _EVALUATIONS)
         return fit.cost * fit.residuals.size, signs, fit.coordinates
 
@@ -80,7 +80,7 @@ def find_connection(
     def flipped(coordinates: Array) -> Array:
         return np.where(is_zero, -coordinates, coordinates)
 
-    clear = _CLEAR * max(1.0, cost / told.readings.size)
+    clear = _CLEAR * max(1.0, cost / usable.readings.size)
     # A fit may stop early: either hypothesis gets the other's solution to start from as well.
     mirror = min((fitted(opposite, flipped(coordinates)), *(w for w in likely if w[1] == opposite)), key=lambda w: w[0])
     if mirror[0] < cost - clear:

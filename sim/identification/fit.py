@@ -58,8 +58,8 @@ class Shooting:
 
     def _weighted(self, coordinates: Array, starts: Array) -> Array:
         """Weighted predictions (V, W, R)."""
-        told = self.model.predict(coordinates, starts) / self.sigma
-        flat = told.reshape(*told.shape[:2], -1)
+        predicted = self.model.predict(coordinates, starts) / self.sigma
+        flat = predicted.reshape(*predicted.shape[:2], -1)
         return np.where(np.isfinite(flat), flat, _FAR_OFF)
 
     def _measured(self) -> Array:
@@ -73,9 +73,9 @@ class Shooting:
         damping = np.full(len(starts), 1e-6)
         trial, best = starts, None
         for _ in range(rounds):
-            told = self._weighted(many, trial[None] + shifts[:, None, :])
-            residuals = measured - told[0]
-            slopes = np.moveaxis((told[1:] - told[0]) / self._steps[:, None, None], 0, -1)
+            predicted = self._weighted(many, trial[None] + shifts[:, None, :])
+            residuals = measured - predicted[0]
+            slopes = np.moveaxis((predicted[1:] - predicted[0]) / self._steps[:, None, None], 0, -1)
             cost = np.sum(residuals**2, axis=1)
             if best is None:
                 best = (trial, residuals, slopes, cost)
@@ -120,8 +120,8 @@ class Shooting:
         p = len(coordinates)
         signs = np.where(coordinates + self._steps_p > self._bounds()[1], -1.0, 1.0) * self._steps_p
         many = coordinates + np.vstack([np.zeros(p), np.diag(signs)])
-        told = self._weighted(many, np.repeat(starts[None], p + 1, axis=0))
-        return np.moveaxis((told[1:] - told[0]) / signs[:, None, None], 0, -1)
+        predicted = self._weighted(many, np.repeat(starts[None], p + 1, axis=0))
+        return np.moveaxis((predicted[1:] - predicted[0]) / signs[:, None, None], 0, -1)
 
     def _bounds(self) -> tuple[Array, Array]:
         unknowns = self.model.unknowns

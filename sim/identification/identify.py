@@ -32,9 +32,9 @@ _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
 """Initial guesses of the delay, in periods."""
 _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
-"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone stays within half of it."""
+"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone is within half of it."""
 _LEAST: Final = 1.0
-_TOLD: Final = 0.7
+_DETERMINED: Final = 0.7
 """Posterior over prior standard deviation from which on a parameter counts as not identifiable."""
 _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
@@ -50,7 +50,7 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
         raise ValueError("nothing was recorded")
     if not plant.identifiable:
         name = type(plant).__name__
-        raise Implausible([f"the plant {name} names no parameters to estimate: define its lumped or told_apart"])
+        raise Implausible([f"the plant {name} names no parameters to estimate: define its lumped or separable"])
     period_s = recorded[0].period_s
     pairs = pairs_of(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
@@ -66,7 +66,6 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
 def _fitted(
     plant: Plant, rig: Rig, recorded: Sequence[Stretch], unknowns: tuple[Unknown, ...], substeps: int
 ) -> Identified:
-    """The fit, plausible or not."""
     period_s = recorded[0].period_s
     short = _thinned(windows_of(recorded, max(4, round(SHORT_S / period_s))))
     long = _thinned(windows_of(recorded, max(4, round(LONG_S / period_s))))
@@ -84,33 +83,33 @@ def _fitted(
         centred = (windows.readings - windows.readings.mean(axis=1, keepdims=True)) / sigma
         contradicts = ~explained & (costs > MODEL_ERROR**2 * float(np.mean(centred**2)))
         clear, beyond = model.free_of_walls(coordinates), model.beyond_walls(coordinates)
-        told = windows.chosen(explained & clear)
-        if not told.size:
+        usable = windows.chosen(explained & clear)
+        if not usable.size:
             raise Implausible(["no window fits this plant and is free of contact with a wall"])
-        model = Model(plant, rig, unknowns, told, connection.signs, substeps)
+        model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
         return (
             Shooting(model, sigma, coordinates).solve(coordinates, free, tolerance),
-            told,
+            usable,
             (contradicts | beyond)[clear | beyond],
         )
 
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
     fit, *_ = fitted(short, sigma, coordinates, _COARSE)
-    fit, free = _without_untold(fit, unknowns)
+    fit, free = _without_undetermined(fit, unknowns)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
     for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
-        fit, told, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
-    model = Model(plant, rig, unknowns, told, connection.signs, substeps)
+        fit, usable, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
+    model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
-    return Identified(unknowns, connection, fit, told, long.size - told.size, noise, joint, free, unexplained)
+    return Identified(unknowns, connection, fit, usable, long.size - usable.size, noise, joint, free, unexplained)
 
 
 def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
-    """What is certainly wrong with the sensors in a short, gentle recording, one line each."""
+    """Certain defects of the sensors in a short, gentle recording, one line each."""
     return certain_problems(rig, recorded, pairs_of(plant, rig, recorded)) if recorded else []
 
 
@@ -129,7 +128,7 @@ def _thinned(windows: Windows) -> Windows:
     return windows.chosen(np.arange(keep) * windows.size // keep)
 
 
-def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
+def _without_undetermined(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
     """Separate identifiable parameters from the others, which return to their initial value (imperfections to 0).
 
     The information is compared with a prior of a factor e, or of a quarter of the bounds.
@@ -141,7 +140,7 @@ def _without_untold(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray
     while free.any():
         some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
         left = np.sqrt(np.diag(np.linalg.inv(some + np.diag(prior[free] ** -2.0)))) / prior[free]
-        if left.max() < _TOLD:
+        if left.max() < _DETERMINED:
             break
         free[free.nonzero()[0][left.argmax()]] = False
     back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]

@@ -45,7 +45,6 @@ class Unknown(NamedTuple):
     """Difference step of the coordinate."""
 
     def coordinate(self, value: float) -> float:
-        """Coordinate of a value."""
         return float(np.log(value)) if self.logarithmic else value
 
     def value(self, coordinate: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Outcome of an identification: estimates with their uncertainty, or the reasons why there are none."""
+"""Outcome of an identification: estimates with their uncertainty, or the reasons for their absence."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Identified(NamedTuple):
     connection: Connection
     fit: Fit
     windows: Windows
-    left_out: int
+    excluded_windows: int
     """Number of windows excluded as outliers, such as contact with a wall or a hand."""
     noise: Noise
     joint: Joint
     free: NDArray[np.bool_]
     """(p,): the identifiable parameters; the others keep their initial value."""
     unexplained: NDArray[np.bool_]
-    """Of the windows clear of walls or impossibly far beyond them, in order: which ones the plant does not explain."""
+    """Mask of unexplained windows, in order, among those clear of walls or impossibly far beyond them."""
 
     @property
     def half_widths(self) -> Array:

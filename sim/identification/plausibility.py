@@ -60,15 +60,15 @@ def fit_problems(found: Identified, plant: Plant, rig: Rig) -> list[str]:
 
 def residuals_of(found: Identified) -> list[Residuals]:
     """Character of each sensor's residuals."""
-    told = []
+    residuals = []
     for i in range(found.fit.residuals.shape[2]):
         r = found.fit.residuals[..., i]
         power = float(np.mean(r**2))
         white = float(np.mean(np.diff(r, 3, axis=1) ** 2)) / _WHITE
         motion = float(np.mean(np.var(found.windows.readings[..., i], axis=1)))
         correlation = float(np.mean(r[:, 1:] * r[:, :-1])) / power if power > 0 else 0.0
-        told.append(Residuals(correlation, float(np.sqrt(max(power - white, 0.0) / (motion + 1e-300)))))
-    return told
+        residuals.append(Residuals(correlation, float(np.sqrt(max(power - white, 0.0) / (motion + 1e-300)))))
+    return residuals
 
 
 def drift_of(found: Identified, unknown: int) -> Drift:

@@ -46,16 +46,13 @@ class Windows(NamedTuple):
 
     @property
     def size(self) -> int:
-        """W."""
         return len(self.readings)
 
     @property
     def periods(self) -> int:
-        """L."""
         return int(self.readings.shape[1]) - 1
 
     def chosen(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Windows:
-        """Subset of the windows, by index or mask."""
         return Windows(self.period_s, *(np.asarray(values[which]) for values in self[1:]))
 
 
@@ -102,8 +99,8 @@ def windows_of(recorded: Sequence[Stretch], periods: int) -> Windows:
     cut: list[tuple[Array, Array, Array, Array]] = []
     for s in recorded:
         for first in range(HISTORY, len(s.readings) - periods, periods + 1):
-            told = slice(first - HISTORY, first + periods)
-            cut.append((s.readings[first : first + periods + 1], s.u_start[told], s.u_end[told], s.tau_s[told]))
+            pieces = slice(first - HISTORY, first + periods)
+            cut.append((s.readings[first : first + periods + 1], s.u_start[pieces], s.u_end[pieces], s.tau_s[pieces]))
     if not cut:
         raise ValueError(f"no stretch of {HISTORY + periods + 1} frames in a row was recorded")
     return Windows(recorded[0].period_s, *(np.array(values) for values in zip(*cut, strict=True)))

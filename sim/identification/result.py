@@ -32,7 +32,7 @@ SHIELDED: Final = 0.999
 _LEAST_SPREAD: Final = 0.05
 """Lower bound of the spread: a plant changes with temperature and wear."""
 _LEAST_APART: Final = 0.01
-"""The same of parameters beside the lumped ones, which are geometry."""
+"""The same for parameters other than the lumped ones, which are geometry."""
 _CLOSE: Final = 0.95
 _VAGUE: Final = 0.5
 _IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
@@ -76,9 +76,9 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     signs: dict[str, int]
     """Sign of each sensor and actuator: +1, or -1 if reversed."""
     not_known: tuple[str, ...]
-    """What is not identifiable from these signals, and why."""
+    """Parameters that are not identifiable from these signals, with reasons."""
     covariance: tuple[tuple[float, ...], ...]
-    """Of the parameters in their order; of the logarithm where ``logarithmic``."""
+    """Covariance of the parameters in their order; of the logarithm where ``logarithmic``."""
     samples: tuple[tuple[float, ...], ...]
     """Draws of the parameters in their order."""
 
@@ -112,7 +112,7 @@ def result_of(
         parameters=parameters,
         noise=noise,
         signs=dict(zip(channels, (*signs.sensors, *signs.actuators), strict=True)),
-        not_known=tuple(_not_known(found, parameters, noise, plant)),
+        not_known=tuple(_undetermined(found, parameters, noise, plant)),
         covariance=tuple(map(tuple, found.joint.covariance.tolist())),
         samples=tuple(map(tuple, _samples(found).tolist())),
     )
@@ -131,13 +131,13 @@ def _twin(found: Identified, parameters: tuple[Parameter, ...], plant: Plant, ri
     zeros = {p.name.removeprefix(ZERO): p.value for p in parameters if _is_off(p)}
     judged = {u.name for u, known in zip(found.unknowns, found.free.tolist(), strict=True) if known}
     bare = msgspec.structs.replace(plant, **dict.fromkeys(judged.intersection(_IMPERFECTIONS), msgspec.UNSET))
-    told: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
-    told["sensor_noise"] = {
+    section: dict[str, Any] = {"plant": msgspec.to_builtins(bare.with_identifiable(lasting))}
+    section["sensor_noise"] = {
         sensor.name: std / half
         for sensor, std in zip(rig.sensors, found.noise.alone.tolist(), strict=True)
         if (half := sensor_half_range(rig, sensor.name))
     }
-    return {**told, "sensor_zero": zeros} if zeros else told
+    return {**section, "sensor_zero": zeros} if zeros else section
 
 
 def _is_off(parameter: Parameter) -> bool:
@@ -146,7 +146,6 @@ def _is_off(parameter: Parameter) -> bool:
 
 
 def _certain(found: Identified) -> set[str]:
-    """Significant imperfections."""
     low = found.fit.coordinates - half_widths(found.joint, SHIELDED)
     return {u.name for u, least in zip(found.unknowns, low, strict=True) if u.name in _IMPERFECTIONS and least > 0}
 
@@ -159,33 +158,33 @@ def _predicted(
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     missed = [r.model_error for r in residuals_of(found) if r.correlation > CORRELATION]
     spread = max([_LEAST_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
-    if box is not None and not all(found.free[i] for i in lumped):  # what the signals do not tell stays as uncertain
+    if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters remain as uncertain
         spread = max(spread, box.spread)
-    told: dict[str, Any] = {
+    section: dict[str, Any] = {
         found.unknowns[i].name: float(found.unknowns[i].value(found.fit.coordinates[i])) for i in lumped
     }
-    told["spread"] = math.ceil(100.0 * spread) / 100.0
-    told |= {} if box is None else _apart(found, wide, box)
+    section["spread"] = math.ceil(100.0 * spread) / 100.0
+    section |= {} if box is None else _apart(found, wide, box)
     certain = _certain(found)
     most = {u.name: float(c + w) for u, c, w in zip(found.unknowns, found.fit.coordinates, wide, strict=True)}
     if "dead_band" in certain and (box is None or hasattr(box, "dead_band")):
-        told["dead_band"] = most["dead_band"]
+        section["dead_band"] = most["dead_band"]
     if "delay_s" in certain:
-        told["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
+        section["late_us"] = (0 if box is None else box.late_us) + math.ceil(1e4 * most["delay_s"]) * 100
     errors = {} if box is None else sensor_errors(found, wide, plant, rig, box, envelope)
-    return told | ({"sensor_error": errors} if errors else {})
+    return section | ({"sensor_error": errors} if errors else {})
 
 
 def _apart(found: Identified, wide: Array, box: PlantBox) -> dict[str, float]:
-    """Nominal values and spreads of the parameters beside the lumped ones."""
-    told, fields = {}, apart_fields(box)
+    """Nominal values and spreads of the parameters other than the lumped ones."""
+    section, fields = {}, apart_fields(box)
     for u, c, w, known in zip(found.unknowns, found.fit.coordinates, wide, found.free.tolist(), strict=True):
         if u.name in fields and known:
             value, *ends = (float(u.value(at)) for at in (c, c - w, c + w))
             nominal, spread = fields[u.name]
-            told[nominal] = value
-            told[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
-    return told
+            section[nominal] = value
+            section[spread] = max(_LEAST_APART, math.ceil(1e3 * max(abs(end / value - 1.0) for end in ends)) / 1e3)
+    return section
 
 
 def _samples(found: Identified) -> Array:
@@ -196,7 +195,7 @@ def _samples(found: Identified) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _not_known(
+def _undetermined(
     found: Identified, parameters: tuple[Parameter, ...], noise: dict[str, SensorNoise], plant: Plant
 ) -> Iterator[str]:
     if found.connection.mirrored:
@@ -224,7 +223,7 @@ def _not_known(
             yield f"The noise of {name}: hidden by rounding to counts, well below {sensor.std:.3g}."
     lumped = set(plant.lumped)
     if lumped:
-        alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.told_apart]
+        alike = [p.name for p in plant.parameters() if p.name not in _IMPERFECTIONS and p.name not in plant.separable]
         yield (
             f"{', '.join(alike)} individually: motion depends only on {', '.join(plant.lumped)}; the twin's values are "
             "one choice with these."

@@ -1,4 +1,4 @@
-"""What is wrong with recorded signals, whatever the plant: stuck and coarse sensors, velocities that are no rates."""
+"""Defects of recorded signals, independent of the plant: stuck and coarse sensors, velocities that are no rates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
 
 
 def signal_problems(rig: Rig, recorded: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
-    """What the signals alone contradict or leave open: stuck or coarse sensors, velocities that are no rates."""
+    """Contradictions and gaps in the signals: stuck or coarse sensors, velocities that are no rates."""
     return [
         *_reading_problems(rig, recorded, [pair.stuck[0] for pair in pairs if pair.stuck]),
         *(
@@ -68,7 +68,7 @@ def _reading_problems(rig: Rig, recorded: Sequence[Stretch], reported: Sequence[
 
 
 def _open_questions(rig: Rig, recorded: Sequence[Stretch], pair: Pair) -> Iterator[str]:
-    """What the signals do not determine."""
+    """Questions that the signals leave open."""
     both = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.place].name}"
     more = "excite the plant longer or more strongly, clear of walls"
     if pair.whole is None:

@@ -19,8 +19,8 @@ from onrig.sim.plants.integrate import Array
 
 _QUANTISED: Final = 1.0 / 12.0
 """Variance of a rounding error, in counts squared."""
-_TOLD_APART: Final = 0.25
-"""Noise below this share of a count's own rounding error cannot be told from it."""
+_LEAST_SEPARATION: Final = 0.25
+"""Noise below this share of a count's own rounding error cannot be distinguished from it."""
 
 _LEAST_FREEDOM: Final = 4.0
 _UPPER: Final = 0.975
@@ -56,7 +56,7 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
     scatter = np.sqrt(np.sum((per_window / left - share * variance) ** 2, axis=0)) / variance
     rounding = _QUANTISED * resolutions**2
     alone = variance - rounding
-    hidden = alone < _TOLD_APART * rounding
+    hidden = alone < _LEAST_SEPARATION * rounding
     return Noise(np.sqrt(variance), np.where(hidden, 0.0, np.sqrt(np.maximum(alone, 0.0))), 0.5 * scatter)
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from onrig.hw.rig import Rig
 
-Wish = Callable[[float, Sequence[float]], tuple[float, ...]]
-"""Desired command (m,) as a function of elapsed seconds and the observation (n,), both SI."""
+CommandLaw = Callable[[float, Sequence[float]], tuple[float, ...]]
+"""Command (m,) as a function of elapsed seconds and the observation (n,), both SI."""
 
 
 class Excitation(NamedTuple):
@@ -17,7 +17,7 @@ class Excitation(NamedTuple):
 
     name: str
     duration_s: float
-    wish: Wish
+    command: CommandLaw
 
 
 def rest(rig: Rig, duration_s: float) -> Excitation:
@@ -40,12 +40,12 @@ def chirp(
     low, high = (share * (limit - safe[actuator]) for limit in ranges[name])
     slow, fast = band_hz
 
-    def wish(t: float, observation: Sequence[float]) -> tuple[float, ...]:
+    def command(t: float, observation: Sequence[float]) -> tuple[float, ...]:
         wave = math.sin(2.0 * math.pi * t * (slow + 0.5 * (fast - slow) * t / duration_s))
         offset = wave * (high if wave > 0 else -low)
         return (*safe[:actuator], safe[actuator] + offset, *safe[actuator + 1 :])
 
-    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, wish)
+    return Excitation(f"chirp of {name}, {share:.0%}", duration_s, command)
 
 
 def square(
@@ -61,8 +61,8 @@ def square(
     name = rig.actuators[actuator].name
     ends = [safe[actuator] + share * (limit - safe[actuator]) for limit in ranges[name]]
 
-    def wish(t: float, observation: Sequence[float]) -> tuple[float, ...]:
+    def command(t: float, observation: Sequence[float]) -> tuple[float, ...]:
         high = t % period_s < 0.5 * period_s
         return (*safe[:actuator], ends[high], *safe[actuator + 1 :])
 
-    return Excitation(f"steps of {name}, {share:.0%}", duration_s, wish)
+    return Excitation(f"steps of {name}, {share:.0%}", duration_s, command)

@@ -33,7 +33,7 @@ class Dynamics(Protocol):
         """Time derivative of the state."""
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles and meet walls, as at a sample."""
+        """Wrap angles and apply walls, as at a sample."""
 
 
 def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
@@ -62,24 +62,24 @@ def advance(
     friction = plant.dry_friction
     for _ in range(substeps):
         after = rk4(xp, plant, state, action, h)
-        state = after if friction is _OFF else _rubbed(xp, state, after, friction * h)
+        state = after if friction is _OFF else _after_dry_friction(xp, state, after, friction * h)
     return state
 
 
 def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
-    """What the plant's dead band leaves of an action."""
+    """Action after the plant's dead band."""
     return action if plant.dead_band is _OFF else tuple([_beyond(xp, u, plant.dead_band) for u in action])
 
 
 def step(
     plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
-    """State at the next sample: a whole period advanced, then walls met and angles wrapped."""
+    """State at the next sample: one period ahead, with walls applied and angles wrapped."""
     state = advance(plant, state, action, dt, substeps)
     return plant.constrain(maths_for(state[0]), state)
 
 
-def _rubbed(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
+def _after_dry_friction(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
     """State after dry friction removed ``taken`` of the velocity, the last component; a stuck plant does not creep."""
     velocity = _beyond(xp, after[-1], taken)
     held = (before[-1] == 0.0) & (velocity == 0.0)

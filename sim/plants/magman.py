@@ -14,7 +14,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
-from onrig.sim.plants.excitation import Excitation, Wish, rest
+from onrig.sim.plants.excitation import CommandLaw, Excitation, rest
 from onrig.sim.plants.integrate import Array, Maths, V
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
 
@@ -54,11 +54,10 @@ class Magman(Plant, frozen=True, tag="magman"):
     """Centre of each coil (m), if they are not four at equal distances; the two fields above are then ignored."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
-    told_apart: ClassVar[tuple[str, ...]] = ("c2",)
+    separable: ClassVar[tuple[str, ...]] = ("c2",)
 
     @property
     def n_actions(self) -> int:
-        """One coil each."""
         return 4 if self.magnets is msgspec.UNSET else len(self.magnets)
 
     @property
@@ -102,7 +101,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return {"pull_m6_per_a2_s2": self.c1 / self.mass, "friction_per_s": self.friction / self.mass}
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with another c1 and friction; the mass stays."""
+        """Copy with another c1 and friction, and the same mass."""
         pull, friction = (values[name] for name in self.lumped)
         return self.varied({"c1": pull * self.mass, "friction": friction * self.mass})
 
@@ -118,8 +117,8 @@ class Magman(Plant, frozen=True, tag="magman"):
         for share in (0.15, 1.0, 0.3, 0.15, 0.6, 0.2):
             for pair in there_and_back:
                 names = " and ".join(rig.actuators[i].name for i in pair)
-                wish = _to_and_fro(pair, share, most, self.centres, position)
-                found.append(Excitation(f"{names}, {share:.0%}", 3.2, wish))
+                law = _to_and_fro(pair, share, most, self.centres, position)
+                found.append(Excitation(f"{names}, {share:.0%}", 3.2, law))
         return found
 
     @classmethod
@@ -141,11 +140,10 @@ class Magman(Plant, frozen=True, tag="magman"):
         for actuator, at in zip(rig.actuators, self.centres, strict=False):
             assumed = box.magnets.get(actuator.name)
             if assumed is None or abs(assumed - at) > _ROUNDING:
-                told = "knows of no coil there" if assumed is None else f"assumes {assumed:g} m"
-                yield f"the twin's {actuator.name} is at {at:g} m, the shield {told}"
+                assumption = "knows of no coil there" if assumed is None else f"assumes {assumed:g} m"
+                yield f"the twin's {actuator.name} is at {at:g} m, the shield {assumption}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
-        """A ball on a track above coils."""
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return None
         magnets = {a.name: at for a, at in zip(rig.actuators, self.centres, strict=True)}
@@ -175,7 +173,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     def safe_states(
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """Any position on the track, and the whole envelope."""
+        """Any position on the track, at the velocities of the envelope."""
         track = next(o for o in setting.rig.observations if o.name == box.place)
         envelope = setting.envelope[box.velocity]
         return rng.uniform(track.low, track.high, n), np.full(n, envelope.low), np.full(n, envelope.high)
@@ -217,12 +215,14 @@ class Magman(Plant, frozen=True, tag="magman"):
         return SafeSet(position, -off, off, "coils off passes: safe set S", tuple(curves), axes)
 
 
-def _to_and_fro(pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int) -> Wish:
+def _to_and_fro(
+    pair: tuple[int, int], share: float, most: Command, centres: tuple[float, ...], position: int
+) -> CommandLaw:
     """Two coils in alternation; a ball that leaves their reach is first drawn back."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 
-    def wish(t: float, observation: Sequence[float]) -> Command:
+    def law(t: float, observation: Sequence[float]) -> Command:
         x = observation[position]
         half, within = divmod(t, 0.4)
         coil, level = pair[int(half) % 2], share if within < 0.34 else 0.0
@@ -230,4 +230,4 @@ def _to_and_fro(pair: tuple[int, int], share: float, most: Command, centres: tup
             coil, level = ends[x > low], 1.0
         return tuple([level * current if i == coil else 0.0 for i, current in enumerate(most)])
 
-    return wish
+    return law

@@ -75,7 +75,7 @@ class Maths(Protocol[V]):
 
     @property
     def tanh(self) -> Callable[[V], V]:
-        """Hyperbolic tangent, such as for a smooth sign."""
+        """Hyperbolic tangent, e.g. for a smooth sign."""
 
     @property
     def abs(self) -> Callable[[V], V]:

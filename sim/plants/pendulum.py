@@ -45,7 +45,6 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     @property
     def n_actions(self) -> int:
-        """One motor."""
         return 1
 
     @property
@@ -68,10 +67,9 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return (velocity, (K / R * action[0] - gravity - friction) / J)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap the angle into [-pi, pi)."""
         angle, velocity = state
         wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi
-        # A remainder of a tiny negative number rounds up to the whole turn.
+        # A remainder of a tiny negative number rounds up to a full turn.
         return (xp.where(wrapped < math.pi, wrapped, -math.pi), velocity)
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
@@ -90,7 +88,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         }
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with another mass, damping, torque constant and resistance; the inertia stays."""
+        """Copy with another mass, damping, torque constant and resistance, and the same inertia."""
         gravity, damping, gain = (np.asarray(values[name], np.float64) for name in self.lumped)
         inertia = self.inertia_kg_m2
         # Torque constant and resistance give the gain together; a small constant leaves the rest of the damping to b.
@@ -109,7 +107,6 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return cls(inertia=1.0, gravity=1.0, length=1.0).with_lumped(narrowed(box, PendulumBox).nominal)
 
     def sketch(self, rig: Rig) -> Sketch | None:
-        """A mass on an arm."""
         names = [o.name for o in rig.observations]
         if "angle" not in names or len(rig.actuators) != 1:
             return None

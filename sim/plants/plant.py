@@ -1,7 +1,7 @@
 """The plant interface: dynamics, parameters, and optional data for safety tests and drawings.
 
 A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
-in YAML under ``device.twin.plant``; each has a unit and bounds beside it.  A field may hold an array over trials, so
+in YAML under ``device.twin.plant``; each has a unit and bounds.  A field may hold an array over trials, so
 that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
 ``derivative`` are required; the rest serves the shield's test campaigns and the pictures.
 """
@@ -61,7 +61,7 @@ class Curve(NamedTuple):
     label: str
     colour: str
     dashes: str
-    """Of matplotlib; empty for points."""
+    """Line style of matplotlib; empty for points."""
 
 
 class SafeSet(NamedTuple):
@@ -90,7 +90,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Delay from an actuator's output to its effect; invisible to the device."""
 
     state_names: ClassVar[tuple[str, ...]]
-    told_apart: ClassVar[tuple[str, ...]] = ()
+    separable: ClassVar[tuple[str, ...]] = ()
     """Fields that are identifiable besides the lumped parameters (``onrig identify``)."""
 
     @property
@@ -103,7 +103,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         raise NotImplementedError
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles and meet walls, as at a sample."""
+        """Wrap angles and apply walls, as at a sample."""
         return state
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
@@ -146,7 +146,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     # -- safety and identification -------------------------------------------------------------------------------------
 
     def beyond(self, box: PlantBox, rig: Rig) -> Iterator[str]:
-        """Deviations from the plants of a box in what the lumped parameters do not tell; empty if there are none."""
+        """Deviations from the plants of a box that the lumped parameters do not show."""
         yield from ()
 
     @property
@@ -156,12 +156,12 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with other lumped parameters, each a number or an array over trials."""
-        raise _nothing_known(self)
+        raise _needs_family(self)
 
     @property
     def identifiable(self) -> dict[str, Any]:
-        """Identifiable parameters, all positive: the lumped ones and the fields in ``told_apart``."""
-        return {**self.lumped, **{name: self.number(name) for name in self.told_apart}}
+        """Identifiable parameters, all positive: the lumped ones and the fields in ``separable``."""
+        return {**self.lumped, **{name: self.number(name) for name in self.separable}}
 
     def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with different identifiable parameters and imperfections, each a number or an array over trials."""
@@ -180,24 +180,24 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
         """The nominal plant of a box; raises ValueError for a box of another family."""
-        raise _nothing_known(cls)
+        raise _needs_family(cls)
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
         """Adversarial policies for testing the shield."""
-        raise _nothing_known(cls)
+        raise _needs_family(cls)
 
     @classmethod
     def safe_states(
         cls, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Draw n places, and the lowest and highest safe velocity at each."""
-        raise _nothing_known(cls)
+        raise _needs_family(cls)
 
     @classmethod
     def safe_set(cls, box: PlantBox, setting: Setting) -> SafeSet:
         """The safe set as a picture."""
-        raise _nothing_known(cls)
+        raise _needs_family(cls)
 
     def sketch(self, rig: Rig) -> Sketch | None:
         """Drawing instructions with the rig's signal names; None for bars, or if the rig does not match."""
@@ -211,18 +211,17 @@ def narrowed(box: PlantBox, family: type[Box]) -> Box:
     return box
 
 
-def _nothing_known(plant: object) -> ValueError:
+def _needs_family(plant: object) -> ValueError:
     kind = plant if isinstance(plant, type) else type(plant)
     return ValueError(f"{kind.__name__} does not define the members that testing a shield needs")
 
 
 @lru_cache(maxsize=64)
 def _declared(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
-    """Unit and bounds of each parameter."""
-    told = inspect.type_info(plant)
-    assert isinstance(told, inspect.StructType)
+    described = inspect.type_info(plant)
+    assert isinstance(described, inspect.StructType)
     found = {}
-    for field in told.fields:
+    for field in described.fields:
         for type_, extra in _flat(field.type, {}):
             if isinstance(type_, inspect.FloatType):
                 low = -np.inf if type_.ge is None else type_.ge

@@ -25,7 +25,7 @@ else:
 
 
 def simulated(box: PlantBox) -> type[Plant]:
-    """The plant of a box's family; raises ValueError where there is none."""
+    """The plant of a box's family; raises ValueError without one."""
     kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
     if kind not in registry.names(registry.PLANTS):
         raise ValueError(f"there is no plant of kind '{kind}' to simulate")

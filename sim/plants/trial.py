@@ -38,7 +38,7 @@ def name_of(plant: Plant) -> str:
 def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
     """Start state under safe, least and greatest action, then the corners of the observations' and actions' ranges.
 
-    States that no observation shows stay at the start.
+    States without an observation remain at the start.
     """
     state = tuple(float(start[name]) for name in plant.state_names)
     shown = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}

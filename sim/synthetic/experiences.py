@@ -5,12 +5,12 @@ buffer.  We change either the state or the action", drawn uniformly from the sta
 action is the policy's there, exploration included; then s' and r follow from the plant's model.
 
 §6.3.1: "when a synthetic experience is about to be overwritten, we only sample a new synthetic experience with a
-certain probability.  Otherwise, the experience is left unchanged."  Taken to the letter beside the rule above, the
+certain probability.  Otherwise, the experience is left unchanged."  Taken literally together with the rule above, the
 fraction of synthetic experiences would grow to one with every pass through the buffer, or with other readings still
 depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: then what is offered,
-synthetic with probability f, takes it.  Otherwise a synthetic experience stays unchanged, and a measured one gives way
-to the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
-1 - refresh, as in the text, and with refresh 1 this is §6.2.1 to the letter.
+synthetic with probability f, takes it.  Otherwise a synthetic experience remains, and a measured one gives way to
+the measured one offered.  So the fraction is f at any time, a synthetic experience outlives a write with probability
+1 - refresh, as in the text, and with refresh 1 this is exactly §6.2.1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
 def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -> Draws:
     """Numbers for the ``steps`` transitions of one training episode, from a stream of its own.
 
-    The same whatever the fractions: runs that differ in those alone draw the same states and actions.
+    The same whatever the fractions: runs that differ only in those draw the same states and actions.
     """
     numbers = stream(seed, Role.SYNTHETIC, episode).random((steps, 2 + n_obs + n_act))
     return Draws(numbers[:, 0], numbers[:, 1], numbers[:, 2 : 2 + n_obs], numbers[:, 2 + n_obs :])
@@ -76,11 +76,11 @@ def resynthesise(
         return Resynthesised(measured, renews)
     new_state = (draws.kind[rows] < synthetic.states)[:, None]
     observation = np.where(new_state, 2.0 * draws.state[rows] - 1.0, measured.observation[rows]).astype(np.float32)
-    wish = np.clip(policy(rows, observation), -1.0, 1.0)
-    explored = np.clip(wish + noise[rows], -1.0, 1.0)
+    intended = np.clip(policy(rows, observation), -1.0, 1.0)
+    explored = np.clip(intended + noise[rows], -1.0, 1.0)
     action = np.where(new_state, explored, 2.0 * draws.action[rows] - 1.0).astype(np.float32)
     outcome = model(observation, action)
-    exploration = np.abs(action - wish).sum(axis=1).astype(np.float32)
+    exploration = np.abs(action - intended).sum(axis=1).astype(np.float32)
     finite = (
         np.isfinite(action).all(axis=1)
         & np.isfinite(outcome.next_observation).all(axis=1)

@@ -73,7 +73,7 @@ class FiledPolicies:
 
 
 class RunResynthesiser:
-    """Synthetic experiences of one run: a function of the configuration and of the transitions alone.
+    """Synthetic experiences of one run: a function of only the configuration and the transitions.
 
     It needs no saved state: the random numbers of a transition follow from its episode and step.
     """

@@ -42,7 +42,6 @@ class Output:
 
     @property
     def safe(self) -> Counts:
-        """Safe values."""
         return self._driven.counts
 
     def restart(self) -> None:
@@ -114,7 +113,7 @@ class Lease:
         self._fresh = True
 
     def end_period(self, answered: bool) -> bool:
-        """Count a whole period; True if the lease has expired."""
+        """Count a complete period; True if the lease has expired."""
         self._missed = 0 if answered or self._fresh else self._missed + 1
         self._fresh = False
         return self._missed >= self.periods
@@ -129,16 +128,16 @@ class DelayLine:
     """Delay line between output and plant."""
 
     def __init__(self, delay_us: int, safe: Counts) -> None:
-        self._under_way: deque[tuple[int, Counts | None]] = deque([(delay_us, safe)])
+        self._in_flight: deque[tuple[int, Counts | None]] = deque([(delay_us, safe)])
 
     def shift(self, pieces: Pieces) -> Pieces:
         """Output that reaches the plant during these pieces."""
-        self._under_way += pieces
+        self._in_flight += pieces
         arrived, left_us = [], sum(duration_us for duration_us, _ in pieces)
         while left_us > 0:
-            duration_us, counts = self._under_way.popleft()
+            duration_us, counts = self._in_flight.popleft()
             if duration_us > left_us:
-                self._under_way.appendleft((duration_us - left_us, counts))
+                self._in_flight.appendleft((duration_us - left_us, counts))
             arrived.append((min(duration_us, left_us), counts))
             left_us -= duration_us
         return arrived
@@ -173,11 +172,11 @@ class Sensing:
         self._actuator_sigma = np.array([options.actuator_noise * a.half_range for a in rig.actuators])
         self._sensor_noise = bool(self._sensor_sigma.any())
         self._actuator_noise = options.actuator_noise > 0
-        self._no_offsets = (0.0,) * len(rig.actuators)
+        self._zero_offsets = (0.0,) * len(rig.actuators)
         self.reseed(0)
 
     def reseed(self, seed: int) -> None:
-        """Start the noise streams anew."""
+        """Restart the noise streams."""
         sensors, actuators = np.random.SeedSequence(seed).spawn(2)
         self._sensor_rng = np.random.default_rng(sensors)
         self._actuator_rng = np.random.default_rng(actuators)
@@ -185,7 +184,7 @@ class Sensing:
     def actuator_offsets(self) -> tuple[float, ...]:
         """Actuator noise for one period (SI, not clipped; de Bruin et al. 2018, eq. 2)."""
         if not self._actuator_noise:
-            return self._no_offsets
+            return self._zero_offsets
         return tuple(self._actuator_rng.normal(0.0, self._actuator_sigma).tolist())
 
     def read(self, state: Sequence[float]) -> tuple[int, ...] | None:

@@ -35,7 +35,7 @@ class TwinDevice:
     """One simulated device.
 
     ``start`` is the plant's state at power-on and after each reset, by name (SI).  ``time_scale`` is what the hello
-    announces; 0 means lockstep: a command then acts on the whole period, whatever its offset.  Raises ValueError when
+    announces; 0 means lockstep: a command then acts on the full period, whatever its offset.  Raises ValueError when
     plant, rig and start state do not fit together.
     """
 
@@ -81,7 +81,7 @@ class TwinDevice:
         self._last_request = self._last_response = b""
 
     def reboot(self) -> None:
-        """Reboot as after a power dip: new boot id, all state lost; the plant's state stays."""
+        """Reboot as after a power dip: new boot id, all state lost; the plant's state is kept."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
         self.press_estop(pressed=self._estop_pressed)
@@ -123,7 +123,7 @@ class TwinDevice:
         return []
 
     def link_lost(self, offset_us: int = 0) -> None:
-        """The host closed the line: an armed device goes safe at once and latches the lost-lease fault."""
+        """Handle a line closed by the host: an armed device goes safe at once and latches the lost-lease fault."""
         if self.armed:
             self._trip(Fault.LEASE)
             self._output.fall_safe(self._within_period(offset_us))
@@ -134,7 +134,7 @@ class TwinDevice:
     def sample(self) -> bytes:
         """End the period: advance plant and lease; returns the body of the state frame.
 
-        Raises RuntimeError before the first CONFIGURE, when there is no period to end, and PlantFailure.
+        Raises RuntimeError before the first CONFIGURE, when no period has begun, and PlantFailure.
         """
         if not self.period_us:
             raise RuntimeError("the device is not configured: it has no period yet")

@@ -38,23 +38,23 @@ class Scheduled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One fault at a known moment: from state frame ``frame`` on, for ``frames`` frames."""
 
     kind: Kind
-    """What happens."""
+    """Kind of fault."""
     frame: _Count
     """Number of the first state frame."""
     frames: _Count = 1
-    """How many."""
+    """Number of state frames."""
     direction: Direction | Literal["both"] = "both"
-    """Of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.  While
-    it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that stick
-    repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a device that is deaf
-    gets no DISARM; unnamed latches a fault without a code, once."""
+    """Direction of drop, corrupt, delay and duplicate; a stall always holds both, a reboot happens once, to the device.
+    While it lasts, a freeze repeats the last state frame before it to the host, the e-stop is pressed, sensors that
+    stick repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a device that
+    is deaf gets no DISARM; unnamed latches a fault without a code, once."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Faults of the twin and its line, at random or at known moments."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Of the random faults."""
+    """Seed of the random faults."""
     to_host: Rates = Rates()
     to_device: Rates = Rates()
     stall: _Probability = 0.0
@@ -64,7 +64,7 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reboot: _Probability = 0.0
     """Per state frame: the device reboots with a new boot id, disarmed and unconfigured."""
     rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | msgspec.UnsetType = msgspec.UNSET
-    """How many times as often as it was configured to the device samples; its clock shows it.  Not written to
+    """Factor on the configured sample rate, also visible in the device's clock.  Not written to
     ``config.yaml`` where it is not given."""
     delay_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 5_000
     """Delay of a delayed frame, in device time."""
@@ -96,7 +96,7 @@ class FaultInjector:
         return any(fault.frame == self._count for fault in self._active.get("unnamed", ()))
 
     def state_frame(self, data: bytes) -> bytes:
-        """The wire frame that goes out in place of a state frame: itself, or the last one before a freeze."""
+        """The wire frame sent in place of a state frame: itself, or the last one before a freeze."""
         if "freeze" in self._active and self._last:
             return self._last
         self._last = data

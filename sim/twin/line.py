@@ -25,7 +25,7 @@ _LINK: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
 
 
 def link_problem(link: Path) -> str | None:
-    """Why a link file cannot be written: something stands there that no twin wrote; None if it can."""
+    """Why a link file cannot be written: the path holds a file that no twin wrote; None if it can."""
     if not os.path.lexists(link):
         return None
     with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ class Line:
 
     def __init__(self, fd: int, path: str) -> None:
         self.path = path
-        """Where the host finds the device."""
+        """Address of the device for the host."""
         self.hung_up = True
         self._fd = fd
         self._poll = select.poll()
@@ -79,7 +79,7 @@ class Line:
         return cls(os.dup(open_port(path).fileno()), path)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Bytes that are there, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
+        """Available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
         if self.hung_up:
             # poll() would return immediately every time: read now, then sleep briefly.
             # Data sent before the host closed a pty can still be read; an unplugged port gives an error.
@@ -104,7 +104,6 @@ class Line:
             os.write(self._fd, data)
 
     def close(self) -> None:
-        """Close; the pty disappears."""
         os.close(self._fd)
 
 
@@ -117,7 +116,7 @@ class SocketLine:
     def __init__(self, path: Path) -> None:
         """Listen at ``path`` for this user only; raises OSError if that fails."""
         self.path = str(path)
-        """Where the host finds the device."""
+        """Address of the device for the host."""
         self.hung_up = True
         self._host: socket.socket | None = None
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -131,7 +130,7 @@ class SocketLine:
         self._listener.setblocking(False)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Bytes that are there, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
+        """Available bytes, waiting up to ``timeout_ns`` for the first; sets ``hung_up``."""
         if timeout_ns > 0 and not select.select((self._host or self._listener,), (), (), timeout_ns * 1e-9)[0]:
             return b""
         if self._host is None:
@@ -163,7 +162,6 @@ class SocketLine:
                 self._host.send(data)
 
     def close(self) -> None:
-        """Close; the socket disappears."""
         if self._host is not None:
             self._host.close()
         self._listener.close()

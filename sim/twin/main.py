@@ -31,7 +31,7 @@ from onrig.sim.twin.line import Line, LinkError, SocketLine, linked
 from onrig.sim.twin.options import DRAWN, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 
-_ME: Final = "twin"
+_NAME: Final = "twin"
 _ON_DEMAND: Final[dict[int, FaultOnDemand]] = {
     signal.SIGUSR1: "press",
     signal.SIGUSR2: "release",
@@ -47,7 +47,7 @@ def twin_options(config: RunConfig) -> TwinOptions:
 
 
 def time_scale(config: RunConfig) -> float:
-    """What the twin's hello announces: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
+    """``time_scale`` of the twin's hello: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
     pace = config.device.pace
     if isinstance(pace, Scaled):
         return pace.scaled
@@ -86,14 +86,14 @@ def serve(
                 trace = TraceWriter(folder)
                 passing.callback(trace.close)
         except (LinkError, OSError) as error:
-            report(_ME, "error", str(error))
+            report(_NAME, "error", str(error))
             return ExitCode.HARDWARE
         passing.callback(line.close)
         try:
             if link is not None:
                 passing.enter_context(linked(link, line.path))
         except OSError as error:
-            report(_ME, "error", f"--link: {error.strerror or error}")
+            report(_NAME, "error", f"--link: {error.strerror or error}")
             return ExitCode.CONFIGURATION
         return _serve(config, device, line, announce, trace)
 
@@ -115,13 +115,13 @@ def _serve(
     signal.signal(signal.SIGINT, request_stop)
     loop = TwinLoop(device, line, lambda: stop, trace=trace)
     for signum in _ON_DEMAND:
-        signal.signal(signum, lambda signum, frame: loop.demand(_ON_DEMAND[signum]))
+        signal.signal(signum, lambda signum, frame: loop.inject(_ON_DEMAND[signum]))
     if announce is not None:
         announce(line.path)
     else:
-        report(_ME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
+        report(_NAME, "ready", f"twin of '{config.rig.name}' on {line.path}", path=line.path)
     if device.time_scale != 0:
-        # It stands in for hardware: real-time priority one above the loop's, on another CPU.
+        # It replaces hardware: real-time priority one above the loop's, on another CPU.
         leave_cpu(config.realtime)
         above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
         enter_realtime(type(config.realtime)(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
@@ -130,11 +130,11 @@ def _serve(
         with np.errstate(all="ignore"):  # a plant that diverges is reported by its sensors
             loop.run()
     except PlantFailure as failure:
-        report(_ME, "error", str(failure), fault=FaultName.PLANT_FAILED.value)
+        report(_NAME, "error", str(failure), fault=FaultName.PLANT_FAILED.value)
         return FAULTS[FaultName.PLANT_FAILED].code
     if announce is None:
         report(
-            _ME,
+            _NAME,
             "event",
             f"{loop.samples} samples, {loop.pauses} machine pauses, the longest {loop.longest_pause_ns / 1e6:.1f} ms",
             samples=loop.samples,

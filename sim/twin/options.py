@@ -31,7 +31,7 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Standard deviation per normalised unit of the observation that the sensor feeds (de Bruin et al. 2018, eq. 1): of
     all sensors, or by their names; one that is not named has none."""
     sensor_zero: dict[str, Quantity] | msgspec.UnsetType = msgspec.UNSET
-    """What a sensor reads where the plant is at 0 (SI), for those that do not read 0 there."""
+    """Reading of a sensor at the plant's zero (SI), where not 0."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
@@ -108,7 +108,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
 
 
 def exact_problems(options: TwinOptions) -> list[str]:
-    """Why the next state cannot be computed from what this twin's sensors say; empty if it can."""
+    """Why the next state cannot be computed from this twin's sensors; empty if it can."""
     return ["a sensor is off (sensor_zero), so what it says is not the plant's state"] if options.sensor_zero else []
 
 

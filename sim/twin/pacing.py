@@ -1,7 +1,7 @@
 """Drives a twin: in real time, scaled time or lockstep.  Absolute deadlines; the device's own time never drifts.
 
-Where asked to, it leaves a trace of when each frame was due on the line and when it was sent: a twin's own clock stands
-still while the machine keeps it from running, so its frames do not tell.  The trace is a ring in shared memory; the
+On request it traces when each frame was due on the line and when it was sent: a twin's own clock stops while the
+machine keeps it from running, so its frames do not show delays.  The trace is a ring in shared memory; the
 twin writes, a benchmark reads what it has just seen frames of.
 """
 
@@ -27,7 +27,7 @@ from onrig.sim.twin.faults import FaultInjector, FaultPlan
 from onrig.sim.twin.line import Line, SocketLine
 
 NAME: Final = "sent"
-"""Of the segment, in the run's folder."""
+"""Name of the segment, in the run's folder."""
 _SLOTS: Final = 1 << 14
 """Eight seconds at 2 kHz."""
 _SCHEMA: Final = "frame u64, due_ns i64, sent_ns i64 of the host's monotonic clock; slot = frame mod 2^14"
@@ -47,12 +47,11 @@ class TraceWriter:
         _SLOT.pack_into(self._segment.body, frame % _SLOTS * _SLOT.size, frame, due_ns, sent_ns)
 
     def close(self) -> None:
-        """Let go of the memory."""
         self._segment.close()
 
 
 class TraceReader:
-    """The other end; raises SegmentError where there is no trace."""
+    """The other end; raises SegmentError without a trace."""
 
     def __init__(self, folder: Path) -> None:
         self._segment = Segment.attach(folder / NAME, _SCHEMA)
@@ -66,7 +65,6 @@ class TraceReader:
         return slots[:, 0] == frames, slots[:, 1], slots[:, 2]
 
     def close(self) -> None:
-        """Let go of the memory."""
         self._segment.close()
 
 
@@ -75,7 +73,7 @@ FaultOnDemand = Literal["press", "release", "cut", "connect", "reboot"]
 _IDLE_NS: Final = 20_000_000
 _HAND_OVER_NS: Final = 300_000
 _SHARE: Final = 0.25
-"""Of a period that it takes to hand a frame over, at most."""
+"""Maximum share of a period for passing a frame on."""
 
 
 def hand_over_ns(period_ns: int) -> int:
@@ -97,10 +95,10 @@ def _asks_to_disarm(body: bytes) -> bool:
 class TwinLoop:
     """Carries bytes between a line and a device, and time into the device.
 
-    Samples lie on an absolute grid, and so do, a little later, the frames that tell of them.  It busy-waits for that
+    Samples lie on an absolute grid, and so do, a little later, their frames.  It busy-waits for that
     moment, because a sleeper is woken late: by 60 us at the median and 165 at p99 where this was measured, more than
-    the loop itself is to be.  A twin that the machine keeps from running for a whole period pauses its device time
-    instead of sending a burst: the hardware it stands in for would not have been late.  ``pauses`` counts them.
+    the loop itself is to be.  A twin that the machine keeps from running for a full period pauses its device time
+    instead of sending a burst: the hardware that it simulates would not have been late.  ``pauses`` counts them.
     """
 
     def __init__(
@@ -112,7 +110,7 @@ class TwinLoop:
         trace: TraceWriter | None = None,
     ) -> None:
         self._trace = trace
-        self._demanded: deque[FaultOnDemand] = deque()
+        self._injected: deque[FaultOnDemand] = deque()
         self._pressed = False
         self._device, self._line, self._stop_requested, self._now_ns = device, line, stop_requested, clock.monotonic_ns
         self._reader = FrameReader()
@@ -125,9 +123,9 @@ class TwinLoop:
         self.pauses = 0
         self.longest_pause_ns = 0
 
-    def demand(self, fault: FaultOnDemand) -> None:
-        """Have a fault happen as soon as the loop looks; from a signal's handler, too."""
-        self._demanded.append(fault)
+    def inject(self, fault: FaultOnDemand) -> None:
+        """Inject a fault at the loop's next poll; safe in a signal handler."""
+        self._injected.append(fault)
 
     def run(self) -> None:
         """Serve until asked to stop."""
@@ -144,7 +142,7 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost()
             connected = not line.hung_up
-            self._fail_as_demanded(0)
+            self._fail_as_injected(0)
             for body in self._incoming(data, 0):
                 self._answer(body, 0)
                 if device.sample_due:
@@ -179,7 +177,7 @@ class TwinLoop:
             if line.hung_up and connected:
                 device.link_lost(offset_us)
             connected = not line.hung_up
-            self._fail_as_demanded(offset_us)
+            self._fail_as_injected(offset_us)
             for body in self._incoming(data, now_ns()):
                 self._answer(body, offset_us)
 
@@ -209,14 +207,13 @@ class TwinLoop:
         self._send(wire)
 
     def _reboot(self) -> None:
-        """Reboot the device and send its hello."""
         self._device.reboot()
         self._send(encode_frame(encode_hello(self._device.hello())))
 
-    def _fail_as_demanded(self, offset_us: int) -> None:
+    def _fail_as_injected(self, offset_us: int) -> None:
         device = self._device
-        while self._demanded:
-            match self._demanded.popleft():
+        while self._injected:
+            match self._injected.popleft():
                 case "press" | "release" as act:
                     self._pressed = act == "press"
                     device.press_estop(pressed=self._pressed, offset_us=offset_us)

@@ -9,7 +9,7 @@ from typing import Final
 from onrig.hw import messages as m
 from onrig.hw.clock import Clock, VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
-from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, belies_safe
+from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, contradicts_safe
 from onrig.hw.rig import Rig
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, Transport
@@ -197,7 +197,7 @@ class Host:
         while not self.session.rebooted:
             assert self._now() < limit_ns, "no HELLO of another start came"
             if self.session.wait_state(self._now() + self.period_ns) is None:
-                self.session.ask_hello()
+                self.session.request_hello()
 
     def listen(self, periods: int) -> None:
         """Read whatever comes for so many periods of ``period_us``, if any was set, else of 10 ms."""
@@ -292,4 +292,4 @@ def truthful(host: Host) -> bool:
     """Whether no frame calls an output safe that it, or the next frame, reports at another value."""
     states = host.wire.states
     before = {s.frame: s for s in states}
-    return not any(belies_safe(s, before.get(s.frame - 1), host.safe) for s in states)
+    return not any(contradicts_safe(s, before.get(s.frame - 1), host.safe) for s in states)

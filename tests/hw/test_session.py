@@ -337,11 +337,11 @@ def test_a_command_that_a_clogged_line_does_not_take_is_counted_not_repeated() -
 
 @pytest.mark.rules("H607")
 def test_a_hello_with_another_boot_id_reveals_a_reboot(connected: Bench) -> None:
-    connected.session.ask_hello()
+    connected.session.request_hello()
     connected.session.wait_state(connected.deadline())
     assert not connected.session.rebooted
     connected.device.hello = connected.device.hello._replace(boot_id=2)
-    connected.session.ask_hello()
+    connected.session.request_hello()
     connected.session.wait_state(connected.deadline())
     assert connected.session.rebooted
     assert connected.session.counters.reboots == 1
@@ -351,7 +351,7 @@ def test_connecting_anew_after_a_reboot_accepts_frames_from_number_one(connected
     connected.device.send(state_of(500))
     connected.session.wait_state(connected.deadline())
     connected.device.hello = connected.device.hello._replace(boot_id=2)
-    connected.session.ask_hello()
+    connected.session.request_hello()
     connected.session.wait_state(connected.deadline())
     assert connected.session.rebooted
     connected.session.connect()

@@ -29,7 +29,7 @@ def test_every_update_is_owed_once(each: float, steps: list[int]) -> None:
 def test_experiences_that_wait_are_bounded_and_what_is_beyond_is_said_once() -> None:
     said = list[str]()
     backlog = Backlog(64.0, 100, said.append)
-    backlog.timed(1, 1e-9)
+    backlog.record_duration(1, 1e-9)
     for inserted in (100, 150, 300):
         backlog.take(inserted)
     assert backlog.due == 6400
@@ -52,6 +52,6 @@ def test_a_portion_takes_about_its_time_or_is_one_update(update_s: float) -> Non
     backlog = Backlog(64.0, 2000, silent)
     backlog.take(2000)
     for _ in range(3):
-        backlog.timed(backlog.due, backlog.due * update_s)
+        backlog.record_duration(backlog.due, backlog.due * update_s)
         assert backlog.due * update_s <= max(LEARN_S, update_s) * 1.0001
         assert (backlog.due + 1) * update_s > LEARN_S

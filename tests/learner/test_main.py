@@ -24,11 +24,11 @@ class Process:
     folders: ClassVar[list[Path]] = []
 
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
-        self._stop, self.of_use = stop, False
+        self._stop, self.result_accepted = stop, False
         self.folders.append(state)
 
     def run(self) -> None:
-        how, self.of_use = self.ends.pop(0)
+        how, self.result_accepted = self.ends.pop(0)
         self.asked.append("run")
         if how is not None:
             self._stop[0] = "stop" in str(how)

@@ -77,7 +77,7 @@ def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> Non
     mirror.apply(*payload(rig, 0))
     drawn, _ = mirror.gather(Draw(np.arange(6).reshape(2, 3), None))
     before = drawn.observation.copy()
-    mirror.gather(Draw(np.arange(6, 12).reshape(1, 6), None), looks=True)
+    mirror.gather(Draw(np.arange(6, 12).reshape(1, 6), None), for_view=True)
     assert np.array_equal(drawn.observation, before)
 
 
@@ -89,7 +89,7 @@ def test_a_look_shows_the_next_observation_whatever_the_length_of_returns() -> N
     mirror.apply(*payload(rig, 0))
     draw = Draw(np.array([[0, 2]]), None)
     assert mirror.gather(draw)[0].next_observation.ravel().tolist() == [3, 5]
-    looked, _ = mirror.gather(draw, looks=True)
+    looked, _ = mirror.gather(draw, for_view=True)
     assert looked.next_observation.ravel().tolist() == [1, 3]
     assert looked.rewards is None
 

@@ -60,7 +60,7 @@ def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said:
     assert offers.due
     offers.offer(agent, "run", lockstep=False)
     assert (agent.policies, offers.due) == (5, False)
-    offers.sum_up()
+    offers.report_totals()
     assert said == ["policies rejected by the rig's rate limit: 1"]
 
 
@@ -80,8 +80,8 @@ def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
 def test_rulings_are_counted_and_the_bad_ones_told_of(said: list[str]) -> None:
     offers, _, _ = made()
     for n, verdict in enumerate(("passed", "passed", "rolled_back", "failed"), 1):
-        offers.heed(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]
-    offers.sum_up()
+        offers.record(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]
+    offers.report_totals()
     assert said == [
         "policy 3 was rolled back by the rig: slow",
         "policy 4 failed its probation: slow",

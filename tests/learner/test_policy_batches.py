@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from onrig.learner.policy_batches import Found, PolicyBatches, next_batch
+from onrig.learner.policy_batches import NextBatch, PolicyBatches, next_batch
 from onrig.runtime.memory.layout import Flag, Layout
 from onrig.runtime.memory.storage import Storage
 
@@ -36,15 +36,15 @@ def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dic
 @pytest.mark.parametrize(
     ("policies", "found"),
     [
-        ([], Found(0, False)),
-        ([1, 1], Found(0, False)),
-        ([1, 1, 1], Found(0, True)),
-        ([1, 1, 2], Found(2, False)),
-        ([1, 1, 2, 2, 2, 2, 3], Found(2, True)),
-        ([2, 1, 1, 2, 2], Found(3, False)),  # one that was rolled back, and its predecessor
+        ([], NextBatch(0, False)),
+        ([1, 1], NextBatch(0, False)),
+        ([1, 1, 1], NextBatch(0, True)),
+        ([1, 1, 2], NextBatch(2, False)),
+        ([1, 1, 2, 2, 2, 2, 3], NextBatch(2, True)),
+        ([2, 1, 1, 2, 2], NextBatch(3, False)),  # one that was rolled back, and its predecessor
     ],
 )
-def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], found: Found) -> None:
+def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], found: NextBatch) -> None:
     assert next_batch(np.array(policies, np.uint32), 3) == found
 
 
@@ -52,20 +52,20 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     storage = memory()
     batches = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(3))
-    assert list(batches.whole()) == []
+    assert list(batches.take_complete()) == []
     gather(storage, 1, 1, range(3, 6))
-    ((batch, first),) = batches.whole()
+    ((batch, first),) = batches.take_complete()
     assert first == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
-    assert batches.left_out == 0
+    assert batches.dropped == 0
     gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
-    ((batch, _),) = batches.whole()
+    ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
     gather(storage, 1, 2, range(2, 4))
     gather(storage, 2, 2, range(4, 8))
-    ((batch, first),) = batches.whole()
+    ((batch, first),) = batches.take_complete()
     assert (batch.observation[0, 0, :, 1].tolist(), first) == ([4, 5, 6, 7], 10)
-    assert (batches.learned, batches.left_out) == (3, 2)
+    assert (batches.learned, batches.dropped) == (3, 2)
 
 
 def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing() -> None:
@@ -75,7 +75,7 @@ def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing(
     gather(storage, 7, 2, range(3, 5), {4: Flag.TERMINATED})
     gather(storage, 7, 3, range(2))
     gather(storage, 7, 3, range(2))  # cut short by a fault, and begun again under the same number
-    ((batch, _),) = PolicyBatches(storage, 10).whole()
+    ((batch, _),) = PolicyBatches(storage, 10).take_complete()
     assert np.flatnonzero(batch.truncated).tolist() == [1, 3, 7]
     assert np.flatnonzero(batch.terminated).tolist() == [5]
     assert batch.next_observation[0, 0, 3].tolist() == [2, 2]
@@ -88,7 +88,7 @@ def test_actions_have_the_density_that_was_recorded_and_those_of_others_are_mark
     storage.behaviour[3, 1] = 0.0  # no noise at all
     storage.meta[3] |= Flag.DEVIATES
     batches = PolicyBatches(storage, 4)
-    ((batch, _),) = batches.whole()
+    ((batch, _),) = batches.take_complete()
     assert batch.drawn[0, 0, :, 0].tolist() == [0, 1, 2, 3]
     assert batch.log_pi is not None
     at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
@@ -101,11 +101,11 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
     storage = memory(6)
     batches = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(3))
-    assert list(batches.whole()) == []
+    assert list(batches.take_complete()) == []
     gather(storage, 1, 1, range(3, 8))
-    ((batch, _),) = batches.whole()
+    ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0, :, 1].tolist() == [2, 3, 4, 5]
-    assert batches.left_out == 2
+    assert batches.dropped == 2
     for bad in (memory(3), memory(cyclic=False)):
         with pytest.raises(ValueError, match="does not hold 4 in their order"):
             PolicyBatches(bad, 4)
@@ -115,16 +115,16 @@ def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_a
     storage = memory()
     first = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(6))
-    assert len(list(first.whole())) == 1
+    assert len(list(first.take_complete())) == 1
     again, returned, anew = (PolicyBatches(storage, 4) for _ in range(3))
     for one in (again, returned):
         one.restore(first.state())
-    anew.begin_here()
-    returned.returned(3)
+    anew.skip_stored()
+    returned.rewind(3)
     gather(storage, 1, 1, range(6, 8))
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in again.whole()] == [[4, 5, 6, 7]]
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.whole()] == [[4, 5, 6, 7]]
-    assert list(anew.whole()) == []
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in again.take_complete()] == [[4, 5, 6, 7]]
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in returned.take_complete()] == [[4, 5, 6, 7]]
+    assert list(anew.take_complete()) == []
     assert again.state() == {"position": pytest.approx([8, 2, 0, 0, 1, 7])}
 
 
@@ -132,17 +132,17 @@ def test_another_run_s_episodes_are_not_taken_for_some_that_were_in_a_batch() ->
     storage = memory()
     first = PolicyBatches(storage, 4)
     gather(storage, 1, 500, range(6))
-    assert len(list(first.whole())) == 1
+    assert len(list(first.take_complete())) == 1
     other = memory()
     batches = PolicyBatches(other, 4)
     batches.restore(first.state())
-    batches.begin_here()
+    batches.skip_stored()
     gather(other, 1, 1, range(5))
-    assert len(list(batches.whole())) == 1
+    assert len(list(batches.take_complete())) == 1
     gather(other, 1, 2, range(4))
-    batches.begin_here()
+    batches.skip_stored()
     gather(other, 1, 2, range(4, 8))
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.whole()] == [[4, 5, 6, 7]]
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.take_complete()] == [[4, 5, 6, 7]]
 
 
 def test_states_of_earlier_versions_are_read() -> None:
@@ -150,7 +150,7 @@ def test_states_of_earlier_versions_are_read() -> None:
     batches = PolicyBatches(storage, 4)
     batches.restore({"position": np.array([3, 1, 0, 0])})
     gather(storage, 1, 1, range(8))
-    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.whole()] == [[3, 4, 5, 6]]
+    assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.take_complete()] == [[3, 4, 5, 6]]
 
 
 def test_experiences_that_do_not_tell_of_the_policy_are_refused() -> None:

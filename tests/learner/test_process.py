@@ -125,7 +125,7 @@ def state_after(steps: list[int], strategy: str, folder: Path) -> dict[str, obje
     """State that a learner in lockstep saves when the memory grows so."""
     process = learned(Rig(steps), strategy, folder)
     path = folder / "last.npz"
-    process._agent.save(path)
+    process.agent.save(path)
     process.close()
     with np.load(path) as saved:
         return {name: saved[name].tobytes() for name in saved.files}
@@ -156,7 +156,7 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
 def test_a_learner_at_work_tells_the_rig_something_every_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool, messages: list[int]
 ) -> None:
-    monkeypatch.setattr(LearnerProcess, "_show_life", lambda self: True)  # as if each update took a second
+    monkeypatch.setattr(LearnerProcess, "_send_heartbeat", lambda self: True)  # as if each update took a second
     rig = Rig([EACH, EACH], lockstep=lockstep)
     learned(rig, "Resv[PER]", tmp_path).close()
     assert rig.fed == messages * EPISODES
@@ -173,7 +173,7 @@ def test_a_learner_whose_first_result_is_refused_was_of_no_use(tmp_path: Path, b
     with pytest.raises(RequestRejected):
         process.run()
     assert rig.done
-    assert not process.of_use
+    assert not process.result_accepted
     process.close()
 
 
@@ -228,7 +228,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "_UNTIMED", 8)
-    monkeypatch.setattr(Backlog, "timed", lambda self, updates, took_s: None)
+    monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     asked: list[int] = []
     pull = rig.pull
@@ -240,7 +240,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
     rig.pull = noted  # type: ignore[method-assign]
     process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=1.0)
     process.close()
-    assert process._agent.updates == EACH * EPISODES
+    assert process.agent.updates == EACH * EPISODES
     first, *others = asked[asked.index(200) :]
     assert first == 200
     assert others[:14] == [0] * 14, "15 portions of 8"
@@ -249,7 +249,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
 
 def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backlog, "_UNTIMED", 8)
-    monkeypatch.setattr(Backlog, "timed", lambda self, updates, took_s: None)
+    monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_episode=20).close()
     batch = 16
@@ -262,7 +262,7 @@ def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: 
     rig.memory_id = b"another"
     process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
     process.close()
-    assert process._agent.updates == 60 + 60
+    assert process.agent.updates == 60 + 60
 
 
 def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_from_there_on(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_f
     rig.attach = lambda: went_back  # type: ignore[method-assign]
     process = learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
     process.close()
-    assert process._agent.updates == 60 + 10
+    assert process.agent.updates == 60 + 10
 
 
 class PolicyRig(Rig):
@@ -321,12 +321,12 @@ def test_in_lockstep_batches_are_those_of_whole_episodes_whatever_each_pull_brin
         rig, folder = PolicyRig(steps), tmp_path / str(i)
         folder.mkdir()
         process = on_policy(rig, folder)
-        process._agent.save(folder / "last.npz")
+        process.agent.save(folder / "last.npz")
         process.close()
         # Two batches of 24 after each episode, 3 gradient steps each; 12 of the first 60 are left out.
         assert [offer.updates for offer in rig.offers] == [0, 6, 12]
-        batches = process._agent.batches
-        assert (batches.learned, batches.left_out) == (4, 12)
+        batches = process.agent.batches
+        assert (batches.learned, batches.dropped) == (4, 12)
         with np.load(folder / "last.npz") as saved:
             states.append({name: saved[name].tobytes() for name in saved.files})
     for one, other in pairwise(states):
@@ -339,14 +339,14 @@ def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: P
     process.close()
     # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
     assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
-    assert process._agent.batches.left_out == 1 + 6
+    assert process.agent.batches.dropped == 1 + 6
 
 
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
 ) -> None:
-    monkeypatch.setattr(LearnerProcess, "_show_life", lambda self: True)
+    monkeypatch.setattr(LearnerProcess, "_send_heartbeat", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=lockstep)
     on_policy(rig, tmp_path).close()
     signs = [] if lockstep else [(0, 3), (0, 6), (1, 9), (1, 12)]  # one for each epoch
@@ -361,8 +361,8 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
     process = on_policy(rig, tmp_path)
     process.close()
     assert rig.offers[0].updates == 0
-    assert process._agent.batches.learned == (120 - 30) // 24
-    assert process._agent.batches.left_out == 0
+    assert process.agent.batches.learned == (120 - 30) // 24
+    assert process.agent.batches.dropped == 0
 
 
 def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
@@ -379,21 +379,21 @@ def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
     first.close()
-    learned, offers = first._agent.batches.learned, len(rig.offers)
+    learned, offers = first.agent.batches.learned, len(rig.offers)
     rig._ends = [2 * EACH + 48]
     rig.pull(0, 1)
     attached = Attached("run", b"", 100, True, 168, 2, next_policy_id, False, done=2, pushes=True)
     rig.attach = lambda: attached  # type: ignore[method-assign]
     again = on_policy(rig, tmp_path)
     again.close()
-    assert again._agent.batches.learned == learned + more
+    assert again.agent.batches.learned == learned + more
     assert len(rig.offers) == offers + 1, "its own policy, or the one that it has now learned"
 
 
 def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tmp_path: Path) -> None:
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
-    first._agent.offered -= 3
+    first.agent.offered -= 3
     first._saved_s = -np.inf
     first.save()
     first.close()
@@ -401,13 +401,13 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
     attached = Attached("run", b"", 100, True, 120, 2, 2, False, done=2, pushes=True)
     rig.attach = lambda: attached  # type: ignore[method-assign]
     on_policy(rig, tmp_path).close()
-    assert [offer.updates for offer in rig.offers[offers:]] == [first._agent.updates]
+    assert [offer.updates for offer in rig.offers[offers:]] == [first.agent.updates]
 
 
 def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LearnerProcess, "_show_life", lambda self: True)
+    monkeypatch.setattr(LearnerProcess, "_send_heartbeat", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=False)
     ask, lost = rig.ask, [True]
 
@@ -420,5 +420,5 @@ def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
     process = on_policy(rig, tmp_path)
     process.close()
     assert not lost
-    assert process._agent.updates == 12, "no gradient step of any batch is missing"
+    assert process.agent.updates == 12, "no gradient step of any batch is missing"
     assert rig.offers[-1].updates == 12

@@ -89,7 +89,7 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
 def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() -> None:
     acer = msgspec.convert({"algorithm": "acer", "refer": {"rules": "none"}, "updates_per_episode": 1}, LearnerSettings)
     assert settings_problems(acer, lockstep=True) == []
-    assert acer.tells >= {Signal.FAR, Signal.KL}
+    assert acer.provided_signals >= {Signal.FAR, Signal.KL}
     ruled = msgspec.structs.replace(acer, refer=ReferSettings(rules=1))
     assert settings_problems(ruled, lockstep=True) == [("refer.rules", "acer bounds its steps itself: expected 'none'")]
 

@@ -135,9 +135,9 @@ def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, m
             patch.setattr("onrig.learner.agent.replace_own_file", full)
             states.save(a)
             states.save(a)
-        assert (states.unwritten, states.episodes()) == (True, [])
+        assert (states.save_failed, states.episodes()) == (True, [])
         states.save(a)
-        assert not states.unwritten
+        assert not states.save_failed
         states.path(a.handled).unlink()
     assert told == ["cannot save the learner's state: No space left on device; will retry"] * 2
 

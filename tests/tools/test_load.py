@@ -173,7 +173,7 @@ def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> No
 def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = ["selection.strategy=FIFO[NERS]", "learner.ners={hidden: [64, 64, 32], score: [64, 32]}"]
     load("pendulum", changes)
-    monkeypatch.setattr(DdpgConfig, "gives_targets", False)
+    monkeypatch.setattr(DdpgConfig, "provides_targets", False)
     (told,) = refusal(*changes)
     assert "NERS looks at the critic's targets, which ddpg does not tell; dqn, naf, rainbow, sac" in told
     assert told.endswith("do at selection.strategy")

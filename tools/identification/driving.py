@@ -74,7 +74,7 @@ def _excite(
     def act(step: Step) -> None:
         passed_s = _passed_s(step.t_device_us)
         began_s = ends_s[index] - excitations[index].duration_s
-        step.policy = excitations[index].wish(passed_s - began_s, step.observation)
+        step.policy = excitations[index].command(passed_s - began_s, step.observation)
 
     def _passed_s(t_us: int) -> float:
         return (t_us - (t_us if began_us is None else began_us)) * 1e-6

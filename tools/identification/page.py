@@ -29,7 +29,7 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> str:
     parts = [
         f"<h1>{escape(result.rig)}: a plant identified</h1>",
         f'<p class="lead">{escape(result.source)}; {found.windows.size} windows of {_span(found)} fitted, '
-        f"{found.left_out} excluded.</p>",
+        f"{found.excluded_windows} excluded.</p>",
     ]
     turned = [name for name, sign in result.signs.items() if sign < 0]
     if turned:

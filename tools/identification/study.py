@@ -143,7 +143,7 @@ def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_ri
         np.concatenate([half_widths, spread]),
         np.concatenate([relative, spread]),
         signs_right,
-        found.left_out,
+        found.excluded_windows,
     )
 
 

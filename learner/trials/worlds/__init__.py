@@ -1,4 +1,4 @@
-"""Worlds: where trials act step by step, S trials of E actors each, and what every kind of them offers.
+"""Worlds: step-by-step environments of S trials with E actors each, and their common interface.
 
 ``gym.py`` has the tasks of gymnasium, ``plants.py`` our own plants.
 """
@@ -42,7 +42,7 @@ class Stepped(NamedTuple):
 
 
 class NoSuchTask(Exception):
-    """No world can be made of a task: the message says why, and what to do."""
+    """A task of which no world can be made; the message has the reason and the remedy."""
 
 
 class Spaces(NamedTuple):
@@ -66,7 +66,7 @@ class Actor(NamedTuple):
     number: int
     """Its number among those of its role, from 0 on."""
     of: int
-    """How many there are of its role."""
+    """Number of actors of its role."""
 
     def episode(self, played: int) -> int:
         """Number, from 0 on, of its next episode among those of all actors of its role."""
@@ -82,8 +82,8 @@ def actors_of(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
 class World(Protocol):
     """E actors for each of S trials, each with a role (``onrig.runtime.random_streams``).
 
-    What an actor meets depends on its trial's seed, its role, its number among those of the role and its own episodes
-    alone, never on other actors and trials.
+    An actor's episodes depend on its trial's seed, its role, its number among those of the role and its own episodes
+    only, never on other actors and trials.
     """
 
     @property

@@ -90,7 +90,6 @@ class GymWorld:
             self._dtype = box.dtype
 
     def begin(self, which: Bools) -> Values:
-        """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
         for i in np.flatnonzero(which).tolist():
             actor = self._actors[i]
             seed = device_seed(actor.seed, actor.role, actor.episode(int(self._episodes[i])))
@@ -99,7 +98,6 @@ class GymWorld:
         return self._observation.reshape(*self._shape, -1).copy()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
-        """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         wide = np.clip(action.astype(np.float64), -1.0, 1.0)
         if not np.isfinite(wide).all():
             raise ValueError("an action is not finite")
@@ -114,7 +112,6 @@ class GymWorld:
         return Stepped(observation, reward.reshape(self._shape), over, out_of_time, wide, none, none)
 
     def close(self) -> None:
-        """Close every environment."""
         for env in self._envs:
             env.close()
 

@@ -1,6 +1,6 @@
-"""Our plants as worlds: different ones if wanted, with delay, early ends and the shield.
+"""Our plants as worlds, optionally varied, with delay, termination and the shield.
 
-Noise is drawn per episode.  Where the shield acts, the experience has the action that it let through, as on a rig.
+Noise is drawn per episode.  Where the shield acts, the experience holds its action, as on a rig.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PlantWorld:
         self._dtype: Final = np.float64 if whole else np.float32
         T = self.spaces.horizon if whole else 0
         self._measured, self._applied = np.zeros((T, A, instruments.n)), np.zeros((T, A, instruments.m))
-        """Of each step of whole episodes, SI, from which all rewards are computed at once."""
+        """Steps of complete episodes, SI, from which all rewards are computed at once."""
         self._rewards: NDArray[np.float64] = np.zeros((T, A))
         self._nothing: Final = np.zeros(self._shape, np.bool_)
         self._everything: Final = np.ones(self._shape, np.bool_)
@@ -118,7 +118,7 @@ class PlantWorld:
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, A, instruments.m))
         """Last commands, the newest first."""
         self._sent: Final = np.zeros((2, A, instruments.m))
-        """The last two commands sent, the newest first, before the actuators' noise: what shields go by."""
+        """The last two commands sent, the newest first, before the actuators' noise: the shields' input."""
 
     @property
     def is_noisy(self) -> bool:
@@ -126,7 +126,6 @@ class PlantWorld:
         return self._instruments.is_noisy
 
     def begin(self, which: Bools) -> Values:
-        """Begin the next episode of these actors (S, E); returns the present observations of all, (S, E, n)."""
         chosen, instruments = which.reshape(-1), self._instruments
         self._state = _where(chosen, instruments.start(len(chosen)), self._state)
         for i in np.flatnonzero(chosen).tolist():
@@ -145,23 +144,22 @@ class PlantWorld:
         return self._shown()
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
-        """One step of these actors (S, E) under actions (S, E, m) in [-1, 1]; ValueError where one is not finite."""
         instruments, chosen = self._instruments, which.reshape(-1)
-        wish = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
-        if not math.isfinite(wish.sum()):
+        requested = np.minimum(np.maximum(action.reshape(len(chosen), -1), -1.0, dtype=np.float64), 1.0)
+        if not math.isfinite(requested.sum()):
             raise ValueError("an action is not finite")
         intervened = tripped = terminated = self._nothing
         everyone = bool(len(self._rewards)) or chosen.all()
         at = slice(None) if everyone else chosen
         if self._shields:
-            intervened, tripped = self._guard(wish, chosen)
-        wish = instruments.settable(wish)
+            intervened, tripped = self._guard(requested, chosen)
+        requested = instruments.settable(requested)
         noise = self._row()
-        command = instruments.commanded(wish)
+        command = instruments.to_command(requested)
         if self._shields:
             self._sent[:, at] = np.stack((command, self._sent[0]))[:, at]
         if noise is not None:
-            command = instruments.commanded(wish + noise[:, instruments.n :])
+            command = instruments.to_command(requested + noise[:, instruments.n :])
         state = self._moved(command, chosen)
         measured = instruments.measured(state)
         reward = self._reward(measured, command)
@@ -178,7 +176,7 @@ class PlantWorld:
         seen = self._observed(measured, self._row())
         self._seen[0, at] = seen if everyone else seen[at]
         added = None if noise is None else noise.reshape(*self._shape, -1)
-        paid, applied = reward.reshape(self._shape), wish.reshape(*self._shape, -1)
+        paid, applied = reward.reshape(self._shape), requested.reshape(*self._shape, -1)
         late = self._late(which, terminated)
         return Stepped(self._shown(), paid, terminated, late, applied, intervened, tripped, added)
 
@@ -191,18 +189,18 @@ class PlantWorld:
             return self._everything if self._step[0] == self.spaces.horizon else self._nothing
         return which & (self._step >= self.spaces.horizon).reshape(self._shape) & ~terminated
 
-    def _guard(self, wish: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[Bools, Bools]:
-        """Replace actions (A, m) by what shields let through; returns which intervened, and tripped, (S, E) each."""
+    def _guard(self, requested: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[Bools, Bools]:
+        """Replace actions (A, m) by the shields' actions; returns which intervened, and tripped, (S, E) each."""
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(chosen)), np.bool_)
-        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.commanded(wish).tolist()
+        seen, asked = instruments.in_si(self._seen[0]).tolist(), instruments.to_command(requested).tolist()
         last, before = self._sent.tolist()
         for i in np.flatnonzero(chosen).tolist():
             verdict = self._shields[i].decide(seen[i], asked[i], last[i], before[i])
             falls = verdict.rule.falls_back
             intervened[i], tripped[i] = verdict.rule is not Rule.NONE, falls and not self._in_fallback[i]
             if intervened[i]:
-                wish[i] = instruments.wished(np.array(verdict.action))
+                requested[i] = instruments.to_action(np.array(verdict.action))
             self._in_fallback[i] = falls
         return intervened.reshape(self._shape), tripped.reshape(self._shape)
 
@@ -227,7 +225,7 @@ class PlantWorld:
         return outside
 
     def _reward(self, measured: NDArray[np.float64], command: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rewards (A,) of this step, or a view that is filled when a whole episode has ended."""
+        """Rewards (A,) of this step, or a view that is filled at the end of the episode."""
         if not len(self._rewards):
             return self._instruments.reward(measured, command)
         t = int(self._step[0])
@@ -238,12 +236,12 @@ class PlantWorld:
         return row
 
     def _observed(self, measured: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Normalised observations (A, n) of what sensors have to see."""
+        """Normalised observations (A, n) of the measured states."""
         instruments = self._instruments
         return instruments.normalised(measured, None if noise is None else noise[:, : instruments.n])
 
     def _shown(self) -> Values:
-        """What policies see, (S, E, k)."""
+        """Policy inputs, (S, E, k)."""
         return self._instruments.shown(self._seen).reshape(*self._shape, -1).astype(self._dtype)
 
     def _row(self) -> NDArray[np.float64] | None:

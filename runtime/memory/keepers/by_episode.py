@@ -232,7 +232,7 @@ class FarPolFrac(ByEpisode):
 
     name = "FarPolFrac"
     signal = Signal.FAR
-    looks_at = frozenset({Signal.FAR})
+    required_signals = frozenset({Signal.FAR})
 
     def _of_mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         terms: NDArray[np.float64] = (values != 0.0).astype(np.float64)
@@ -244,7 +244,7 @@ class MaxKLDiv(ByEpisode):
 
     name = "MaxKLDiv"
     signal = Signal.KL
-    looks_at = frozenset({Signal.KL})
+    required_signals = frozenset({Signal.KL})
 
 
 class MinError(ByEpisode):
@@ -252,7 +252,7 @@ class MinError(ByEpisode):
 
     name = "MinError"
     signal = Signal.TD_ERROR
-    looks_at = frozenset({Signal.TD_ERROR})
+    required_signals = frozenset({Signal.TD_ERROR})
     unseen = np.inf
     largest_goes = False
 

@@ -88,7 +88,7 @@ class Keeper:
     """Name in the strategy notation."""
     parameter: ClassVar[Parameter | None] = None
     """Constructor argument after capacity and random stream; None if there is none."""
-    looks_at: ClassVar[frozenset[Signal]] = frozenset()
+    required_signals: ClassVar[frozenset[Signal]] = frozenset()
     bytes_per_slot: ClassVar[float] = 0.0
     """Upper bound of the memory per slot."""
     fixed_bytes: ClassVar[int] = 0

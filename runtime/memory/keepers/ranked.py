@@ -126,7 +126,7 @@ class TdError(Ranked):
     """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); not yet replayed counts as +inf."""
 
     name = "TDE"
-    looks_at = frozenset({Signal.TD_ERROR})
+    required_signals = frozenset({Signal.TD_ERROR})
 
     def written(self, slot: int, exploration: float, episode: int) -> None:
         """Rank a new experience highest until it is replayed."""
@@ -142,7 +142,7 @@ class Exploration(Ranked):
     """Expl(alpha): keeps the largest exploration magnitudes, as measured when collected (§7.1.1)."""
 
     name = "Expl"
-    looks_at = frozenset({Signal.EXPLORATION})
+    required_signals = frozenset({Signal.EXPLORATION})
 
     def __init__(self, capacity: int, rng: np.random.Generator, alpha: float) -> None:
         super().__init__(capacity, rng, alpha)

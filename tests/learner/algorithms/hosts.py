@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.hw.rig import Actuator, Observation, Rig, Sensor
-from onrig.learner.algorithms import Attending, Behaviour, Minibatches, Stored, Window, algorithm_for, traced
+from onrig.learner.algorithms import Behaviour, Minibatches, Stored, UsesWholeMemory, Window, algorithm_for, traced
 from onrig.learner.algorithms.host import Host
 from onrig.learner.notes import Notes
 from onrig.learner.settings import LearnerSettings
@@ -108,7 +108,7 @@ def host(
         patch.setattr(traced, "executor_for", lambda _: executor_for(dtype))
         made = algorithm_for(settings, n, memory.mean.shape[2], streams)
     assert isinstance(made, Host)
-    assert isinstance(made, Attending)
-    made.attend(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))
+    assert isinstance(made, UsesWholeMemory)
+    made.bind_memory(Stored(memory.notes, memory.gather, memory.after, memory.trajectories.around))
     memory.fill()
     return made

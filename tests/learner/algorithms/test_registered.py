@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithm_config import algorithm_names, defaults_of
 from onrig.learner.algorithms import (
-    Attending,
     Behaviour,
     Exportable,
     Minibatches,
     Signals,
     Stored,
+    UsesWholeMemory,
     algorithm_for,
 )
 from onrig.learner.notes import Notes
@@ -52,14 +52,14 @@ def test_what_it_notes_beside_an_experience_is_what_its_section_says(name: str) 
 
 def _assert_notes(settings: LearnerSettings) -> None:
     algorithm, notes = algorithm_for(settings, 2, 1, [np.random.default_rng(0)]), Notes(1, 100)
-    assert isinstance(algorithm, Attending)
+    assert isinstance(algorithm, UsesWholeMemory)
     links = Trajectories(1, 100, lambda trial, first, second: first >= 0)
-    algorithm.attend(Stored(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around))
+    algorithm.bind_memory(Stored(notes, lambda slots: pytest.fail("nothing is stored"), links.after, links.around))
     columns = {key: column for key, column in notes.state().items() if key != "stored"}
     assert sum(column.nbytes for column in columns.values()) == 100 * settings.note_bytes
 
 
-@pytest.mark.parametrize("name", [name for name in algorithm_names() if defaults_of(name).gives_targets])
+@pytest.mark.parametrize("name", [name for name in algorithm_names() if defaults_of(name).provides_targets])
 def test_the_target_is_told_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)
@@ -71,12 +71,12 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
         algorithm, notes = algorithm_for(settings, 2, 1, streams), Notes(2, 5)
         batches = Minibatches(observation, np.tanh(action), reward, after, terminated)
         nowhere = Trajectories(2, 5, lambda trial, first, second: first >= 0)
-        if isinstance(algorithm, Attending):
-            algorithm.attend(Stored(notes, lambda slots: batches, nowhere.after, nowhere.around))
+        if isinstance(algorithm, UsesWholeMemory):
+            algorithm.bind_memory(Stored(notes, lambda slots: batches, nowhere.after, nowhere.around))
             acted = Behaviour(0.0 * action, np.ones_like(action), action, np.zeros_like(terminated))
             batches = replace(batches, slots=np.tile(np.arange(5), (1, 2, 1)), behaviour=acted)
         told = algorithm.update(batches)
-        assert settings.selected.gives_targets is (told.target is not None)
+        assert settings.selected.provides_targets is (told.target is not None)
         return told
 
     going, ended = signals(ends), signals(np.ones_like(ends))

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Minibatches
-from onrig.learner.samplers import Look
+from onrig.learner.samplers import ReplayView
 
 
-def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
+def looking_at(actions: NDArray[np.floating], observations: int = 1) -> ReplayView:
     """Random experiences with these actions (S, slots, m), under a policy that goes by the first observation."""
     S, slots, m = actions.shape
     columns = [np.random.default_rng(slots).standard_normal((slots, observations)) for _ in range(2)]
@@ -23,4 +23,4 @@ def looking_at(actions: NDArray[np.floating], observations: int = 1) -> Look:
         action: NDArray[np.floating] = np.tanh(observation[..., :1] + np.arange(m))
         return action
 
-    return Look(gather, policy, lambda at: at / slots, observations, m)
+    return ReplayView(gather, policy, lambda at: at / slots, observations, m)

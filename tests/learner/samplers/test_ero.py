@@ -20,9 +20,9 @@ CAPACITY, BATCH = 60, 8
 
 
 def sampler(trials: int = 1, lr: float = 1e-2) -> Ero:
-    look = looking_at(RNG(7).standard_normal((trials, CAPACITY, 1)))
+    view = looking_at(RNG(7).standard_normal((trials, CAPACITY, 1)))
     options = LearnerSettings(ero=EroSettings(hidden=(8,), lr=lr, sample=16))
-    return Ero(Setting(CAPACITY, BATCH, 10, 1000, 400, options, look), [RNG(seed) for seed in range(trials)])
+    return Ero(Setting(CAPACITY, BATCH, 10, 1000, 400, options, view), [RNG(seed) for seed in range(trials)])
 
 
 def replayed(ero: Ero, updates: int, seed: int = 0) -> list[list[int]]:

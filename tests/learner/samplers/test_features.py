@@ -10,19 +10,19 @@ RNG = np.random.default_rng
 
 
 def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_squashed_once() -> None:
-    look = looking_at(RNG(0).uniform(-1, 1, (2, 300, 2)), observations=3)
-    features = Features(look, 2, 300)
+    view = looking_at(RNG(0).uniform(-1, 1, (2, 300, 2)), observations=3)
+    features = Features(view, 2, 300)
     features.written([np.arange(300), np.arange(40)])
     slots = np.array([[4, 9, 2], [3, 1, 7]])
     td, target = RNG(2).standard_normal((2, 1, 2, 2))
     features.updated(slots[:, :2], Signals(td, target=target))
     features.standardise(np.array([True, False]))  # the other one's when they are first needed
 
-    stored = look.gather(slots)
+    stored = view.gather(slots)
     for trial, count in enumerate((300, 40)):
         x = features.of(slots)[trial]
         assert x.shape == (3, features.width) == (3, 2 * 3 + 2 + 4)
-        known = look.gather((np.linspace(0, 1, 1024) * (count - 1)).astype(np.int64)[None].repeat(2, 0))
+        known = view.gather((np.linspace(0, 1, 1024) * (count - 1)).astype(np.int64)[None].repeat(2, 0))
         seen, rewards = known.observation[trial], known.reward[trial]
         mean, std = seen.mean(0), seen.std(0)
         np.testing.assert_allclose(x[:, :3], (stored.observation[trial] - mean) / std, rtol=1e-5)
@@ -44,8 +44,8 @@ def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_sq
 
 
 def test_what_never_varies_is_no_division_by_zero() -> None:
-    look = looking_at(np.zeros((1, 20, 1)))
-    constant = look._replace(gather=lambda slots: look.gather(np.zeros_like(slots)))
+    view = looking_at(np.zeros((1, 20, 1)))
+    constant = view._replace(gather=lambda slots: view.gather(np.zeros_like(slots)))
     features = Features(constant, 1, 20)
     features.written([np.arange(10)])
     x = features.of(np.arange(5)[None])

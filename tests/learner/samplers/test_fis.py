@@ -88,8 +88,8 @@ def test_slots_are_those_of_the_sampler_within() -> None:
 
 
 def test_feedback_is_that_of_the_sampler_within() -> None:
-    assert not _fis(20, 20).looks_at
-    assert _fis(20, 20, per=True).looks_at
+    assert not _fis(20, 20).required_signals
+    assert _fis(20, 20, per=True).required_signals
 
 
 @pytest.mark.parametrize("per", [False, True])

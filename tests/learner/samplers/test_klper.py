@@ -76,7 +76,7 @@ def test_sign_and_order_do_not_matter_and_equal_differences_are_no_trouble() -> 
 
 
 def built(candidates: int, actions: NDArray[np.float64], seed: int = 0) -> Klper:
-    setting = Setting(len(actions), 16, 10, look=looking_at(actions[None]))
+    setting = Setting(len(actions), 16, 10, view=looking_at(actions[None]))
     klper = Klper.build(setting._replace(argument=float(candidates)), RNG(seed), weighted=False)
     klper.written(np.arange(len(actions)))
     return klper
@@ -84,9 +84,9 @@ def built(candidates: int, actions: NDArray[np.float64], seed: int = 0) -> Klper
 
 def test_the_candidate_with_the_smallest_score_is_replayed() -> None:
     actions = RNG(6).standard_normal((500, 2)) * RNG(7).uniform(0, 1, (500, 1))
-    klper, same, look = built(4, actions), Uniform(RNG(0)), looking_at(actions[None])
+    klper, same, view = built(4, actions), Uniform(RNG(0)), looking_at(actions[None])
     same.written(np.arange(500))
-    apart = look.policy(look.gather(np.arange(500)[None]).observation)[0] - actions
+    apart = view.policy(view.gather(np.arange(500)[None]).observation)[0] - actions
     chosen, offered = [], []
     for _ in range(50):
         (slots,) = klper.draw(16).slots

@@ -336,7 +336,7 @@ def test_what_it_needs_is_told() -> None:
     ners = sampler()
     ners.written([np.arange(CAPACITY)])
     slots = ners.draw(1).slots
-    with pytest.raises(ValueError, match="tells no targets"):
+    with pytest.raises(ValueError, match="provides no targets"):
         ners.updated(slots, Signals(np.ones((1, 1, BATCH))))
     with pytest.raises(ValueError, match="cannot be one of 2"):
         ners.draw(2)

@@ -23,7 +23,7 @@ def _per(stored: int, capacity: int | None = None, seed: int = 0, **options: obj
 
 def test_it_is_a_sampler_that_wants_feedback() -> None:
     sampler: Sampler = _per(20)
-    assert sampler.looks_at
+    assert sampler.required_signals
     draw = sampler.draw(16, 2)
     assert draw.slots.shape == (2, 16)
     assert draw.slots.dtype == np.int64

@@ -41,7 +41,7 @@ def test_segments_cover_all_ranks_and_none_is_empty(stored: int, share: float, a
 
 def test_rank_per_is_a_sampler_that_wants_feedback() -> None:
     sampler: Sampler = _per(20)
-    assert sampler.looks_at
+    assert sampler.required_signals
     draw = sampler.draw(16)
     assert draw.slots.shape == (1, 16)
     assert draw.slots.dtype == np.int64

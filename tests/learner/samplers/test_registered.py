@@ -18,7 +18,7 @@ from tests.learner.samplers.looks import looking_at
 def setting(capacity: int) -> Setting:
     actions = np.random.default_rng(1).standard_normal((capacity, 2))
     options = LearnerSettings(ners=NersSettings(hidden=(8, 8), score=(8,)))
-    return Setting(capacity, 16, 10, learner=options, look=looking_at(actions[None]))
+    return Setting(capacity, 16, 10, learner=options, view=looking_at(actions[None]))
 
 
 @pytest.mark.parametrize("sampling", samplings())
@@ -31,7 +31,7 @@ def test_every_known_sampling_draws(sampling: str) -> None:
     assert (draw.weights is None) == ("+" not in sampling and sampling != "NERS")
     sampler.updated(draw.slots[0], Signals(np.ones(16), target=np.ones(16)))
     sampler.episode_closed(1.0)
-    assert bool(sampler.looks_at) == ("Uniform" not in sampling)
+    assert bool(sampler.required_signals) == ("Uniform" not in sampling)
 
 
 @pytest.mark.parametrize("sampling", ["PER", "PER+IS", "PER+FIS"])

@@ -30,7 +30,7 @@ def _chi_square_holds(counts: NDArray[np.int64]) -> bool:
 
 def test_uniform_is_a_sampler() -> None:
     sampler: Sampler = _uniform(20)
-    assert not sampler.looks_at
+    assert not sampler.required_signals
     assert sampler.draw(16).weights is None
 
 

@@ -10,7 +10,7 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.memories import Altered, Memories, kept_by
+from onrig.learner.trials.memories import Altered, Memories, kept_for
 from onrig.runtime.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.transitions import Resynthesised, Transitions
@@ -55,7 +55,7 @@ def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthet
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
     # The trial looked at is the second of two; the first is offered other experiences.
-    ours = Memories(kept_by(config, settings, noisy=False), [SEED + 1, SEED])
+    ours = Memories(kept_for(config, settings, noisy=False), [SEED + 1, SEED])
     offered = _Offered()
     theirs = Memory(config, offered if synthetic else None)
     rng = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
     overrides = [f"selection.write_probability={probability}", "selection.strategy=FIFO[Uniform]"]
     config = load("pendulum", overrides)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    memories = Memories(kept_by(config, settings, noisy=False), range(20))
+    memories = Memories(kept_for(config, settings, noisy=False), range(20))
     rows = np.zeros((20, steps - 1, memories.width), np.float32)
     memories.insert(rows, None)
     assert not memories.ready
@@ -112,7 +112,7 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
     if recurrent:
         section = {"algorithm": "vracer", "vracer": {"recurrent": {"window": 4}, "batch": 16}}
     settings = msgspec.convert(section, LearnerSettings)
-    ours = Memories(kept_by(config, settings, noisy=False), [SEED + 9, SEED])
+    ours = Memories(kept_for(config, settings, noisy=False), [SEED + 9, SEED])
     config = msgspec.structs.replace(config, seed=SEED)
     theirs, rng = Memory(config), np.random.default_rng(1)
     mirror = Mirror(

@@ -61,7 +61,7 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
     ours = _sampling(sampling, seeds)
     strategy = parse_strategy(f"FIFO[{sampling}]")
     theirs = [sampler_for(strategy, stream(seed, Role.SAMPLER), _alone(seed)) for seed in seeds]
-    assert ours.looks_at == theirs[0].looks_at
+    assert ours.required_signals == theirs[0].required_signals
     rng = np.random.default_rng(1)
     stored = [0] * len(seeds)
     for episode in range(1, (10 if sampling in ("NERS", "ERO") else EPISODES) + 1):

@@ -136,7 +136,7 @@ class Silent:
     def wait_state(self, limit_ns: int) -> None:
         self.now_ns = max(self.now_ns, limit_ns)
 
-    def ask_hello(self) -> None:
+    def request_hello(self) -> None:
         pass
 
     def run(self) -> None:

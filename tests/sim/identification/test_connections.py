@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.sim.identification.connections import liveliest
+from onrig.sim.identification.connections import most_excited
 from onrig.sim.identification.identify import connection_of, identify
 from onrig.sim.identification.outcome import Implausible
 from onrig.sim.identification.recording import Stretch, windows_of
@@ -41,7 +41,7 @@ def test_a_touch_is_left_out(rolled: Stretch) -> None:
     pushed = rolled.readings.copy()
     pushed[200:205, 0] += 0.004
     found = identify(Magman(), RIG, [rolled._replace(readings=pushed)])
-    assert 1 <= found.left_out <= 8
+    assert 1 <= found.excluded_windows <= 8
     at = [u.name for u in found.unknowns].index("pull_m6_per_a2_s2")
     assert abs(found.fit.coordinates[at] - np.log(TRUE.lumped["pull_m6_per_a2_s2"])) < 2 * found.half_widths[at]
 
@@ -55,5 +55,5 @@ def test_a_sensor_that_slips_is_refused(rolled: Stretch) -> None:
 
 def test_windows_with_motion_are_preferred(rolled: Stretch) -> None:
     still = rolled._replace(readings=np.repeat(rolled.readings[:1], len(rolled.readings), axis=0))
-    chosen = liveliest(windows_of([still] * 4 + [rolled] * 4, 10))
+    chosen = most_excited(windows_of([still] * 4 + [rolled] * 4, 10))
     assert np.mean(np.std(chosen.readings[..., 0], axis=1) > 0) > 0.9

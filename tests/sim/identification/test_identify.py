@@ -57,7 +57,7 @@ def test_the_truth_lies_about_the_intervals(found: Identified) -> None:
     assert max(missed.values()) < 1.7, missed
     assert np.mean([m < 1 for m in missed.values()]) > 0.7
     assert all(found.free)
-    assert found.left_out == 0
+    assert found.excluded_windows == 0
 
 
 def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identified) -> None:
@@ -143,7 +143,7 @@ def test_what_was_not_excited_keeps_its_initial_value() -> None:
 
 
 def test_a_plant_that_names_no_parameters_is_refused(swung: Stretch) -> None:
-    with pytest.raises(Implausible, match="define its lumped or told_apart"):
+    with pytest.raises(Implausible, match="define its lumped or separable"):
         identify(Nameless(), RIG, [swung])
 
 

@@ -17,7 +17,7 @@ PENDULUM, MAGMAN = load("pendulum").rig, load("magman").rig
 
 def commands(excitation: Excitation, observation: tuple[float, float]) -> np.ndarray:
     times = np.arange(0.0, excitation.duration_s, 0.02)
-    return np.array([excitation.wish(t, observation) for t in times.tolist()])
+    return np.array([excitation.command(t, observation) for t in times.tolist()])
 
 
 @pytest.mark.parametrize(("plant", "rig"), [(Pendulum(), PENDULUM), (Magman(), MAGMAN), (Spring(), LINE)])
@@ -52,5 +52,5 @@ def test_a_rig_of_other_names_gets_chirps(plant: Plant) -> None:
 def test_a_ball_that_leaves_the_coils_reach_is_drawn_back() -> None:
     ranges = {a.name: (a.low, a.high) for a in MAGMAN.actuators}
     for excitation in Magman().excitations(MAGMAN, ranges)[1:]:
-        assert excitation.wish(0.39, (0.005, -0.1)) == (0.6, 0.0, 0.0, 0.0)
-        assert excitation.wish(0.0, (0.113, 0.1)) == (0.0, 0.0, 0.0, 0.6)
+        assert excitation.command(0.39, (0.005, -0.1)) == (0.6, 0.0, 0.0, 0.0)
+        assert excitation.command(0.0, (0.113, 0.1)) == (0.0, 0.0, 0.0, 0.6)

@@ -52,7 +52,7 @@ class _Onrig(Buffer):
         self._place, self._written, self._store = self._keeper.place, self._keeper.written, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
-        listens = Signal.TD_ERROR in strategy.keeper.looks_at
+        listens = Signal.TD_ERROR in strategy.keeper.required_signals
         self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._tell_sampler
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
