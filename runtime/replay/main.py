@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,6 @@ from onrig.runtime.memory.transitions import Resynthesiser
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.growth import Overgrown
 from onrig.runtime.replay.process import NAME, ReplayProcess, Rewind
-from onrig.runtime.replay.recovery import Recovery
 from onrig.runtime.rewards import TermFailed
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
@@ -41,16 +41,14 @@ _UNHEARD_S: Final = 10.0
 """Time without a learner after which a rig that has none of its own says where it listens."""
 
 
-def _resumed(process: ReplayProcess, recovery: Recovery) -> str:
-    """Report on a resumed run, with a warning if no learned policy is left."""
+def _resumed(process: ReplayProcess) -> str:
+    """What a resumed run goes on from, with a warning if no learned policy is left."""
+    assert process.recovery is not None
     if process.policy:
-        return f"{recovery.says}, under policy {process.policy}"
-    report(
-        NAME,
-        "warning",
-        "no policy was admitted before the run ended: the learner's first one, maybe untrained, will act",
-    )
-    return recovery.says
+        return f"{process.recovery.says}, under policy {process.policy}"
+    untrained = "no policy was admitted before the run ended: the learner's first one, maybe untrained, will act"
+    report(NAME, "warning", untrained)
+    return process.recovery.says
 
 
 def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Resynthesiser] | None = None) -> int:
@@ -60,13 +58,8 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
     """
     die_with_parent()
     run_folder, shm = Path(arguments[0]), Path(arguments[1])
-    stop = False
-
-    def request_stop(signum: int, frame: object) -> None:
-        nonlocal stop
-        stop = True
-
-    signal.signal(signal.SIGTERM, request_stop)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda signum, frame: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = load_resolved(run_folder / "config.yaml")
     if not config.lockstep:
@@ -76,42 +69,51 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         claim(run_folder, _CLAIM_S)
         process = ReplayProcess(config, run_folder, shm, resynthesiser, resumes="--resume" in arguments[2:])
     except (CheckpointError, FolderBusy, TermFailed) as error:
-        report(NAME, "error", str(error))
-        return ExitCode.CONFIGURATION
+        return _refused(str(error), ExitCode.CONFIGURATION)
     except (LogMissing, KeyFault) as error:
-        report(NAME, "error", str(error))
-        return ExitCode.PREFLIGHT
+        return _refused(str(error), ExitCode.PREFLIGHT)
     except Unreachable as error:
-        report(NAME, "error", str(error))
-        return ExitCode.HARDWARE
+        return _refused(str(error), ExitCode.HARDWARE)
     except OSError as error:  # no descriptors, no room, no permission
-        report(NAME, "error", f"{error.filename or run_folder}: {error.strerror or error}")
-        return ExitCode.PREFLIGHT
-    if config.policy is not None and process.begins and not process.policy:
-        try:
-            reason = process.admit_file(Path(config.policy))
-        except OSError as error:
-            reason = error.strerror or str(error)
-        if reason is not None:
-            report(NAME, "error", f"{config.policy}: refused: {reason}")
-            process.finish()
-            return ExitCode.CONFIGURATION
+        return _refused(f"{error.filename or run_folder}: {error.strerror or error}", ExitCode.PREFLIGHT)
+    if (reason := _first_policy_refused(process, config)) is not None:
+        process.finish()
+        return _refused(f"{config.policy}: refused: {reason}", ExitCode.CONFIGURATION)
     where = " and ".join(process.endpoints)
-    if process.recovery is None or process.took_over:
-        report(NAME, "ready", where)
-    else:
-        report(NAME, "ready", f"{where}; {_resumed(process, process.recovery)}")
-    unheard_since_s = time.monotonic() if config.link.listen is not None and not config.local_learner else math.inf
+    resumed = process.recovery is not None and not process.took_over
+    report(NAME, "ready", f"{where}; {_resumed(process)}" if resumed else where)
+    return _work(process, config, stop)
+
+
+def _refused(why: str, code: ExitCode) -> ExitCode:
+    report(NAME, "error", why)
+    return code
+
+
+def _first_policy_refused(process: ReplayProcess, config: RunConfig) -> str | None:
+    """Admit the policy that a new run begins with; the reason where it is refused."""
+    if config.policy is None or not process.begins or process.policy:
+        return None
     try:
-        while not stop and not process.finished:
+        return process.admit_file(Path(config.policy))
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _work(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> int:
+    """Take turns until the loop has ended, or until ``stop``."""
+    expects_learner = config.link.listen is not None and not config.local_learner
+    unheard_since_s = time.monotonic() if expects_learner else math.inf
+    try:
+        while not stop.is_set() and not process.finished:
             if not process.turn():
                 process.idle()
             if time.monotonic() - unheard_since_s > _UNHEARD_S:
                 unheard_since_s = math.inf
                 if not process.learner_heard:
-                    report(
-                        NAME, "warning", f"no learner has connected in {_UNHEARD_S:g} s; this rig listens at {where}"
-                    )
+                    where = " and ".join(process.endpoints)
+                    unheard = f"no learner has connected in {_UNHEARD_S:g} s; this rig listens at {where}"
+                    report(NAME, "warning", unheard)
         while process.turn():
             pass
     except Rewind:
@@ -120,12 +122,11 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         os.execv(sys.executable, sys.orig_argv)
     except TermFailed as error:  # what was taken in before is complete; a successor would meet the same record
         process.abandon()
-        report(NAME, "error", str(error))
-        return ExitCode.CONFIGURATION
+        return _refused(str(error), ExitCode.CONFIGURATION)
     except Overgrown as error:  # at once, before the machine's memory is exhausted: another process takes over
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
-    if stop and not process.ended and not _orphaned():
+    if stop.is_set() and not process.ended and not _orphaned():
         process.abandon()  # only this process was ended: the run is not over
         return ExitCode.INTERRUPTED
     process.finish()
