@@ -136,7 +136,7 @@ def _mixing(algorithm: Algorithm, batches: Minibatches) -> Signals:
         ("policy", lambda self, observation: observation, r"gives actions of shape \(2, 5, 2\)"),
         ("policy", _restless, "gives two actions for one state"),
         ("update", lambda self, batches: Signals(np.zeros(3)), r"gives signals 'td' of shape \(3,\)"),
-        ("update", _mixing, "trains a trial beside another otherwise than alone"),
+        ("update", _mixing, "trains a trial among others differently from alone"),
         ("restore", lambda self, state: None, "learns otherwise once its state is restored"),
     ],
 )
