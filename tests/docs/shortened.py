@@ -78,7 +78,7 @@ def _executed_run(words: list[str]) -> bool:
 
 def _bench(rest: list[str]) -> list[str] | None:
     """One second at a low rate, beside nothing; the others take minutes however short."""
-    if rest[0] != "loop" or "--device" in rest:
+    if rest[0] != "loop" or "--device" in rest or "--against" in rest:
         return None
     less = {"--seconds": "1", "--rate": "50"}
     words = [less.get(before, word) for before, word in itertools.pairwise(["", *rest])]

@@ -63,13 +63,20 @@ def onrig(*arguments: object) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def finished() -> dict[str, Path]:
+    return {}
+
+
 @pytest.fixture
-def uninterrupted(how: str, tmp_path: Path) -> Path:
-    """Folder of the run."""
+def uninterrupted(how: str, tmp_path: Path, finished: dict[str, Path]) -> Path:
+    """Folder of the run, which is made once for each way of bringing the examples."""
     run = written(tmp_path, how)
-    assert "sound" in onrig("check", run)
-    assert "data complete" in onrig("run", run, "--run-dir", tmp_path / "whole")
-    return tmp_path / "whole"
+    if how not in finished:
+        assert "sound" in onrig("check", run)
+        assert "data complete" in onrig("run", run, "--run-dir", tmp_path / "whole")
+        finished[how] = tmp_path / "whole"
+    return finished[how]
 
 
 def assert_replays(folder: Path, how: str) -> None:
