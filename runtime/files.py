@@ -154,17 +154,6 @@ _LONGEST_BYTES: Final = 1 << 20
 """Longest line accepted."""
 
 
-def append_lines(path: Path, lines: bytes) -> None:
-    """Append whole lines, durably, behind a line that a power cut may have left broken; raises OSError."""
-    with path.open("ab+", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-            lines = b"\n" + lines
-        while lines:
-            lines = lines[file.write(lines) or 0 :]
-        os.fsync(file.fileno())
-
-
 class LineTail:
     """Tail of a file that other processes append to, and that may not exist yet."""
 

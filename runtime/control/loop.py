@@ -69,13 +69,14 @@ class ControlLoop:
         self._slack = Slack(self._period_ns)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
-        self._tick = Tick(config, self._explorer, None if self._lockstep else time.monotonic_ns)
+        clock = None if self._lockstep else time.monotonic_ns  # virtual time judges no foreign code
+        self._tick = Tick(config, self._explorer, clock)
         self._rehearsal = Rehearsal(config, switch)
         self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
         self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
-            reset = EpisodeReset(config.task.reset, config.task.start, config.rig, time.monotonic_ns)
+            reset = EpisodeReset(config.task.reset, config.task.start, config.rig, clock)
             self._homing = Homing(
                 reset, self._explorer, session, self._tick, self._frames, arming, requests, board, self._push
             )

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from onrig.runtime.files import MAX_TABLE_BYTES, append_lines, open_file
+from onrig.runtime.files import MAX_TABLE_BYTES, open_file
 
 T = TypeVar("T")
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    """Append whole lines, durably, behind a line that a power cut may have left broken; raises OSError."""
+    with path.open("ab+", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            lines = b"\n" + lines
+        while lines:
+            lines = lines[file.write(lines) or 0 :]
+        os.fsync(file.fileno())
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from onrig.runtime.files import (
     LineTail,
-    append_lines,
     open_file,
     read_fields,
     read_file,
@@ -177,16 +176,6 @@ def test_a_backlog_is_read_in_pieces(tmp_path: Path) -> None:
     path.write_bytes(b"one\ntwo\n")
     tail = LineTail(path, at_once_bytes=5)
     assert [tail.lines(), tail.lines(), tail.lines()] == [[b"one"], [b"two"], []]
-
-
-def test_lines_are_appended_behind_whole_ones(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
-    append_lines(path, b"one\n")
-    with path.open("ab") as file:
-        file.write(b"tw")
-    append_lines(path, b"three\n")
-    append_lines(path, b"four\n")
-    assert path.read_bytes() == b"one\ntw\nthree\nfour\n"
 
 
 def test_a_regular_file_is_read_up_to_its_limit_and_a_link_to_one_is_followed(tmp_path: Path) -> None:

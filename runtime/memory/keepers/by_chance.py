@@ -80,11 +80,9 @@ class Thinned(Keeper):
         return slot
 
     def written(self, slot: int, exploration: float, episode: int) -> None:
-        """Pass on."""
         self._keeper.written(slot, exploration, episode)
 
     def learned(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Pass on."""
         self._keeper.learned(signal, slots, values)
 
     def state(self) -> Arrays:

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from onrig.runtime.files import append_lines
 from onrig.tools.workers import Channel, Unavailable, WorkerProcess
 from tests.lab.rig.balance import Gauges
+from tests.lab.trials_file import append_lines
 
 GROWN_MB: Final = 10.0
 """Growth that a process may show from the first tenth of a piece to the last."""

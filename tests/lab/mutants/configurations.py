@@ -25,7 +25,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.tools import check
 from onrig.tools.load import load_for_rig
-from onrig.tools.rehearsal import rehearse
+from tests.lab.mutants.rehearsal import rehearse
 
 _PLACED: Final = re.compile(r".+:[1-9]\d*:[1-9]\d*: .+")
 _NO_NUMBER: Final = re.compile(r"(?<!\w)(?:nan|inf)(?!\w)")

@@ -5,7 +5,7 @@ import pytest
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.shield import Shield
-from onrig.tools import rehearsal
+from tests.lab.mutants import rehearsal
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 
