@@ -117,6 +117,7 @@ class Bench:
             monotonic_ns=self.clock.monotonic_ns,
             thread_time_ns=time.thread_time_ns,
         )
+        monkeypatch.setattr("onrig.runtime.control.arming._LOOK_NS", self.config.period_us * 1000)  # pauses last hours
         for module in ("arming", "frames", "homing", "loop", "outside"):
             monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual)
 
