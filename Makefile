@@ -1,4 +1,4 @@
-# make setup | run | test | lint | wheels | study, and the laboratory's commands.  Everything happens in .venv; nothing is
+# make setup | run | test | lint | site | wheels | study, and the laboratory's commands.  Everything happens in .venv; nothing is
 # installed outside it.
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.ready
 
 LABORATORY := attack soak faults learner learning seeds
 
-.PHONY: setup run test lint test-core wheels study clean $(LABORATORY)
+.PHONY: setup run test lint test-core site wheels study clean $(LABORATORY)
 
 setup: $(STAMP)
 
@@ -42,6 +42,11 @@ test-core:
 	$(PYTHON) -m venv .venv-core
 	.venv-core/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[log]' onnx pytest pytest-timeout hypothesis
 	.venv-core/bin/python -m pytest tests/hw tests/runtime
+
+# The pages and the Python API as a site in build/site
+site: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --conf-dir docs/site . build/site
 
 # Wheels for x86-64 and aarch64 in dist/, tested (hw/README.md says what that needs)
 wheels: setup

@@ -63,7 +63,7 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sum over actuators and ticks of (effort / greatest effort)^2 T, effort measured from the safe output: seconds
     at full effort."""
     wear_strokes: Amount | None = None
-    """Sum over actuators and ticks of |a_k - a_{k-1}| / (high - low) of the applied actions: full strokes."""
+    """Sum over actuators and ticks of ``|a_k - a_{k-1}| / (high - low)`` of the applied actions: full strokes."""
     driven_s: Amount | None = None
     """Seconds under command; over an hour that is a duty cycle."""
 

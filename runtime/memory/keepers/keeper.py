@@ -32,7 +32,7 @@ class Signal(enum.Enum):
     EXPLORATION = "exploration"
     """Distance of the action from the policy's, known when an experience is written."""
     TD_ERROR = "TD error"
-    """Latest |TD error|, fed back by the learner."""
+    """Latest absolute TD error, fed back by the learner."""
     POLICY = "policy"
     """The present policy's action in the states of stored experiences."""
     TARGET = "target"
