@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Final, NamedTuple
@@ -21,6 +22,10 @@ _WRITTEN: Final = re.compile(r"(?P<path>[^\0]+\.py):(?P<name>[A-Za-z_]\w*)(?:#sh
 _TRUST: Final = "ONRIG_TRUST"
 """Environment variable with the digests of the files that this process and its children may run."""
 _everything = False
+_allowed: dict[str, bytes] = {}
+"""Contents by digest of the files that this process found and may run."""
+_received: dict[str, bytes] = {}
+"""Contents by digest that another machine sent, in place of files."""
 
 
 class PythonFile(NamedTuple):
@@ -69,9 +74,10 @@ def python_file(text: str, beside: Path | None) -> PythonFile:
             raise ValueError(f"'{path}' must be beside the configuration or in a folder below it")
         path = (beside / path).resolve()
     try:
-        found = hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest()
+        content = _content(path, digest)
     except OSError as error:
         raise ValueError(f"'{path}' cannot be read: {error.strerror or error}") from None
+    found = hashlib.sha256(content).hexdigest()
     if digest is not None and found != digest:
         raise ValueError(f"'{path}' has changed since the run began: restore it, or start a new run")
     file = PythonFile(path, match["name"], found)
@@ -80,7 +86,26 @@ def python_file(text: str, beside: Path | None) -> PythonFile:
     if not (_everything or found in trusted()):
         raise NotTrusted(path)
     trust(found)
+    _allowed[found] = content
     return file
+
+
+def _content(path: Path, digest: str | None) -> bytes:
+    received = _received.get(digest or "")
+    return read_file(path, MAX_BYTES) if received is None else received
+
+
+def allowed_contents() -> dict[str, bytes]:
+    """Contents by digest of the files that this process may run, for ``receive`` on another machine."""
+    return dict(_allowed)
+
+
+def receive(contents: Mapping[str, bytes]) -> None:
+    """Allow files to run that another machine sends, and take them in place of what is at their paths here."""
+    for content in contents.values():
+        digest = hashlib.sha256(content).hexdigest()
+        _received[digest] = content
+        trust(digest)
 
 
 def trust(digest: str) -> None:
@@ -104,7 +129,7 @@ def module_of(file: PythonFile) -> ModuleType:
     name = f"{file.path.stem}_{file.sha256[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    content = read_file(file.path, MAX_BYTES)
+    content = _content(file.path, file.sha256)
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise ValueError("it has changed since it was checked")
     module = ModuleType(name)

@@ -1,4 +1,4 @@
-"""Units as tasks on a Ray cluster, whose nodes need the same version of Onrig.
+"""Units as tasks on a Ray cluster, whose nodes need the same version of Onrig, and the packages that a spec uses.
 
 Ray itself sends the function by its name and its arguments as bytes: Onrig pickles nothing by value.
 """
@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 import ray
 
+from onrig.runtime.python_files import allowed_contents, receive
 from onrig.tools.experiments.jobs import (
     ENGINE,
     JobWorker,
@@ -67,7 +68,8 @@ class ClusterWorkers:
         """As in ``Workers``."""
         task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run_remotely)
         for unit in units:
-            self._pending[task.remote(msgspec.json.encode(job_of(unit)), ENGINE)] = unit
+            job = msgspec.json.encode(job_of(unit))
+            self._pending[task.remote(job, ENGINE, allowed_contents())] = unit
         while self._pending:
             finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_LOOK_S)
             if not finished:
@@ -84,8 +86,12 @@ class ClusterWorkers:
         ray.shutdown()
 
 
-def run_remotely(job: bytes, engine: str) -> bytes:
-    """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`."""
+def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
+    """Do a job on a node of the cluster: bytes of a `Job` to bytes of an `Answer`.
+
+    ``files`` are the contents of Python files that the job's configuration names: the node has none of them.
+    """
+    receive(files)
     worker = JobWorker(engine_named(engine), lambda episodes: None)
     return msgspec.json.encode(answered(worker.do, [msgspec.Raw(job)]))
 

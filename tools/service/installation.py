@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from onrig.hw.line import Serial
+from onrig.hw.transport import DEFAULT_BAUD_RATE
 from onrig.runtime.config.document import MAX_BYTES, find
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
-from onrig.runtime.run_config import Port, RunConfig
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
-from onrig.tools.ports import listed, read_port
+from onrig.tools.ports import PortFacts, listed, read_port
 from onrig.tools.service.texts import (
     MARK,
     Artifact,
@@ -41,9 +43,10 @@ def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
     if s.for_user:
         folder = home / ".config/systemd/user"
         return [Artifact(root / folder.relative_to("/") / s.unit, unit_text(s))]
+    rule = [Artifact(root / f"etc/udev/rules.d/90-onrig-{s.name}.rules", rule_text(s))] if s.port is not None else []
     return [
         Artifact(root / "etc/systemd/system" / s.unit, unit_text(s)),
-        Artifact(root / f"etc/udev/rules.d/90-onrig-{s.name}.rules", rule_text(s)),
+        *rule,
         Artifact(root / f"etc/security/limits.d/90-onrig-{s.name}.conf", limits_text(s)),
     ]
 
@@ -116,6 +119,7 @@ def install(
     *,
     for_user: bool,
     writes: bool,
+    trusted: bool = False,
     machine: Machine | None = None,
 ) -> int:
     """Show the files below ``root``, and write them if asked to; returns the exit code."""
@@ -127,7 +131,7 @@ def install(
         return complain("service", "--user: run it without sudo, which would write the files as root")
     user = os.environ.get("SUDO_USER") or getpass.getuser()
     try:
-        service = describe(config, name, overrides, device, user, for_user, machine or Machine())
+        service = describe(config, name, overrides, device, user, for_user, trusted, machine or Machine())
         home = Path(pwd.getpwnam(user).pw_dir)
         files = artifacts(service, home, root)
         stand = [standing(file) for file in files]
@@ -160,41 +164,48 @@ def describe(
     device: str | None,
     user: str,
     for_user: bool,
+    trusted: bool,
     machine: Machine,
 ) -> Service:
     """Work out what the files need; raises Refused where something is missing."""
-    port = device or (config.device.port.path if config.device.port is not None else None)
-    if port is None and config.device.line is not None:
-        raise Refused(f"{name}: a service is bound to a serial port; this device is on {config.device.line.place}")
-    if port is None:
+    line = config.device.line
+    port = device or (line.path if isinstance(line, Serial) else None)
+    if port is None and line is None:
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
-    facts = read_port(machine, port)
-    if not facts.device:
-        hint = "plug the device in: the udev rule is made of what it says of itself"
-        raise Refused(f"{port}: there is no such port; {hint}; {listed(machine)}", ExitCode.HARDWARE)
-    if not facts.is_terminal:
-        raise Refused(f"{port}: not a serial port; name the port itself")
+    facts = None if port is None else _port_facts(port, machine)
     if config.link.keys is not None:
         _check_keys(config.link.keys, user)
     return Service(
         name=service_name(find(name).absolute()),
         rig=config.rig.name,
         user=user,
-        group=facts.group if facts.group != "root" else _NOBODY,
+        group=facts.group if facts is not None and facts.group != "root" else _NOBODY,
         python=sys.executable,
         config=find(name).absolute(),
         overrides=tuple(overrides),
+        trusted=trusted,
         folder=Path.cwd(),
         port=port,
         port_given=device is not None,
-        baud=(config.device.port or Port(port)).baud,
-        device=facts.device,
-        usb=facts.usb,
+        baud=line.baud if isinstance(line, Serial) else DEFAULT_BAUD_RATE,
+        device=facts.device if facts is not None else "",
+        usb=facts.usb if facts is not None else None,
         fade_s=config.supervision.fade_s,
         for_user=for_user,
     )
+
+
+def _port_facts(port: str, machine: Machine) -> PortFacts:
+    """What the machine knows of a serial port; raises Refused where it is none."""
+    facts = read_port(machine, port)
+    if not facts.device:
+        hint = "plug the device in: the udev rule is made of what it says of itself"
+        raise Refused(f"{port}: there is no such port; {hint}; {listed(machine)}", ExitCode.HARDWARE)
+    if not facts.is_terminal:
+        raise Refused(f"{port}: not a serial port; name the port itself")
+    return facts
 
 
 def _check_keys(keys: str, user: str) -> None:
@@ -224,8 +235,9 @@ def next_steps(service: Service, user: str) -> list[str]:
             f"systemctl --user enable --now {service.unit}",
             f"systemctl --user status {service.unit}",
         ]
+    rule = "sudo udevadm control --reload && sudo udevadm trigger --subsystem-match=tty --subsystem-match=usb-serial"
     return [
-        "sudo udevadm control --reload && sudo udevadm trigger --subsystem-match=tty --subsystem-match=usb-serial",
+        *([rule] if service.port is not None else []),
         "sudo systemctl daemon-reload",
         linger,
         f"sudo systemctl enable --now {service.unit}",

@@ -25,14 +25,17 @@ class Service(NamedTuple):
     python: str
     config: Path
     overrides: tuple[str, ...]
+    trusted: bool
+    """The Python files that the configuration names run wherever they are."""
     folder: Path
     """Where run folders go (in ``runs``)."""
-    port: str
+    port: str | None
+    """Serial port; None where the configuration names another line."""
     port_given: bool
     """The port stands in for the one that the configuration names."""
     baud: int
     device: str
-    """What the port leads to: /dev/ttyUSB0."""
+    """What the port leads to: /dev/ttyUSB0; empty without a port."""
     usb: UsbIdentity | None
     """None where the port is no USB adapter."""
     fade_s: float
@@ -120,19 +123,26 @@ def device_unit(path: str) -> str:
 def unit_text(s: Service) -> str:
     """Write the unit."""
     run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
-    if s.port_given:
+    if s.port_given and s.port is not None:
         run += ["--device", s.port]
     for assignment in s.overrides:
         run += ["--set", assignment]
-    disarm = [s.python, "-m", "onrig.tools.verbs.disarm", s.port, "--baud", str(s.baud)]
+    trust = ["--trust"] if s.trusted else []
+    run += trust
+    needs = ["Wants=network-online.target", "After=network-online.target"]
+    disarm = [s.python, "-m", "onrig.tools.verbs.disarm"]
+    if s.port is not None:
+        needs = [f"Requires={device_unit(s.port)}", f"After={device_unit(s.port)}"]
+        disarm += [s.port, "--baud", str(s.baud)]
+    else:
+        disarm += [str(s.config), *trust]
     halt = [s.python, "-m", "onrig.tools.service.halt"]
     who = [] if s.for_user else [f"User={s.user}", f"SupplementaryGroups={s.group}"]
     lines = [
         MARK,
         "[Unit]",
         f"Description=Onrig rig {' '.join(s.rig.split()).replace('%', '%%')} ({s.name})",
-        f"Requires={device_unit(s.port)}",
-        f"After={device_unit(s.port)}",
+        *needs,
         "",
         "[Service]",
         "# READY=1 once the loop runs; WATCHDOG=1 only while it looks and ticks (runtime/supervise/notify.py).",

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from onrig.tools.options import Count, Seconds, Value
+from onrig.tools.options import Count, Seconds, Trust, Value
 from onrig.tools.terminal import complain
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Options:
     """Baud rate."""
     wait: Seconds = 5.0
     """Seconds to wait for the device."""
+    trust: Trust = False
 
 
 def main(options: Options) -> int:

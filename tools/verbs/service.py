@@ -35,5 +35,11 @@ def main(options: Options) -> int:
     from onrig.tools.service.installation import install
 
     return install(
-        options.config, options.set, options.device, options.root, for_user=options.user, writes=options.write
+        options.config,
+        options.set,
+        options.device,
+        options.root,
+        for_user=options.user,
+        writes=options.write,
+        trusted=options.trust,
     )

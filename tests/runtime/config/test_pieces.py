@@ -105,6 +105,20 @@ def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch:
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
+def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(SOURCE)
+    place = resolved(named())
+    sent = python_files.allowed_contents()
+    path.unlink()
+    for name in ("_allowed", "_received"):
+        monkeypatch.setattr(python_files, name, {})
+    monkeypatch.setenv("ONRIG_TRUST", "")
+    assert "cannot be read" in said(named(place), beside=None)
+    python_files.receive(sent)
+    with_pieces(named(place), None)
+    assert registry.load(registry.RETENTIONS, "Mine").name == "Mine"
+
+
 def test_a_file_that_has_changed_is_refused(write: Write) -> None:
     write(SOURCE)
     place = resolved(named())

@@ -86,7 +86,7 @@ def test_a_node_that_computes_with_something_else_ends_the_experiment(
 ) -> None:
     unit = Unit(specs.small_cells(tmp_path)[0], (0,))
     job = msgspec.structs.replace(job_of(unit), executor=executor_of("riscv64"))
-    answer = cluster.run_remotely(msgspec.json.encode(job), "tests.tools.experiments.fake_engine")
+    answer = cluster.run_remotely(msgspec.json.encode(job), "tests.tools.experiments.fake_engine", {})
     monkeypatch.setattr("ray.get", lambda reference: answer)
     with pytest.raises(OtherExecutor, match=r"the worker on .* computed by the C library \(riscv64\); here"):
         cluster._outcome(unit, reference=object())

@@ -34,6 +34,7 @@ SERVICE = Service(
     python="/home/pi/onrig/.venv/bin/python",
     config=Path("/home/pi/my rig.yaml"),
     overrides=('selection={strategy: "FULL[Uniform]"}',),
+    trusted=False,
     folder=Path("/home/pi/lab 100%"),
     port="/dev/serial/by-id/usb-FTDI_FT232R-if00",
     port_given=False,
@@ -102,7 +103,7 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
     )
     assert unit["ExecStop"].endswith("-m onrig.tools.service.halt $MAINPID")
     assert unit["ExecStopPost"].endswith(f"-m onrig.tools.verbs.disarm {SERVICE.port} --baud 921600")
-    assert unit["After"] == unit["Requires"] == device_unit(SERVICE.port)
+    assert unit["After"] == unit["Requires"] == device_unit(SERVICE.port or "")
     assert (unit["User"], unit["SupplementaryGroups"]) == ("pi", "dialout")
     assert unit["Restart"] == "no"
     assert (unit["LimitRTPRIO"], unit["LimitMEMLOCK"]) == ("99", "infinity")
@@ -112,6 +113,14 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
 def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor_did() -> None:
     assert WATCHDOG_S / 2 >= GIVE_UP_S
     assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_S)
+
+
+def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_trust_that_was_given() -> None:
+    lines = values(unit_text(SERVICE._replace(port=None, device="", usb=None, trusted=True)))
+    assert "Requires" not in lines
+    assert lines["After"] == "network-online.target"
+    assert lines["ExecStart"].endswith(" --trust")
+    assert lines["ExecStopPost"].endswith('onrig.tools.verbs.disarm "/home/pi/my rig.yaml" --trust')
 
 
 def test_a_given_port_and_a_unit_of_the_user() -> None:

@@ -17,6 +17,7 @@ from onrig.tools.cli import main
 from onrig.tools.service import installation as install_service
 from onrig.tools.service.installation import InTheWay, artifacts, standing, write
 from onrig.tools.service.texts import MARK, Artifact
+from tests.docs import outside
 from tests.tools.service.test_texts import SERVICE
 
 RIG = """
@@ -223,3 +224,15 @@ def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch:
         )
     assert content(tmp_path) == {"b": f"{MARK}\nold\n"}
     assert not (tmp_path / "new").exists()
+
+
+def test_a_device_on_another_line_needs_no_rule(
+    config: Path, port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside.write_files(tmp_path)
+    line = "{transport: {kind: tcp, host: 127.0.0.1, port: 9}, pace: realtime}"
+    text = RIG.format(port=port).replace(f"{{port: {{path: {port}, baud: 921600}}}}", line)
+    config.write_text(f"{text}python: {{transports: {{tcp: tcp_line.py:Tcp}}}}\n")
+    assert main(["service", str(config), "--write", "--root", str(tmp_path / "root")]) == 0
+    assert "udevadm" not in capsys.readouterr().out
+    assert [Path(name).parts[1] for name in files(tmp_path / "root")] == ["security", "systemd"]
