@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from onrig.runtime.control.loop_state import decode_state, encode_state
 from onrig.runtime.log.sink import Sink
 from onrig.runtime.log.staged_file import log_files
+from onrig.runtime.replay.beginning import Beginning
 from onrig.runtime.replay.checkpoint import CheckpointError
-from onrig.runtime.replay.checkpoint.upkeep import Present, Upkeep, is_due
+from onrig.runtime.replay.checkpoint.upkeep import Present
 from onrig.runtime.replay.intake import take_over
-from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_point, recover
+from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_point
+from onrig.runtime.replay.repetition import repetition
 from onrig.runtime.replay.summary import Parts
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.checksums import Extent, Growing
@@ -29,40 +31,7 @@ from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.wholeness import Account
 
-Say = Callable[[str], object]
 _APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
-
-
-def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
-    """Cut what lies beyond the point from which the run in ``folder`` goes on (``onrig.runtime.replay.recovery``).
-
-    To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut; beside a
-    loop that goes on, that is an OSError.
-    """
-    try:
-        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, beside_loop=beside_loop)
-    except OSError as error:
-        if beside_loop:  # a full disk, say: it is tried again
-            raise
-        raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
-
-
-def files_at(upkeep: Upkeep) -> dict[str, Extent]:
-    """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
-    return decode_point(upkeep.note).files if upkeep.restored is not None else {}
-
-
-class Standing(NamedTuple):
-    """Where a process begins."""
-
-    life: int
-    """Names this life of the run, and its ring."""
-    took_over: bool
-    """Whether another replay process of this life was here before."""
-    run: str = ""
-    """Identity of the run."""
-    config_text: str = ""
-    """Its configuration, as in ``config.yaml``."""
 
 
 class Continuity:
@@ -72,14 +41,14 @@ class Continuity:
         self,
         config: RunConfig,
         folder: Path,
-        upkeep: Upkeep,
+        beginning: Beginning,
         parts: Parts,
         log: Sink,
         event: Callable[..., None],
-        standing: Standing,
     ) -> None:
-        self._config, self._folder, self._upkeep, self._parts, self._event = config, folder, upkeep, parts, event
-        self._standing, self._log = standing, log
+        self._folder, self._parts, self._log, self._event = folder, parts, log, event
+        self._upkeep, self._standing = beginning.upkeep, beginning.standing
+        self._repetition = repetition(config, parts)
         self._dropped_before = 0
         self.unlogged_before = 0
         """Records that the log of a process before this one lacks."""
@@ -89,7 +58,7 @@ class Continuity:
         """Records that were newer than the checkpoint when the run was killed."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
-        self._growing = Growing(folder, files_at(upkeep))
+        self._growing = Growing(folder, beginning.files)
         self.context: NDArray[np.void] | None = None
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
@@ -114,8 +83,7 @@ class Continuity:
     def covered(self) -> bool:
         """Whether all that was taken in is in the newest checkpoint on disk, or is made again by a resumed run."""
         counts = self._upkeep.durable or {}
-        loop = decode_state(self._parts.loop_state.take())
-        if self._config.lockstep and not self._is_at_rest() and loop.episode < self._config.episodes:
+        if self._repetition.replaces_newest:
             return True
         return (counts.get("life"), counts.get("taken")) == (self._standing.life, self._parts.ring.taken)
 
@@ -136,7 +104,7 @@ class Continuity:
                 missing=log.missing + self.unlogged_before,
                 reason=log.reason or "before the run was resumed",
             ),
-            departures=self._parts.desk.departures if self._config.lockstep else None,
+            departures=self._parts.desk.succession.departures,
         )
 
     def files(self) -> dict[str, Extent]:
@@ -165,8 +133,8 @@ class Continuity:
     def _count_on(self, counts: Mapping[str, int]) -> None:
         """Go on counting where the checkpoint was written that the memory comes from."""
         desk, same_life = self._parts.desk, counts.get("life") == self._standing.life
-        desk.closed, desk.error_batch = counts["closed"], counts["error_batch"]
-        desk.error_batches = counts.get("error_batches", 0)
+        desk.feed.closed = counts["closed"]
+        desk.feedback.last_batch, desk.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
         desk.updates, desk.mismatches = counts["updates"], counts["mismatches"]
         self._parts.figures.resume(counts)
         self._parts.builder.gaps = counts["gaps"]
@@ -184,7 +152,7 @@ class Continuity:
             if recovery.durations is not None:
                 figures.restore_durations(recovery.durations)
             figures.follow(recovery.rows)
-            desk.closed = recovery.start.episode
+            desk.feed.closed = recovery.start.episode
             desk.done = recovery.start.episode if counts is not None else -1
             self._written_at = desk.done
             self._parts.policies.repeat_after(counts["next_policy"] - 1 if counts is not None else 0)
@@ -208,7 +176,7 @@ class Continuity:
         self._event(
             "memory_restored",
             inserted=self._parts.memory.storage.inserted,
-            closed=desk.closed,
+            closed=desk.feed.closed,
             again=ring.waiting,
             lost=start.lost,
         )
@@ -218,16 +186,14 @@ class Continuity:
         counts = self._upkeep.restored
         desk, figures, loop_state = self._parts.desk, self._parts.figures, self._parts.loop_state
         if counts is not None:
-            desk.error_batch = 0  # its learner, too, is a new one
-            if self._config.lockstep:
-                desk.done = recovery.start.episode
+            desk.feedback.last_batch = 0  # its learner, too, is a new one
             self._new_names = False
-            self._written_at = recovery.start.episode if self._config.lockstep else -1
+            self._written_at = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
             figures.restore_durations(recovery.durations)
         figures.follow(recovery.rows, recovery.unrecorded, recovery.in_memory)
         self._newer += sum(row.steps + 1 for row in recovery.unrecorded) - recovery.in_memory
-        desk.closed = recovery.start.episode
+        desk.feed.closed = recovery.start.episode
         self._parts.policies.number_after(max((row.policy_id for row in recovery.rows), default=0))
         policy = self._parts.policies.reinstate()
         if loop_state.take() is None:  # else there is a loop already, and it says itself where it is
@@ -266,7 +232,7 @@ class Continuity:
 
     def close(self) -> None:
         """Write the last checkpoint, if the run can be gone on from where it stands."""
-        self._upkeep.close(self._present if self._is_at_rest() else None)
+        self._upkeep.close(self._present if self._repetition.is_at_rest else None)
 
     def abandon(self) -> None:
         """End without another checkpoint, once the one under way is written."""
@@ -285,9 +251,9 @@ class Continuity:
         taken = parts.ring.taken
         log = self._log.account()
         extra = {
-            "closed": parts.desk.closed,
-            "error_batch": parts.desk.error_batch,
-            "error_batches": parts.desk.error_batches,
+            "closed": parts.desk.feed.closed,
+            "error_batch": parts.desk.feedback.last_batch,
+            "error_batches": parts.desk.feedback.batches,
             "gaps": parts.builder.gaps,
             "rows": parts.rows.count,
             "dropped": self.dropped,
@@ -322,31 +288,10 @@ class Continuity:
                 parts.policies.rolled_back_crc32,
             )
         )
-        beside = [self._folder / "episodes.csv"]
-        if not self._config.lockstep:  # there the loop waits for it, and nothing relies on them
-            beside.append(self._folder / "events.jsonl")
+        beside = [self._folder / name for name in ("episodes.csv", *self._repetition.relies_on)]
         if self._new_names:
             beside.append(self._folder)
         self._beside = parts.policies.unsynced
         if self._beside:
             beside += [*self._beside, self._folder / POLICY_INDEX, self._folder / "policies"]
         return Present(extra, note, beside)
-
-    def _is_at_rest(self) -> bool:
-        """Whether everything that has happened belongs to episodes that are over, with all that follows from them.
-
-        In lockstep only such a moment can be gone on from bit for bit, and only where the learner, too, has kept its
-        state; in real time any will do.
-        """
-        if not self._config.lockstep:
-            return True
-        desk = self._parts.desk
-        loop = decode_state(self._parts.loop_state.take())
-        if not is_due(self._config, loop.episode):
-            return False
-        last = self._parts.rows.last
-        kind = "eval" if loop.evaluated else "train"
-        stands = last is not None and (last.episode, last.kind) == (loop.episode, kind)
-        done = desk.done == desk.closed == loop.episode
-        kept = desk.learner_kept or loop.episode >= self._config.episodes  # after the last one nothing is made again
-        return self._parts.accounts.whole and stands and done and kept

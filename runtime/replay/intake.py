@@ -21,75 +21,9 @@ from onrig.runtime.replay.summary import Parts
 from onrig.runtime.shm.ring import RingReader
 
 
-def takable(records: NDArray[np.void], done: int) -> int:
-    """How many of the next ``records`` may be taken in, in lockstep, when training episode ``done`` is concluded.
-
-    An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at its
-    barriers never runs ahead; records that are taken in once more do.
-    """
-    opens = records["kind"] == Kind.TRAIN
-    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
-    return int(early[0]) if len(early) else len(records)
-
-
 def since(records: NDArray[np.void], seq: int) -> NDArray[np.void]:
     """Records from number ``seq`` on."""
     return records if not len(records) or records["seq"][0] >= seq else records[records["seq"] >= seq]
-
-
-def releasable(
-    *, tail: int, taken: int, durable: int, capacity: int, full: bool, lockstep: bool, logged: int | None = None
-) -> int:
-    """Number of the record before which all others may leave the ring.
-
-    ``tail`` is the oldest record in it, ``taken`` the next to be taken in; those before ``durable`` are in a
-    checkpoint, those before ``logged`` in the log (None: there is no log).  In real time at most half of the ring is
-    kept, so that the loop finds room; in lockstep the loop waits, and only a ring that is ``full`` is made to yield.
-    """
-    wanted = min(durable, taken) if logged is None else min(durable, taken, logged)
-    if not lockstep or (full and taken - tail >= capacity):
-        wanted = max(wanted, taken - capacity // 2)
-    return max(wanted, tail)
-
-
-_LEAST_PAUSE_MS: Final = 1
-_MOST_PAUSE_MS: Final = 8
-_GATHER_S: Final = 0.02
-"""To take in a batch of records costs hardly more than to take in one, which at 500 Hz keeps a core busy."""
-_BACKLOG: Final = 64
-"""Waiting records that are taken in at once."""
-
-
-class Looks:
-    """When to look at the ring, which cannot wake anybody (times in s of one clock).
-
-    In real time records gather for a while; in lockstep the loop waits for what follows from them, and the pause is
-    doubled while nothing comes.
-    """
-
-    def __init__(self, *, lockstep: bool) -> None:
-        self._lockstep = lockstep
-        self._pause_ms = _LEAST_PAUSE_MS
-        self._next_s = 0.0
-
-    def due(self, waiting: int, now_s: float) -> bool:
-        """Whether to take in the ``waiting`` records now."""
-        return self._lockstep or waiting >= _BACKLOG or now_s >= self._next_s
-
-    def took(self, now_s: float) -> None:
-        """Records are being taken in."""
-        self._pause_ms, self._next_s = _LEAST_PAUSE_MS, now_s + _GATHER_S
-
-    def pause_ms(self, now_s: float) -> int:
-        """How long to wait for a learner's request if there is nothing else to do."""
-        if self._lockstep:
-            return self._pause_ms
-        left_s = self._next_s - now_s
-        return max(_LEAST_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _GATHER_S)))
-
-    def paused(self, *, heard: bool) -> None:
-        """The pause is over; ``heard``: by a request."""
-        self._pause_ms = _LEAST_PAUSE_MS if heard else min(2 * self._pause_ms, _MOST_PAUSE_MS)
 
 
 class TakeOver(NamedTuple):
@@ -105,31 +39,6 @@ def take_over(ring_tail: int, life: int, restored: Mapping[str, int] | None) -> 
     """Find where to begin, from the checkpoint's counts (None: there is none) and the name of this life of the run."""
     covered = restored["taken"] if restored is not None and restored.get("life") == life else 0
     return TakeOver(max(covered, ring_tail), max(0, ring_tail - covered))
-
-
-class Horizon:
-    """Release of the ring up to what is durable."""
-
-    def __init__(self, ring: RingReader, *, lockstep: bool) -> None:
-        self._ring, self._lockstep = ring, lockstep
-        self.uncovered = 0
-        """Records that had to leave the ring in lockstep though no checkpoint has them: should the replay process die
-        now, they are lost."""
-
-    def advance(self, durable: int, logged: int | None) -> None:
-        """Free what may leave; ``durable`` and ``logged`` as in `releasable`."""
-        ring = self._ring
-        upto = releasable(
-            tail=ring.tail,
-            taken=ring.taken,
-            durable=durable,
-            capacity=ring.capacity,
-            full=ring.full,
-            lockstep=self._lockstep,
-            logged=logged,
-        )
-        self.uncovered = max(0, upto - durable) if self._lockstep else 0
-        ring.release(upto)
 
 
 class Intake:
@@ -174,7 +83,7 @@ class Intake:
             if len(unlogged) and row.t_mono_ns >= unlogged["t_mono_ns"][0]:  # else it is there with its last record
                 self._log.episode(row)
             if row.kind == "train":
-                parts.desk.close(row.episode, row.reward_sum)
+                parts.desk.feed.close(row.episode, row.reward_sum)
                 parts.figures.add_training(row)
 
     def log(self, records: NDArray[np.void]) -> None:

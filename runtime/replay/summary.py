@@ -86,7 +86,7 @@ def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, o
     """
     policies, desk = parts.policies, parts.desk
     return {
-        "episodes": desk.closed,
+        "episodes": desk.feed.closed,
         **parts.figures.summary(),
         "transitions": parts.memory.offered,
         "gaps": parts.builder.gaps,
@@ -104,7 +104,7 @@ def summarised(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, o
         "learner": {
             "updates": desk.updates,
             "updates_per_s": desk.updates_per_s,
-            "error_batches": desk.error_batches,
+            "error_batches": desk.feedback.batches,
         },
     }
 

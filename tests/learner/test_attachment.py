@@ -18,6 +18,7 @@ from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import LINK_VERSION, Accepted, Feedback, Leave, Ruling
 from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.succession import FromCheckpoint
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.bench.link.rig_end import RigEnd, with_memory
 from onrig.tools.key_folder import make_keys
@@ -113,7 +114,7 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
             if made < total:
                 end.fill(10)
                 made += 10
-            end.desk.ending = made >= total and wire.cuts >= cuts and not wire.is_cut
+            end.desk.feed.ending = made >= total and wire.cuts >= cuts and not wire.is_cut
 
         rig.serve_until_idle(each)
         assert wire.cuts >= cuts
@@ -226,11 +227,9 @@ def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
     rig.end.desk = LearnerDesk(
         rig.end.memory,
         old._policies,
-        run="",
-        run_id="b",
-        config_text=old._config_text,
-        lockstep=True,
-        event=lambda kind, **w: None,
+        old._identity,
+        FromCheckpoint(),
+        lambda kind, **w: None,
     )
 
     def pull() -> None:
@@ -294,13 +293,13 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
 def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig: Rig) -> None:
     link = attachment(rig.end.endpoints[0])
     for episode in range(1, 61):
-        rig.end.desk.close(episode, -float(episode))
+        rig.end.desk.feed.close(episode, -float(episode))
 
     def listen() -> None:
         link.attach()
         link.pull(0, 0)
         for episode in range(61, 91):
-            rig.end.desk.close(episode, -float(episode))
+            rig.end.desk.feed.close(episode, -float(episode))
         link.pull(60, 0)
 
     rig.learner(listen)

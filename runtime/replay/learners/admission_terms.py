@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Observation, Rig
-from onrig.runtime.policy.admission import AdmissionLimits
+from onrig.runtime.normalisation import Normalisation
+from onrig.runtime.policy.admission import AdmissionLimits, Admitted, Refused, admit
 from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.policy.probing import probe_states
 from onrig.runtime.random_streams import Role, stream
@@ -19,6 +21,8 @@ _PROBES: Final = 64
 _LATENCY_US: Final = 200.0
 _LATENCY_SHARE: Final = 0.1
 """Share of a period to which the latency limit is lowered."""
+_RECORDED: Final = 64
+"""Observations of the buffer that serve as further probe states."""
 
 
 def admission_limits(config: RunConfig) -> AdmissionLimits:
@@ -38,3 +42,30 @@ def wanted_of(
 def desk_probes(wanted: PolicyContract, seed: int) -> NDArray[np.float32]:
     """Probe states for every policy of a run, float32 (k, n), SI units."""
     return probe_states(wanted, _PROBES, int(stream(seed, Role.PROBES).integers(1 << 31)))
+
+
+class Examination:
+    """Trial of policies against the contract ``wanted``, within ``limits``; ``seed`` draws the probe states."""
+
+    def __init__(self, wanted: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
+        self._wanted, self._limits = wanted, limits
+        self._probes = desk_probes(wanted, seed)
+        self._observations = Normalisation.of(wanted.observations)
+
+    def examine(self, model: bytes, recorded: NDArray[np.float32] | None = None) -> Admitted | Refused:
+        """Judge the bytes of a policy; ``recorded``: (k, n) normalised observations, used as further probe states."""
+        probes = self._probes
+        if recorded is not None:
+            seen = self._observations.si(recorded[:_RECORDED])
+            probes = np.concatenate([probes, seen.astype(np.float32)])
+        return admit(model, self._wanted, probes, self._limits)
+
+    def repeat(self, model: bytes) -> Admitted | Refused:
+        """Judge a policy once more, except for its latency, which was measured when it was admitted."""
+        return admit(model, self._wanted, self._probes, msgspec.structs.replace(self._limits, latency_is_advisory=True))
+
+
+def examination(config: RunConfig) -> Examination:
+    """Examination of the policies of a run."""
+    wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
+    return Examination(wanted, admission_limits(config), config.seed)

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Observation, Rig
 from onrig.runtime.link.messages import RATE, Verdict
-from onrig.runtime.normalisation import Normalisation
-from onrig.runtime.policy.admission import AdmissionLimits, Refused, admit
+from onrig.runtime.policy.admission import Refused
 from onrig.runtime.policy.session import evaluator_of
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate
-from onrig.runtime.replay.learners.admission_terms import desk_probes, wanted_of
+from onrig.runtime.replay.learners.admission_terms import Examination
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import RolledBack, digest_of
 from onrig.runtime.shm.latest import PolicySlot
 
-_RECORDED: Final = 64
 _KEPT: Final = 64
 """Admitted and refused policies remembered, each, to answer repeated offers."""
 
@@ -38,29 +34,19 @@ class PolicyDesk:
     """Judges each policy once, no matter who offers it and how often.
 
     A policy is identified by its bytes.  Admitted policies get consecutive ids; the id that a policy states itself is
-    ignored.  ``rate`` limits the judgements (None: no limit); in ``lockstep`` the files kept depend on records only.
-    Only ``stochastic`` policies are admitted, or only others; ``signals`` are what they see (``contract_for``).
+    ignored.  ``rate`` limits the judgements (None: no limit); ``folder`` decides which files are kept.
     """
 
     def __init__(
         self,
-        rig: Rig,
-        rate_hz: float,
-        seed: int,
-        limits: AdmissionLimits,
+        examination: Examination,
         slot: PolicySlot,
-        folder: Path,
+        folder: PolicyFolder,
         event: Event,
         rate: AdmissionRate | None = None,
-        *,
-        lockstep: bool = False,
-        stochastic: bool = False,
-        signals: Sequence[Observation] | None = None,
     ) -> None:
-        self._wanted = wanted_of(rig, rate_hz, stochastic=stochastic, signals=signals)
-        self._limits, self._slot, self._event, self._rate, self._lockstep = limits, slot, event, rate, lockstep
-        self._probes = desk_probes(self._wanted, seed)
-        self._observations = Normalisation.of(self._wanted.observations)
+        self._examination, self._slot, self._folder = examination, slot, folder
+        self._event, self._rate = event, rate
         self._admitted: dict[bytes, int] = {}
         self._refused: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
@@ -74,11 +60,10 @@ class PolicyDesk:
         self.active_id = 0
         """Id of the policy admitted last."""
         self._acting = self._dropped = 0
-        self._folder = PolicyFolder(folder)
-        self._rolled_back = RolledBack(folder)
+        self._rolled_back = RolledBack(folder.root)
         if self._rolled_back.damaged:
             event("rolled_back_unreadable", reason=self._rolled_back.damaged)
-        if not lockstep:  # lockstep repeats everything after the checkpoint
+        if not folder.repeats:
             self._take_over()
 
     def _take_over(self) -> None:
@@ -123,9 +108,7 @@ class PolicyDesk:
         self.refused = counts["refused_policies"]
         self.too_soon = counts.get("too_soon_policies", 0)
         newest = counts["next_policy"] - 1
-        self._folder.go_on(newest)
-        if self._lockstep:  # everything after the checkpoint is repeated
-            self._folder.reopen(counts.get("acted_policy", newest))
+        self._folder.go_on(newest, counts.get("acted_policy", newest))
 
     def repeat_after(self, newest: int) -> None:
         """Expect the policies after ``newest`` again, which the loop already has (lockstep).
@@ -148,7 +131,6 @@ class PolicyDesk:
         Returns its id, 0 if there is none.  It is judged like a policy from a file, except for its latency, which was
         measured when it was admitted.
         """
-        limits = msgspec.structs.replace(self._limits, latency_is_advisory=True)
         for policy_id in reversed(self._folder.ids()):
             if policy_id <= after:
                 break
@@ -161,7 +143,7 @@ class PolicyDesk:
                 continue
             if self._rolled_back.entry(digest_of(model)) is not None:
                 continue
-            result = admit(model, self._wanted, self._probes, limits)
+            result = self._examination.repeat(model)
             if isinstance(result, Refused):
                 self._event("policy_not_reinstated", policy=policy_id, reason=result.reason)
                 continue
@@ -195,14 +177,14 @@ class PolicyDesk:
         known = self._known(digest)
         if known is not None and not known.accepted:
             return known
-        if self._slot.version and not self._lockstep:
+        if self._slot.version and not self._folder.repeats:
             # Put there before this process was restarted; others may have followed.
             return Verdict(self.active_id, accepted=True)
         if known is not None:
             self.active_id = known.policy_id
             self._slot.put(known.policy_id, model, native=self._native.get(known.policy_id, False))
             return known
-        return self._judge(digest, model, np.zeros((0, len(self._observations.centre)), np.float32), "file")
+        return self._judge(digest, model, None, "file")
 
     def _known(self, digest: bytes) -> Verdict | None:
         """Verdict on a policy that was judged before; None for a new one."""
@@ -212,18 +194,16 @@ class PolicyDesk:
                 entry.policy, accepted=False, stage="probation", reason=f"it was rolled back: {entry.reason}"
             )
         policy_id = self._admitted.get(digest)
-        if policy_id is None and not self._lockstep:  # lockstep repeats earlier judgements
+        if policy_id is None:
             policy_id = self._folder.recall(digest)
         return self._refused.get(digest) if policy_id is None else Verdict(policy_id, accepted=True)
 
-    def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32], learner: str) -> Verdict:
+    def _judge(self, digest: bytes, model: bytes, recorded: NDArray[np.float32] | None, learner: str) -> Verdict:
         """Judge a new policy: refuse it, or give it an id, file it and pass it to the loop."""
         self.offered += 1
         repeated = self._given.pop(digest, None)
         policy_id = self.next_id if repeated is None else repeated
-        seen = self._observations.si(recorded[:_RECORDED])
-        probes = np.concatenate([self._probes, seen.astype(np.float32)])
-        result = admit(model, self._wanted, probes, self._limits)
+        result = self._examination.examine(model, recorded)
         if not isinstance(result, Refused) and policy_id > MAX_POLICY_ID:
             result = Refused("ids", f"{MAX_POLICY_ID} policies were admitted, and records hold no higher id")
         if isinstance(result, Refused):
@@ -253,8 +233,7 @@ class PolicyDesk:
         newest = self._slot.peek() if repeated else None
         if newest is None or newest.policy_id < policy_id:
             self._slot.put(policy_id, model, native=self._native.get(policy_id, False))
-        if not self._lockstep:
-            self._folder.drop_overtaken(self._slot.taken)
+        self._folder.drop_overtaken(self._slot.taken)
 
     def _file(self, policy_id: int, model: bytes) -> None:
         reason = self._folder.file(policy_id, model)
@@ -274,9 +253,7 @@ class PolicyDesk:
         if not len(ids) or (ids == self._acting).all():
             return
         self._acting = int(ids[-1])
-        superseded = self._folder.note(i for i in np.unique(ids).tolist() if i)
-        if superseded and not self._lockstep:
-            self._folder.prune()
+        self._folder.note(i for i in np.unique(ids).tolist() if i)
 
     def settle(self) -> None:
         """At a barrier or before a checkpoint: remove policies that never acted, retry writes that a full disk

@@ -4,7 +4,7 @@ Ids increase and the loop takes policies in that order, so two rules tell which 
 
 * A record names a later policy: a policy that has not acted by then never will.  (One that has may be rolled back to.)
 * The loop took an older one last, and the slot holds a newer one (``PolicySlot.taken``).  Real time only: in lockstep
-  the files of a run must not depend on when the loop looked.
+  the files of a run must depend on its records alone.
 
 If records were lost, all files up to then are kept, as their policies may have acted.  The folder thus holds the
 policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because they
@@ -17,11 +17,12 @@ import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from onrig.runtime.files import read_file, replace_own_file
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.policy_watch import digest_of
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.checksums import extent_of
 from onrig.runtime.run_state.policy_index import PolicyIndex
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
@@ -35,8 +36,11 @@ _RECALLED: Final = 16
 class PolicyFolder:
     """Files of admitted policies, by the id that the rig assigned; ``newest`` is the highest id assigned so far."""
 
+    repeats: ClassVar[bool] = False
+    """Whether the judgements after a checkpoint are repeated."""
+
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.root = path
         path.mkdir(exist_ok=True)
         self._index = PolicyIndex(path)
         found = self.ids()
@@ -54,12 +58,12 @@ class PolicyFolder:
 
     def ids(self) -> list[int]:
         """List the policies on file, in order."""
-        stems = (name.removesuffix(".onnx") for name in os.listdir(self._path) if name.endswith(".onnx"))
+        stems = (name.removesuffix(".onnx") for name in os.listdir(self.root) if name.endswith(".onnx"))
         return sorted(i for stem in stems if _is_id(stem) and self._index.get(i := int(stem)) is not None)
 
     def path(self, policy_id: int) -> Path:
         """Path of a policy's file, which may not exist."""
-        return self._path / f"{policy_id}.onnx"
+        return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
         """Read a policy; raises OSError, also where it is not what was filed."""
@@ -114,24 +118,23 @@ class PolicyFolder:
 
     # -- pruning -----------------------------------------------------------------------------------------------------
 
-    def go_on(self, newest: int) -> None:
-        """Continue from a checkpoint that relies on the policies up to ``newest``."""
+    def go_on(self, newest: int, acted: int) -> None:
+        """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` did so last."""
         self.newest = max(self.newest, newest)
         self._unsynced = {i: None for i in self._unsynced if i > newest}
 
-    def reopen(self, acted: int) -> None:
-        """Mark the filed policies after ``acted`` as not having acted yet."""
-        self.acted = acted
-        self._open = {i: False for i in self.ids() if i > acted}
-
-    def note(self, acting: Iterable[int]) -> bool:
-        """Note the policies named by the next records; True if others may have become removable."""
+    def note(self, acting: Iterable[int]) -> None:
+        """Note the policies named by the next records, and remove those that they supersede."""
         before = self.acted
+        self._note(acting)
+        if self.acted > before:
+            self.prune()
+
+    def _note(self, acting: Iterable[int]) -> None:
         for policy_id in acting:
             if policy_id in self._open:
                 self._open[policy_id] = True
             self.acted = max(self.acted, policy_id)
-        return self.acted > before
 
     def keep_all(self) -> None:
         """Keep all files, because records were lost and any policy may have acted."""
@@ -172,6 +175,34 @@ class PolicyFolder:
         """Note that a checkpoint covers these policies."""
         for policy_id in policy_ids:
             self._unsynced.pop(policy_id, None)
+
+
+class RepeatedPolicyFolder(PolicyFolder):
+    """Lockstep: everything after a checkpoint is repeated, so files depend on records alone, and change at barriers."""
+
+    repeats = True
+
+    def recall(self, digest: bytes) -> int | None:
+        """As PolicyFolder; None, because earlier judgements are repeated."""
+        return None
+
+    def go_on(self, newest: int, acted: int) -> None:
+        """As PolicyFolder; the filed policies after ``acted`` have not acted yet."""
+        super().go_on(newest, acted)
+        self.acted = acted
+        self._open = {i: False for i in self.ids() if i > acted}
+
+    def note(self, acting: Iterable[int]) -> None:
+        """As PolicyFolder; nothing is removed before ``prune``."""
+        self._note(acting)
+
+    def drop_overtaken(self, taken: int) -> None:
+        """As PolicyFolder; nothing, because it depends on when the loop looked."""
+
+
+def policy_folder(config: RunConfig, path: Path) -> PolicyFolder:
+    """Return the policies' folder of a run."""
+    return RepeatedPolicyFolder(path) if config.lockstep else PolicyFolder(path)
 
 
 def _is_id(name: str) -> bool:

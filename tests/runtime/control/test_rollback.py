@@ -16,10 +16,12 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.policy.probation import Reason, terms_of
 from onrig.runtime.record import Flag, Rule
 from onrig.runtime.replay.experiences import Memory
-from onrig.runtime.replay.learners.admission_terms import admission_limits
-from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.admission_terms import examination
+from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.policy_watch import PolicyWatch
+from onrig.runtime.replay.learners.succession import FromCheckpoint
 from onrig.runtime.shm.board import Word
 from tests.runtime.control.test_loop import STEPS, Bench
 from tests.runtime.policy import models
@@ -40,16 +42,13 @@ class Rig:
         self.config = bench.config
         self.events: list[dict[str, object]] = []
         self.sent: list[tuple[int, ...]] = []
-        arguments = (self.config.rig, self.config.rate_hz, self.config.seed, admission_limits(self.config))
-        self.policies = PolicyDesk(*arguments, bench.slot, folder / "policies", self._note)
+        self.policies = PolicyDesk(examination(self.config), bench.slot, PolicyFolder(folder / "policies"), self._note)
         self.desk = LearnerDesk(
             Memory(self.config),
             self.policies,
-            run="",
-            run_id="run",
-            config_text=b"",
-            lockstep=True,
-            event=self._note,
+            RunIdentity("", "run", b""),
+            FromCheckpoint(),
+            self._note,
         )
         self.desk.handle(TICKET, Attach(role="push"), ())
         self.watch = PolicyWatch(terms_of(self.config), self.config.rate_hz, self._note, self.desk.rule)
@@ -168,8 +167,8 @@ def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited:
     version = rig.bench.slot.version
     again = rig.offer(BAD, bad)
     assert (again.accepted, again.stage) == (False, "probation")
-    arguments = (rig.config.rig, rig.config.rate_hz, rig.config.seed, admission_limits(rig.config))
-    after = PolicyDesk(*arguments, rig.bench.slot, tmp_path / "policies", lambda kind, **what: None)
+    folder = PolicyFolder(tmp_path / "policies")
+    after = PolicyDesk(examination(rig.config), rig.bench.slot, folder, lambda kind, **what: None)
     assert after.rolled_back == 1
     for verdict in (after.judge(bad, np.zeros((0, 2), np.float32)), after.adopt(bad)):
         assert (verdict.accepted, verdict.stage) == (False, "probation")

@@ -131,7 +131,7 @@ def fuzz_rig(mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[
                 frames = damaged([encode(request), *payloads], rng)
                 malformed = end.server.malformed
                 end.server.take(ticket, frames, end.desk.handle)
-                end.desk.due()
+                end.desk.feed.due()
                 refused += end.server.malformed - malformed
             grown = resident_bytes() - settled
             yield Outcome(type(request).__name__, mutations, refused, grown)

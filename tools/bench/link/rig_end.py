@@ -27,9 +27,11 @@ from onrig.runtime.memory.settings import Selection
 from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
 from onrig.runtime.replay.experiences import Memory
-from onrig.runtime.replay.learners.admission_terms import admission_limits
-from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.admission_terms import examination
+from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_folder import PolicyFolder
+from onrig.runtime.replay.learners.succession import succession
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
@@ -58,18 +60,14 @@ class RigEnd:
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
         self._shm = create_folder()  # as a rig's: a socket's name is short, and other folders may lie deep
         self.server = LinkServer(f"ipc://{self._shm}/learner", TcpDoor(parse_tcp("tcp://127.0.0.1:0"), keys))
-        policies = PolicyDesk(
-            config.rig, config.rate_hz, config.seed, admission_limits(config), self.slot, folder / "policies", event
-        )
+        policies = PolicyDesk(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
         self.desk = LearnerDesk(
             self.memory,
             policies,
-            run="",
-            run_id="bench",
-            config_text=dump(msgspec.to_builtins(config)).encode(),
-            lockstep=config.lockstep,
-            event=event,
-            is_gone=self.server.is_gone,
+            RunIdentity("", "bench", dump(msgspec.to_builtins(config)).encode()),
+            succession(config),
+            event,
+            self.server.is_gone,
         )
         self.endpoints = self.server.endpoints
         self._rng = np.random.default_rng(config.seed)
@@ -105,7 +103,7 @@ class RigEnd:
         """One iteration of the replay process."""
         self.server.wait(wait_ms)
         self.server.serve(self.desk.handle)
-        for ticket, answer in self.desk.due():
+        for ticket, answer in self.desk.feed.due():
             self.server.send(ticket, answer)
 
 
@@ -168,9 +166,7 @@ class Hosted(WorkerProcess):
 def new_policy_desk(end: RigEnd, folder: Path) -> PolicyDesk:
     """Return a desk like the rig's, to time admission alone."""
     config = end.config
-    return PolicyDesk(
-        config.rig, config.rate_hz, config.seed, admission_limits(config), end.slot, folder, lambda kind, **what: None
-    )
+    return PolicyDesk(examination(config), end.slot, PolicyFolder(folder), lambda kind, **what: None)
 
 
 HIDDEN: Final = (50, 20)

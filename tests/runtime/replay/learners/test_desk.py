@@ -47,9 +47,11 @@ from onrig.runtime.memory.settings import Selection
 from onrig.runtime.memory.storage import Storage
 from onrig.runtime.memory.transitions import TransitionBuilder
 from onrig.runtime.replay.experiences import Memory
-from onrig.runtime.replay.learners.admission_terms import admission_limits
-from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.replay.learners.admission_terms import examination
+from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_folder import PolicyFolder
+from onrig.runtime.replay.learners.succession import AnyLearner, FromCheckpoint
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from tests.runtime.samples import PENDULUM, records
@@ -68,19 +70,16 @@ class Rig:
         self.events: list[str] = []
         segment = Segment.create(folder / f"slot{len(list(folder.iterdir()))}", SLOT_BYTES, SLOT_SCHEMA)
         note = lambda kind, **what: self.events.append(kind)  # noqa: E731
-        arguments = (config.rig, config.rate_hz, 0, admission_limits(config))
-        policies = PolicyDesk(*arguments, PolicySlot(segment), folder / "policies", note)
+        policies = PolicyDesk(examination(config), PolicySlot(segment), PolicyFolder(folder / "policies"), note)
         self.gone: set[bytes] = set()
         """Peers whose connection is closed."""
         self.desk = LearnerDesk(
             self.memory,
             policies,
-            run="4a" * 16,
-            run_id="run-1",
-            config_text=b"rig: x\n",
-            lockstep=lockstep,
-            event=note,
-            is_gone=self.gone.__contains__,
+            RunIdentity("4a" * 16, "run-1", b"rig: x\n"),
+            FromCheckpoint() if lockstep else AnyLearner(),
+            note,
+            self.gone.__contains__,
         )
 
     def insert(self, n: int) -> None:
@@ -144,7 +143,7 @@ def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
 
 def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
-    rig.desk.closed = 2
+    rig.desk.feed.closed = 2
     attached = rig.attach(who=C)
     what = Attached(
         "run-1", b"rig: x\n", 64, True, 5, 2, 1, True, memory=attached.memory, why=attached.why, run="4a" * 16
@@ -204,7 +203,7 @@ def test_a_mirror_of_another_memory_is_refused(rig: Rig, since: int) -> None:
     rig.insert(3)
     for wait_ms in (0, 1000):
         assert isinstance(rig.ask(Pull(since, 0, wait_ms)), Refused)
-    assert rig.desk.due() == []
+    assert rig.desk.feed.due() == []
 
 
 @pytest.mark.parametrize("max_rows", [0, -5])
@@ -214,7 +213,7 @@ def test_at_least_one_row_comes_whatever_is_asked(rig: Rig, max_rows: int) -> No
 
 
 def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onrig.runtime.replay.learners.desk.MAX_PAYLOAD_BYTES", 200)
+    monkeypatch.setattr("onrig.runtime.replay.learners.feed.MAX_PAYLOAD_BYTES", 200)
     rig.insert(60)
     message, payload = rig.pull(0, max_rows=60)
     assert 0 < len(payload) <= 200 < MAX_PAYLOAD_BYTES
@@ -224,32 +223,32 @@ def test_an_answer_fits_into_a_message_however_wide_the_rows(rig: Rig, monkeypat
 def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
     news: tuple[Callable[[], object], ...] = (
         lambda: rig.insert(2),
-        lambda: setattr(rig.desk, "closed", 1),
-        lambda: setattr(rig.desk, "ending", True),
+        lambda: setattr(rig.desk.feed, "closed", 1),
+        lambda: setattr(rig.desk.feed, "ending", True),
     )
     for happens in news:
         at = rig.memory.storage.inserted
-        assert rig.desk.handle(A, Pull(at, rig.desk.closed, 2000), ()) is None
-        assert rig.desk.due() == []
+        assert rig.desk.handle(A, Pull(at, rig.desk.feed.closed, 2000), ()) is None
+        assert rig.desk.feed.due() == []
         happens()
-        ((ticket, answer),) = rig.desk.due()
+        ((ticket, answer),) = rig.desk.feed.due()
         assert ticket == A
         storage, desk = rig.memory.storage, rig.desk
-        assert answer.message == Rows(storage.inserted, storage.inserted, desk.closed, desk.ending)
-        assert rig.desk.due() == [], "once"
+        assert answer.message == Rows(storage.inserted, storage.inserted, desk.feed.closed, desk.feed.ending)
+        assert rig.desk.feed.due() == [], "once"
 
 
 def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
     rig.insert(2)
     assert rig.pull(0, wait_ms=2000)[0].upto == 2
-    rig.desk.closed = 3
+    rig.desk.feed.closed = 3
     assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
 
 
 def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> None:
     for episode in range(1, 71):
-        rig.desk.close(episode, -float(episode))
-    rig.desk.close(70, -70.0)  # a restarted process reads its records again
+        rig.desk.feed.close(episode, -float(episode))
+    rig.desk.feed.close(70, -70.0)  # a restarted process reads its records again
     assert rig.pull(0, closed=68)[0].episodes == (Closed(69, -69.0), Closed(70, -70.0))
     assert [ended.episode for ended in rig.pull(0)[0].episodes] == list(range(7, 71))
     assert rig.pull(0, closed=70)[0].episodes == ()
@@ -263,11 +262,11 @@ def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_t
     rig.desk.handle(A, Pull(0, 0, 300), ())
     rig.desk.handle(B, Pull(0, 0, 10**9), ())
     now_s += 0.299
-    assert rig.desk.due() == []
+    assert rig.desk.feed.due() == []
     now_s += 0.002
-    assert [ticket for ticket, _ in rig.desk.due()] == [A]
+    assert [ticket for ticket, _ in rig.desk.feed.due()] == [A]
     now_s += 1.7
-    assert [ticket for ticket, _ in rig.desk.due()] == [B]
+    assert [ticket for ticket, _ in rig.desk.feed.due()] == [B]
 
 
 def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
@@ -275,7 +274,7 @@ def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
     for ticket in (A, later, B):
         assert rig.desk.handle(ticket, Pull(0, 0, 2000), ()) is None
     rig.insert(1)
-    assert [ticket for ticket, _ in rig.desk.due()] == [later, B]
+    assert [ticket for ticket, _ in rig.desk.feed.due()] == [later, B]
 
 
 # -- what became of policies -------------------------------------------------------------------------------------------
@@ -294,9 +293,9 @@ def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) 
 def test_rulings_alone_are_no_news(rig: Rig) -> None:
     assert rig.desk.handle(A, Pull(0, 0, 2000), ()) is None
     rig.desk.rule(4, "passed", "")
-    assert rig.desk.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
+    assert rig.desk.feed.due() == [], "what a learner does in lockstep must not depend on when it hears of them"
     rig.insert(1)
-    ((_, answer),) = rig.desk.due()
+    ((_, answer),) = rig.desk.feed.due()
     assert isinstance(answer.message, Rows)
     assert [r.policy_id for r in answer.message.rulings] == [4]
 
@@ -326,23 +325,23 @@ def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeyp
     now_s = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     rig.ask(Pull(0, 0))
-    assert rig.desk.heard_ns == 10**12
+    assert rig.desk.peers.heard_ns == 10**12
     now_s += 5.0
     rig.ask(Pull(0, 0), who=B)
-    assert rig.desk.heard_ns == 10**12, "whoever watches sends no policies"
+    assert rig.desk.peers.heard_ns == 10**12, "whoever watches sends no policies"
     rig.ask(Done(0, 0, 0.0))
-    assert rig.desk.heard_ns == 1005 * 10**9
+    assert rig.desk.peers.heard_ns == 1005 * 10**9
     rig.ask(Leave())
     now_s += 5.0
     rig.attach(who=C)
-    assert rig.desk.heard_ns == 1010 * 10**9
+    assert rig.desk.peers.heard_ns == 1010 * 10**9
 
 
 def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.attach("watch")
     rig.ask(Pull(0, 0))
-    assert rig.desk.heard_ns == 0
+    assert rig.desk.peers.heard_ns == 0
 
 
 # -- TD errors ---------------------------------------------------------------------------------------------------------
@@ -437,7 +436,7 @@ def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
     assert rig.desk.done == 0
     rig.ask(Done(3, 300, 1.0))
     assert rig.desk.done == 0, "the barrier does not open before its episode is in the memory"
-    rig.desk.closed = 2
+    rig.desk.feed.closed = 2
     rig.ask(Done(1, 100, 1.0))
     assert rig.desk.done == 1
     rig.ask(Done(0, 0, 1.0))
@@ -502,7 +501,7 @@ def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> N
     assert again.pushes
     assert again.memory == first.memory
     assert rig.events[-1] == "learner_resumed"
-    assert rig.desk.error_batch == 10, "batches that were taken are not taken twice"
+    assert rig.desk.feedback.last_batch == 10, "batches that were taken are not taken twice"
 
 
 def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it_comes_again(rig: Rig) -> None:
@@ -545,19 +544,19 @@ def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     rig.ask(Pull(0, 0))
     rig.desk.handle(B, Pull(0, 0, 2000), ())
-    rig.desk.ending = True
-    ((ticket, _),) = rig.desk.due()
+    rig.desk.feed.ending = True
+    ((ticket, _),) = rig.desk.feed.due()
     assert ticket == B
-    assert rig.desk.expects_somebody
+    assert rig.desk.peers.expected
     rig.gone.add(B.peer)
-    assert rig.desk.expects_somebody, "a has not heard"
+    assert rig.desk.peers.expected, "a has not heard"
     assert rig.pull(0)[0].ending
-    assert rig.desk.expects_somebody, "the answer may be lost; it will ask again"
+    assert rig.desk.peers.expected, "the answer may be lost; it will ask again"
     rig.ask(Leave())
-    assert not rig.desk.expects_somebody
+    assert not rig.desk.peers.expected
     rig.attach("watch", C)
     now_s += 5.1
-    assert not rig.desk.expects_somebody, "whoever is silent is not awaited"
+    assert not rig.desk.peers.expected, "whoever is silent is not awaited"
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
@@ -575,24 +574,23 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
     rig.ask(Leave())
     newcomer = Attach(session=b"the next one", role="push")
     assert rig.desk.handle(C, newcomer, []) is None
-    assert rig.desk.replaced
-    rig.desk.replaced = False
+    assert rig.desk.succession.replaced
     rig.desk.admit_replacement()
-    assert rig.desk.departures == 1
+    assert rig.desk.succession.departures == 1
     assert rig.attach(who=C, session=b"the next one").pushes
-    assert not rig.desk.replaced
+    assert not rig.desk.succession.replaced
     rig.ask(Feedback(5), *errors([0], [1], [1.0]), who=C)
-    assert rig.desk.error_batches == 2
+    assert rig.desk.feedback.batches == 2
 
 
 def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
-    rig.desk.closed = 1
+    rig.desk.feed.closed = 1
     rig.ask(Feedback(7), *errors([0], [1], [1.0]))
     rig.ask(Done(1, 10, 0.0))
     rig.desk.settle(1)
     rig.ask(Leave())
     attached = rig.attach(who=C, session=b"the next one")
-    assert (attached.pushes, attached.done, rig.desk.replaced) == (True, 1, False)
+    assert (attached.pushes, attached.done, rig.desk.succession.replaced) == (True, 1, False)
     rows = rig.ask(Pull(0, 0), who=C)
     assert isinstance(rows, Rows)
     assert rows.settled == 1
@@ -602,18 +600,18 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
 def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
     rig: Rig, updates: int, departures: int
 ) -> None:
-    rig.desk.closed = 1
+    rig.desk.feed.closed = 1
     rig.ask(Done(1, 10, 0.0))
     rig.desk.settle(1)
     rig.ask(Leave())
     rig.attach(who=C, session=b"the next one")
     rig.ask(Done(1, updates, 0.0), who=C)
-    assert rig.desk.departures == departures
+    assert rig.desk.succession.departures == departures
     assert ("not_reproducible" in rig.events) is bool(departures)
 
 
 def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
-    rig.desk.closed = 2
+    rig.desk.feed.closed = 2
     rig.ask(Done(1, 10, 0.0, kept=False))
     assert not rig.desk.learner_kept
     rig.ask(Done(2, 20, 0.0))
@@ -654,7 +652,7 @@ def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
     for request, payloads, inserted in requests:
         ranked.insert(inserted)
         answer = ranked.desk.handle(A, request, payloads)
-        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.desk.replaced)
+        waits = isinstance(request, Pull) or (isinstance(request, Attach) and ranked.desk.succession.replaced)
         assert isinstance(answer, Answer) or (answer is None and waits)
-        ranked.desk.due()
-        assert ranked.desk.done <= ranked.desk.closed
+        ranked.desk.feed.due()
+        assert ranked.desk.done <= ranked.desk.feed.closed

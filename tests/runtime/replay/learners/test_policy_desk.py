@@ -10,8 +10,9 @@ from onrig.runtime.link.messages import RATE, Verdict
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.record import MAX_POLICY_ID
 from onrig.runtime.replay.learners.admission_rate import AdmissionRate, PerBarrier, PerSecond
-from onrig.runtime.replay.learners.admission_terms import admission_limits
+from onrig.runtime.replay.learners.admission_terms import Examination, admission_limits, examination, wanted_of
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
+from onrig.runtime.replay.learners.policy_folder import PolicyFolder, RepeatedPolicyFolder
 from onrig.runtime.run_state.checksums import extent_of
 from onrig.runtime.run_state.policy_index import read_index
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot, SlotPolicy
@@ -38,9 +39,9 @@ class Desk(PolicyDesk):
         self.events: list[tuple[str, object]] = []
         self.slot, self.folder = slot, folder / "policies"
         limits = msgspec.structs.replace(admission_limits(PENDULUM), latency_is_advisory=True)
-        super().__init__(
-            PENDULUM.rig, PENDULUM.rate_hz, 0, limits, slot, self.folder, self._note, rate, lockstep=lockstep
-        )
+        wanted = wanted_of(PENDULUM.rig, PENDULUM.rate_hz, stochastic=False)
+        filed = RepeatedPolicyFolder(self.folder) if lockstep else PolicyFolder(self.folder)
+        super().__init__(Examination(wanted, limits, seed=0), slot, filed, self._note, rate)
 
     def _note(self, kind: str, **what: object) -> None:
         if kind != "policy_warning":  # of latency: a matter of this machine's load
@@ -545,8 +546,7 @@ def test_a_full_disk_does_not_let_it_come_back(desk: Desk, monkeypatch: pytest.M
 def test_a_list_of_them_that_cannot_be_read_is_told_of(desk: Desk, tmp_path: Path) -> None:
     (desk.folder / "rolled_back.json").write_bytes(b"[{")
     told: list[str] = []
-    arguments = (PENDULUM.rig, PENDULUM.rate_hz, 0, admission_limits(PENDULUM), desk.slot, desk.folder)
-    PolicyDesk(*arguments, lambda kind, **what: told.append(kind))
+    PolicyDesk(examination(PENDULUM), desk.slot, PolicyFolder(desk.folder), lambda kind, **what: told.append(kind))
     assert told == ["rolled_back_unreadable"]
 
 

@@ -1,0 +1,118 @@
+"""Beginning of a replay process: its predecessor, the checkpoint that it restores, and what is cut from the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from onrig.runtime.record import RecordLayout
+from onrig.runtime.replay.checkpoint import CheckpointError
+from onrig.runtime.replay.checkpoint.upkeep import Upkeep
+from onrig.runtime.replay.evidence import run_identity
+from onrig.runtime.replay.experiences import Memory
+from onrig.runtime.replay.recovery import Recovery, decode_point, recover
+from onrig.runtime.replay.scoring import ring_reader
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.checksums import Extent
+from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
+from onrig.runtime.shm.latest import SLOT_SCHEMA, Latest, PolicySlot, loop_state_in
+from onrig.runtime.shm.ring import RingReader
+from onrig.runtime.shm.segment import Segment
+
+Say = Callable[[str], object]
+
+
+class Shared(NamedTuple):
+    """The run's shared memory."""
+
+    board: Board
+    loop_state: Latest
+    ring: RingReader
+    slot: PolicySlot
+
+
+def attach(config: RunConfig, shm: Path, layout: RecordLayout) -> Shared:
+    """Attach to the run's shared memory, and take the place of the process that drains its ring."""
+    segment = Segment.attach(shm / "board", BOARD_SCHEMA)
+    board = Board(segment)
+    board[Word.REPLAY_PID] = os.getpid()
+    ring = Segment.attach(shm / "ring", layout.schema)
+    reader = ring_reader(config, ring, layout, lambda: board[Word.ENDED] == 1)
+    slot = PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA))
+    return Shared(board, loop_state_in(segment), reader, slot)
+
+
+class Standing(NamedTuple):
+    """Where a process begins."""
+
+    life: int
+    """Names this life of the run, and its ring."""
+    took_over: bool
+    """Whether another replay process of this life was here before."""
+    run: str = ""
+    """Identity of the run."""
+    config_text: str = ""
+    """Its configuration, as in ``config.yaml``."""
+
+
+class Beginning(NamedTuple):
+    """What a process found, and what it made of it before it opened the run's files."""
+
+    standing: Standing
+    upkeep: Upkeep
+    recovery: Recovery | None
+    """Recovery of a resumed or taken-over run."""
+    is_first: bool
+    """Whether the process starts the run from the beginning."""
+
+    @property
+    def files(self) -> dict[str, Extent]:
+        """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
+        return files_at(self.upkeep)
+
+
+def begin(
+    config: RunConfig,
+    folder: Path,
+    board: Board,
+    memory: Memory,
+    warn: Say,
+    beat: Callable[[], object],
+    *,
+    config_text: str,
+    resumes: bool,
+) -> Beginning:
+    """Restore ``memory`` from the newest checkpoint, and cut what lies beyond it where the run goes back to it.
+
+    ``beat`` is called on progress.  Raises CheckpointError, and OSError as ``recovered``.
+    """
+    took_over = board[Word.REPLAY_LOOKS] > 0
+    standing = Standing(board[Word.LIFE], took_over, run_identity(folder), config_text)
+    upkeep = Upkeep(folder / "buffer", memory, config, warn, beat)
+    goes_back = config.lockstep if took_over else resumes
+    recovery = (
+        recovered(folder, upkeep, lockstep=config.lockstep, warn=warn, beside_loop=took_over) if goes_back else None
+    )
+    is_first = not took_over or (config.lockstep and upkeep.restored is None)
+    return Beginning(standing, upkeep, recovery, is_first)
+
+
+def recovered(folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: Say, beside_loop: bool = False) -> Recovery:
+    """Cut what lies beyond the point from which the run in ``folder`` goes on (``onrig.runtime.replay.recovery``).
+
+    To be done before anything opens the run's files.  Raises CheckpointError, also when a file cannot be cut; beside a
+    loop that goes on, that is an OSError.
+    """
+    try:
+        return recover(folder, upkeep.restored, upkeep.note, lockstep=lockstep, warn=warn, beside_loop=beside_loop)
+    except OSError as error:
+        if beside_loop:  # a full disk, say: it is tried again
+            raise
+        raise CheckpointError(f"{error.filename or folder}: {error.strerror}; the run is not resumed") from None
+
+
+def files_at(upkeep: Upkeep) -> dict[str, Extent]:
+    """The run's append-only files as they were at the checkpoint that was restored; empty without one."""
+    return decode_point(upkeep.note).files if upkeep.restored is not None else {}

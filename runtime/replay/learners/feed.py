@@ -1,0 +1,96 @@
+"""What learners pull: writes to the memory, closed episodes, and rulings on policies."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Final, Literal
+
+from onrig.runtime.link.messages import (
+    MAX_CLOSED,
+    MAX_PAYLOAD_BYTES,
+    MAX_REASON,
+    MAX_ROWS,
+    MAX_RULINGS,
+    Closed,
+    Pull,
+    Refused,
+    Rows,
+    Ruling,
+)
+from onrig.runtime.link.server import Answer, Ticket
+from onrig.runtime.memory.storage import STAMP_WORDS
+from onrig.runtime.replay.experiences import Memory
+
+_WAIT_LIMIT_MS: Final = 2000
+_KEPT_RULINGS: Final = 64
+"""Number of latest rulings on policies kept for learners."""
+
+
+class Feed:
+    """Answers each Pull once: at once, or through ``due`` when there is news or its wait is over."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._waiting: list[tuple[float, Ticket, Pull]] = []
+        self._returns: dict[int, float] = {}
+        """Returns of the latest closed episodes."""
+        self._rulings: deque[Ruling] = deque(maxlen=_KEPT_RULINGS)
+        self._ruled = 0
+        self.closed = 0
+        """Last training episode whose transitions are complete in the memory."""
+        self.settled = -1
+        """Training episode of the newest checkpoint on disk (lockstep)."""
+        self.ending = False
+        """Whether the run is over."""
+
+    def close(self, episode: int, episode_return: float) -> None:
+        """Note a training episode whose transitions are all in the memory, and its undiscounted return in raw units."""
+        self.closed = episode
+        self._returns[episode] = episode_return
+        for old in sorted(self._returns)[:-MAX_CLOSED]:
+            del self._returns[old]
+
+    def rule(self, policy_id: int, verdict: Literal["passed", "rolled_back", "failed"], reason: str) -> None:
+        """Add a ruling on an admitted policy, which learners receive with their next rows."""
+        self._ruled += 1
+        self._rulings.append(Ruling(self._ruled, policy_id, verdict, reason[:MAX_REASON]))
+
+    def pull(self, ticket: Ticket, pull: Pull) -> Answer | None:
+        """Answer a Pull; None if it waits for news."""
+        inserted = self._memory.storage.inserted
+        if not 0 <= pull.since <= inserted:
+            return Answer(Refused(f"{pull.since} writes seen, there have been {inserted}"))
+        if pull.wait_ms <= 0 or self._has_news(pull):
+            return self._rows(pull)
+        self.forget(ticket.peer)  # a peer has one pending Pull; it has given up the earlier one
+        self._waiting.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
+        return None
+
+    def due(self) -> list[tuple[Ticket, Answer]]:
+        """Answers to waiting Pulls for which there is news or whose wait is over."""
+        if not self._waiting:
+            return []
+        now = time.monotonic()
+        ready = [(t, self._rows(p)) for limit, t, p in self._waiting if self._has_news(p) or now >= limit]
+        answered = {t for t, _ in ready}
+        self._waiting = [w for w in self._waiting if w[1] not in answered]
+        return ready
+
+    def forget(self, peer: bytes) -> None:
+        """Drop the pending Pull of a peer."""
+        self._waiting = [w for w in self._waiting if w[1].peer != peer]
+
+    def _has_news(self, pull: Pull) -> bool:
+        return self._memory.storage.inserted > pull.since or self.closed > pull.closed or self.ending
+
+    def _rows(self, pull: Pull) -> Answer:
+        storage = self._memory.storage
+        fit = MAX_PAYLOAD_BYTES // (4 * STAMP_WORDS + storage.layout.row_bytes)
+        slots = storage.changed_since(pull.since, max(1, min(pull.max_rows, MAX_ROWS, fit)))
+        rows = storage.rows(slots)
+        upto = int(storage.number(slots[-1:])[0]) if len(slots) else storage.inserted
+        rulings = [ruling for ruling in self._rulings if ruling.number > pull.heard][:MAX_RULINGS]
+        ended = tuple(Closed(e, total) for e, total in sorted(self._returns.items()) if pull.closed < e <= self.closed)
+        message = Rows(upto, storage.inserted, self.closed, self.ending, tuple(rulings), self.settled, ended)
+        return Answer(message, (rows.astype("<u4", copy=False).tobytes(),), storage.scanned_bytes(pull.since))

@@ -1,0 +1,75 @@
+"""Connected learners, and which of them pushes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from onrig.runtime.link.server import Ticket
+from onrig.runtime.replay.learners.lease import Lease
+
+_MAX_PEERS: Final = 64
+"""Connections remembered; beyond that, the one silent for longest must attach again."""
+_SILENT_S: Final = 5.0
+"""Silence after which a learner is not waited for at the end."""
+
+
+@dataclass
+class _Peer:
+    session: bytes
+    key: str
+    heard_s: float
+
+
+class Peers:
+    """The connections that have attached.
+
+    ``is_gone`` reports whether a connection is closed.
+    """
+
+    def __init__(self, is_gone: Callable[[bytes], bool]) -> None:
+        self._is_gone = is_gone
+        self._peers: dict[bytes, _Peer] = {}
+        self.lease: Final = Lease(is_gone)
+        self.heard_ns = 0
+        """Monotonic time of the pushing learner's last message; 0 before the first."""
+
+    def enter(self, ticket: Ticket, session: bytes, now_s: float) -> bool:
+        """Add a connection; returns whether it had attached before."""
+        known = ticket.peer in self._peers
+        if not known and len(self._peers) >= _MAX_PEERS:
+            self._peers.pop(min(self._peers, key=lambda p: self._peers[p].heard_s))
+        self._peers[ticket.peer] = _Peer(session, ticket.key, now_s)
+        return known
+
+    def ask_to_push(self, ticket: Ticket, session: bytes, now_s: float) -> str | None:
+        """Ask for the lease; returns None, or who holds it."""
+        holder = self.lease.ask(session, ticket.key, ticket.peer, now_s)
+        if holder is None:
+            self.heard_ns = round(now_s * 1e9)
+        return holder
+
+    def heard(self, ticket: Ticket, now_s: float) -> bool:
+        """Note a message; returns whether its connection has attached."""
+        peer = self._peers.get(ticket.peer)
+        if peer is None:
+            return False
+        peer.heard_s = now_s
+        self.lease.heard(ticket.peer, now_s)
+        if self.lease.held_by(ticket.peer):
+            self.heard_ns = round(now_s * 1e9)
+        return True
+
+    def leave(self, peer: bytes) -> None:
+        """Remove a connection, and release its lease."""
+        self._peers.pop(peer, None)
+        self.lease.give_up(peer)
+
+    @property
+    def expected(self) -> bool:
+        """Whether a learner heard from recently is still connected; it disconnects when told that the run is over."""
+        now_s = time.monotonic()
+        late = [name for name, peer in self._peers.items() if peer.heard_s > now_s - _SILENT_S]
+        return any(not self._is_gone(name) for name in late)

@@ -1,0 +1,193 @@
+"""Pace of the replay process: which records it takes in, and who waits for whom.
+
+In real time nothing waits: learning overlaps the next episode, records gather for a while before they are taken in, and
+checkpoints are written in the background.  In lockstep the loop waits at a barrier after each training episode, which
+opens once everything that follows from the episode is done.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.record import Kind
+from onrig.runtime.replay.continuity import Continuity
+from onrig.runtime.replay.learners.desk import LearnerDesk
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.shm.board import Board, Word
+from onrig.runtime.shm.ring import RingReader
+
+_LEAST_PAUSE_MS: Final = 1
+_MOST_PAUSE_MS: Final = 8
+_GATHER_S: Final = 0.02
+"""To take in a batch of records costs hardly more than to take in one, which at 500 Hz keeps a core busy."""
+_BACKLOG: Final = 64
+"""Waiting records that are taken in at once."""
+
+
+class Pace(Protocol):
+    """Times in s of one monotonic clock."""
+
+    uncovered: int
+    """Records that had to leave the ring in lockstep though no checkpoint has them: should the replay process die now,
+    they are lost."""
+    concluded_s: float
+    """When the last episode was concluded (lockstep)."""
+
+    def due(self, waiting: int, now_s: float) -> bool:
+        """Whether to take in the ``waiting`` records now; the ring cannot wake anyone."""
+
+    def takable(self, records: NDArray[np.void]) -> int:
+        """How many of the next ``records`` may be taken in now."""
+
+    def took(self, now_s: float) -> None:
+        """Note that records are being taken in."""
+
+    def pause_ms(self, now_s: float) -> int:
+        """How long to wait for a learner's request if there is nothing else to do."""
+
+    def paused(self, *, heard: bool) -> None:
+        """Note the end of a pause; ``heard``: by a request."""
+
+    def conclude(self, now_s: float) -> None:
+        """Write the checkpoint that is due, and let the loop go on if it waits."""
+
+    def release(self, durable: int, logged: int | None) -> None:
+        """Free the records that the ring need not keep; ``durable`` and ``logged`` as in `releasable`."""
+
+    @property
+    def awaits_learner(self) -> bool:
+        """Whether a run whose loop has ended still needs its learner."""
+
+
+class RealTime:
+    """Nothing waits; at most half of the ring is kept for a successor, so that the loop finds room."""
+
+    uncovered: int = 0
+    concluded_s: float = 0.0
+    awaits_learner: bool = False
+
+    def __init__(self, ring: RingReader, continuity: Continuity) -> None:
+        self._ring, self._continuity = ring, continuity
+        self._next_s = 0.0
+
+    def due(self, waiting: int, now_s: float) -> bool:
+        """As Pace."""
+        return waiting >= _BACKLOG or now_s >= self._next_s
+
+    def takable(self, records: NDArray[np.void]) -> int:
+        """As Pace: all of them."""
+        return len(records)
+
+    def took(self, now_s: float) -> None:
+        """As Pace: further ones gather first."""
+        self._next_s = now_s + _GATHER_S
+
+    def pause_ms(self, now_s: float) -> int:
+        """As Pace: until the records that gather are due."""
+        left_s = self._next_s - now_s
+        return max(_LEAST_PAUSE_MS, round(1e3 * (left_s if left_s > 0.0 else _GATHER_S)))
+
+    def paused(self, *, heard: bool) -> None:
+        """As Pace; unused."""
+
+    def conclude(self, now_s: float) -> None:
+        """As Pace."""
+        self._continuity.at_time(now_s)
+
+    def release(self, durable: int, logged: int | None) -> None:
+        """As Pace."""
+        self._ring.release(releasable(self._ring, durable, logged, yields=True))
+
+
+class Lockstep:
+    """The loop waits at the barrier, and the ring keeps all that no checkpoint has, unless it is full."""
+
+    def __init__(
+        self, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board, episodes: int
+    ) -> None:
+        self._ring, self._continuity, self._desk, self._board = ring, continuity, desk, board
+        self._episodes = episodes
+        self._pause_ms = _LEAST_PAUSE_MS
+        self._opened = -1
+        """Last training episode concluded by this process."""
+        self.uncovered = 0
+        self.concluded_s = 0.0
+
+    def due(self, waiting: int, now_s: float) -> bool:
+        """As Pace: always, because the loop waits for what follows from them."""
+        return True
+
+    def takable(self, records: NDArray[np.void]) -> int:
+        """As Pace: those before the end of the episode that is next to be concluded.
+
+        An episode's transitions are inserted once all that follows from the one before is done.  A loop that waits at
+        its barriers never runs ahead; records that are taken in once more do.
+        """
+        return ahead_of_barrier(records, self._desk.done)
+
+    def took(self, now_s: float) -> None:
+        """As Pace."""
+        self._pause_ms = _LEAST_PAUSE_MS
+
+    def pause_ms(self, now_s: float) -> int:
+        """As Pace; doubled while nothing comes."""
+        return self._pause_ms
+
+    def paused(self, *, heard: bool) -> None:
+        """As Pace."""
+        self._pause_ms = _LEAST_PAUSE_MS if heard else min(2 * self._pause_ms, _MOST_PAUSE_MS)
+
+    def conclude(self, now_s: float) -> None:
+        """Open the barrier after an episode that all have concluded, once its checkpoint is on disk."""
+        board, desk, done = self._board, self._desk, self._desk.done
+        board[Word.DONE] = done + 1
+        if done <= self._opened or done > board[Word.CLOSED]:
+            return
+        self.concluded_s = now_s
+        # During a repetition the loop is ahead of the episode, so its state is not the checkpoint's.
+        if board[Word.BARRIER] <= done and desk.learner_kept and self._continuity.at_episode(done):
+            desk.settle(done)
+        self._opened = done
+        board[Word.BARRIER] = max(board[Word.BARRIER], done + 1)
+
+    def release(self, durable: int, logged: int | None) -> None:
+        """As Pace."""
+        ring = self._ring
+        yields = ring.full and ring.taken - ring.tail >= ring.capacity
+        upto = releasable(ring, durable, logged, yields=yields)
+        self.uncovered = max(0, upto - durable)
+        ring.release(upto)
+
+    @property
+    def awaits_learner(self) -> bool:
+        """As Pace: to conclude the last episode of a complete run."""
+        return self._board[Word.CLOSED] >= self._episodes and self._desk.done < self._desk.feed.closed
+
+
+def pace(config: RunConfig, ring: RingReader, continuity: Continuity, desk: LearnerDesk, board: Board) -> Pace:
+    """Return the pace of a run."""
+    if config.lockstep:
+        return Lockstep(ring, continuity, desk, board, config.episodes)
+    return RealTime(ring, continuity)
+
+
+def ahead_of_barrier(records: NDArray[np.void], done: int) -> int:
+    """How many of the next ``records`` belong to nothing later than the episode after ``done``, the last concluded."""
+    opens = records["kind"] == Kind.TRAIN
+    early = np.flatnonzero(records["episode"] > np.where(opens, done + 1, done))
+    return int(early[0]) if len(early) else len(records)
+
+
+def releasable(ring: RingReader, durable: int, logged: int | None, *, yields: bool) -> int:
+    """Number of the record before which all others may leave the ring.
+
+    Those before ``durable`` are in a checkpoint, those before ``logged`` in the log (None: there is no log).  A ring
+    that ``yields`` keeps at most half of its capacity.
+    """
+    wanted = min(durable, ring.taken) if logged is None else min(durable, ring.taken, logged)
+    if yields:
+        wanted = max(wanted, ring.taken - ring.capacity // 2)
+    return max(wanted, ring.tail)
