@@ -125,7 +125,7 @@ def _judge(
     if finite.any():
         answers = probe(session, probes[finite], wanted)
         if limits.evaluator == "auto":
-            twin = native_twin(session, answers, probes[finite], wanted)
+            twin = native_twin(session, parsed, answers, probes[finite], wanted)
             session = twin.session or session
             warnings += [twin.warning] if twin.warning else []
     _time_runs(session, WARM_UP_RUNS, clock_ns)

@@ -3,8 +3,8 @@
 A policy comes from an untrusted process, and onnxruntime is a large C++ program that was not hardened against hostile
 models, so this parser sees the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that a plain
 feed-forward graph needs, and refuses functions, training info, subgraphs, sparse and external tensors, and all unknown
-fields.  The nesting is fixed (model, graph, node, attribute, tensor), so there is no recursion; tensors are views into
-the bytes, so memory is bounded.
+fields.  The nesting is fixed (model, graph, node, attribute, tensor); tensors are views into the bytes, so memory is
+bounded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Message, Reader, Span, malformed
+from onrig.runtime.policy.protobuf_wire import BYTES, FIXED32, VARINT, Field, Fields, Message, decode, malformed
 
 MAX_NODES: Final = 512
 MAX_TENSORS: Final = 512
 MAX_RANK: Final = 6
-MAX_NAME_BYTES: Final = 512
 MAX_METADATA_BYTES: Final = 64 * 1024
 IR_VERSIONS: Final = range(4, 15)
 """IR 3 lists every weight among the inputs; 14 is the newest that this parser was checked against."""
@@ -78,46 +77,87 @@ class OnnxModel(NamedTuple):
     value_infos: tuple[ValueInfo, ...]
 
 
-_ONE, _MANY = (BYTES, False), (BYTES, True)
-_INT, _INTS = (VARINT, False), (VARINT, True)
+_ONE, _MANY = Field(BYTES), Field(BYTES, repeated=True)
+_INT, _INTS = Field(VARINT), Field(VARINT, repeated=True)
 
-_MODEL: Final = Message(
-    "model",
-    {1: _INT, 2: _ONE, 3: _ONE, 4: _ONE, 5: _INT, 6: _ONE, 7: _ONE, 8: _MANY, 14: _MANY},
-    {20: "training info", 25: "functions", 26: "device configurations"},
+_SHAPE: Final = Message(
+    "shape",
+    {1: Field(BYTES, repeated=True, message=Message("dimension", {1: _INT, 2: _ONE, 3: _ONE}))},
 )
-_OPSET: Final = Message("opset import", {1: _ONE, 2: _INT})
-_ENTRY: Final = Message("metadata", {1: _ONE, 2: _ONE})
-_GRAPH: Final = Message(
-    "graph",
-    {1: _MANY, 2: _ONE, 5: _MANY, 10: _ONE, 11: _MANY, 12: _MANY, 13: _MANY, 16: _MANY},
-    {14: "quantization annotations", 15: "sparse initializers"},
-)
-_NODE: Final = Message(
-    "node",
-    {1: _MANY, 2: _MANY, 3: _ONE, 4: _ONE, 5: _MANY, 6: _ONE, 7: _ONE, 9: _MANY},
-    {8: "a function overload", 10: "device configurations"},
-)
-_ATTRIBUTE: Final = Message(
-    "attribute",
-    {1: _ONE, 2: (FIXED32, False), 3: _INT, 4: _ONE, 5: _ONE, 7: (FIXED32, True), 8: _INTS, 13: _ONE, 20: _INT},
-    {6: "a subgraph", 9: "strings", 10: "a list of tensors", 11: "subgraphs", 14: "a type", 15: "types"}
-    | {21: "a reference to a function's attribute", 22: "a sparse tensor", 23: "sparse tensors"},
+_TYPE: Final = Message(
+    "type",
+    {1: Field(BYTES, message=Message("tensor type", {1: _INT, 2: Field(BYTES, message=_SHAPE)})), 6: _ONE},
+    {4: "a sequence", 5: "a map", 7: "an opaque type", 8: "a sparse tensor", 9: "an optional type"},
 )
 _TENSOR: Final = Message(
     "tensor",
     {1: _INTS, 2: _INT, 4: _ONE, 7: _INTS, 8: _ONE, 9: _ONE, 10: _ONE, 12: _ONE, 14: _INT, 16: _MANY},
     {3: "segments", 5: "small integers", 6: "strings", 11: "unsigned integers", 13: "external data"},
 )
-_VALUE_INFO: Final = Message("value info", {1: _ONE, 2: _ONE, 3: _ONE, 4: _MANY})
-_TYPE: Final = Message(
-    "type",
-    {1: _ONE, 6: _ONE},
-    {4: "a sequence", 5: "a map", 7: "an opaque type", 8: "a sparse tensor", 9: "an optional type"},
+_ATTRIBUTE: Final = Message(
+    "attribute",
+    {
+        1: _ONE,
+        2: Field(FIXED32),
+        3: _INT,
+        4: _ONE,
+        5: Field(BYTES, message=_TENSOR),
+        7: Field(FIXED32, repeated=True),
+        8: _INTS,
+        13: _ONE,
+        20: _INT,
+    },
+    {6: "a subgraph", 9: "strings", 10: "a list of tensors", 11: "subgraphs", 14: "a type", 15: "types"}
+    | {21: "a reference to a function's attribute", 22: "a sparse tensor", 23: "sparse tensors"},
 )
-_TENSOR_TYPE: Final = Message("tensor type", {1: _INT, 2: _ONE})
-_SHAPE: Final = Message("shape", {1: _MANY})
-_DIMENSION: Final = Message("dimension", {1: _INT, 2: _ONE, 3: _ONE})
+_NODE: Final = Message(
+    "node",
+    {
+        1: _MANY,
+        2: _MANY,
+        3: _ONE,
+        4: _ONE,
+        5: Field(BYTES, repeated=True, message=_ATTRIBUTE),
+        6: _ONE,
+        7: _ONE,
+        9: _MANY,
+    },
+    {8: "a function overload", 10: "device configurations"},
+)
+_VALUE_INFOS: Final = Field(
+    BYTES,
+    repeated=True,
+    message=Message("value info", {1: _ONE, 2: Field(BYTES, message=_TYPE), 3: _ONE, 4: _MANY}),
+)
+_GRAPH: Final = Message(
+    "graph",
+    {
+        5: Field(BYTES, repeated=True, message=_TENSOR, most=MAX_TENSORS, called="initializers"),
+        1: Field(BYTES, repeated=True, message=_NODE, most=MAX_NODES, called="nodes"),
+        2: _ONE,
+        10: _ONE,
+        11: _VALUE_INFOS,
+        12: _VALUE_INFOS,
+        13: _VALUE_INFOS,
+        16: _MANY,
+    },
+    {14: "quantization annotations", 15: "sparse initializers"},
+)
+_MODEL: Final = Message(
+    "model",
+    {
+        1: _INT,
+        2: _ONE,
+        3: _ONE,
+        4: _ONE,
+        5: _INT,
+        6: _ONE,
+        8: Field(BYTES, repeated=True, message=Message("opset import", {1: _ONE, 2: _INT})),
+        14: Field(BYTES, repeated=True, message=Message("metadata", {1: _ONE, 2: _ONE})),
+        7: Field(BYTES, message=_GRAPH),
+    },
+    {20: "training info", 25: "functions", 26: "device configurations"},
+)
 
 _ATTRIBUTE_FIELDS: Final[Mapping[int, int]] = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
 """``AttributeProto.type`` to the field that must hold the value."""
@@ -130,10 +170,9 @@ def _float(raw: int) -> float:
     return value
 
 
-def _tensor(reader: Reader, span: Span) -> tuple[str, Array]:
+def _tensor(fields: Fields) -> tuple[str, Array]:
     """Read a TensorProto as (name, read-only array); checks its size against its dimensions."""
-    fields = reader.fields(span, _TENSOR)
-    name = reader.text(fields.span(8))
+    name = fields.text(8)
     dims = fields.numbers.get(1, [])
     if fields.number(14) != 0:
         raise malformed(f"tensor {name!r} has external data, which policies may not use")
@@ -160,14 +199,13 @@ def _tensor(reader: Reader, span: Span) -> tuple[str, Array]:
         if end - start != count * dtype.itemsize:
             need = count * dtype.itemsize
             raise malformed(f"tensor {name!r} has {end - start} bytes, its dimensions {dims} need {need}")
-        array = np.frombuffer(reader.data, dtype, count, start)
+        array = np.frombuffer(fields.data, dtype, count, start)
     return name, array.reshape(dims)
 
 
-def _attribute(reader: Reader, span: Span) -> tuple[str, Attribute]:
+def _attribute(fields: Fields) -> tuple[str, Attribute]:
     """Read an AttributeProto as (name, attribute); the value must be in the field for its type."""
-    fields = reader.fields(span, _ATTRIBUTE)
-    name, kind = reader.text(fields.span(1)), fields.number(20)
+    name, kind = fields.text(1), fields.number(20)
     field = _ATTRIBUTE_FIELDS.get(kind)
     others = [f for f in _ATTRIBUTE_FIELDS.values() if f != field and fields.has(f)]
     if field is None or others:
@@ -179,9 +217,9 @@ def _attribute(reader: Reader, span: Span) -> tuple[str, Attribute]:
         value = fields.number(3)
     elif field == 4:
         start, end = fields.span(4)
-        value = reader.data[start:end]
+        value = fields.data[start:end]
     elif field == 5:
-        value = _tensor(reader, fields.span(5))[1]
+        value = _tensor(fields.message(5))[1]
     elif field == 7:
         value = tuple(_float(raw) for raw in fields.numbers.get(7, []))
     else:
@@ -189,34 +227,30 @@ def _attribute(reader: Reader, span: Span) -> tuple[str, Attribute]:
     return name, Attribute(kind, value)
 
 
-def _node(reader: Reader, span: Span) -> Node:
+def _node(fields: Fields) -> Node:
     """Read a NodeProto."""
-    fields = reader.fields(span, _NODE)
-    op_type = reader.text(fields.span(4))
+    op_type = fields.text(4)
     attributes: dict[str, Attribute] = {}
-    for item in fields.spans.get(5, []):
-        name, attribute = _attribute(reader, item)
+    for item in fields.messages.get(5, []):
+        name, attribute = _attribute(item)
         if name in attributes:
             raise malformed(f"node {op_type!r} has attribute {name!r} twice")
         attributes[name] = attribute
-    inputs, outputs = (tuple(reader.text(s) for s in fields.spans.get(field, [])) for field in (1, 2))
-    return Node(op_type, reader.text(fields.span(7)), inputs, outputs, attributes)
+    inputs, outputs = fields.texts(1), fields.texts(2)
+    return Node(op_type, fields.text(7), inputs, outputs, attributes)
 
 
-def _value_info(reader: Reader, span: Span) -> ValueInfo:
+def _value_info(fields: Fields) -> ValueInfo:
     """Read a ValueInfoProto; only dense tensors are supported."""
-    fields = reader.fields(span, _VALUE_INFO)
-    name = reader.text(fields.span(1))
-    kind = reader.fields(fields.span(2), _TYPE)
-    tensor = reader.fields(kind.span(1), _TENSOR_TYPE)
+    name = fields.text(1)
+    tensor = fields.message(2).message(1)
     if not tensor.has(2):
         return ValueInfo(name, tensor.number(1), None)
     shape: list[int | str | None] = []
-    for item in reader.fields(tensor.span(2), _SHAPE).spans.get(1, []):
-        dim = reader.fields(item, _DIMENSION)
+    for dim in tensor.message(2).messages.get(1, []):
         if dim.has(1) and dim.has(2):
             raise malformed(f"value {name!r} has a dimension that is both a number and a symbol")
-        shape.append(dim.number(1) if dim.has(1) else reader.text(dim.span(2)) if dim.has(2) else None)
+        shape.append(dim.number(1) if dim.has(1) else dim.text(2) if dim.has(2) else None)
     if len(shape) > MAX_RANK:
         raise malformed(f"value {name!r} has {len(shape)} dimensions, at most {MAX_RANK} allowed")
     return ValueInfo(name, tensor.number(1), tuple(shape))
@@ -227,39 +261,32 @@ def read_model(data: bytes) -> OnnxModel:
 
     The caller bounds ``len(data)``.  Names, operators and shapes are checked in ``onrig.runtime.policy.graph``.
     """
-    reader = Reader(data)
-    model = reader.fields((0, len(data)), _MODEL)
+    model = decode(data, _MODEL)
     ir_version = model.number(1)
     if ir_version not in IR_VERSIONS:
         raise malformed(f"ONNX IR version {ir_version}, understood are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
     opsets: dict[str, int] = {}
-    for span in model.spans.get(8, []):
-        fields = reader.fields(span, _OPSET)
-        domain = reader.text(fields.span(1))
+    for fields in model.messages.get(8, []):
+        domain = fields.text(1)
         domain = "" if domain == "ai.onnx" else domain
         if domain in opsets:
             raise malformed(f"operator set {domain!r} is imported twice")
         opsets[domain] = fields.number(2)
     metadata: dict[str, str] = {}
-    for span in model.spans.get(14, []):
-        fields = reader.fields(span, _ENTRY)
-        key, value = reader.text(fields.span(1)), reader.text(fields.span(2), MAX_METADATA_BYTES)
+    for fields in model.messages.get(14, []):
+        key, value = fields.text(1), fields.text(2, MAX_METADATA_BYTES)
         if key in metadata:
             raise malformed(f"metadata key {key!r} is given twice")
         metadata[key] = value
     if not model.has(7):
         raise malformed("no graph")
-    graph = reader.fields(model.span(7), _GRAPH)
-    for field, cap, what in ((1, MAX_NODES, "nodes"), (5, MAX_TENSORS, "initializers")):
-        count = len(graph.spans.get(field, []))
-        if count > cap:
-            raise malformed(f"{count} {what}, at most {cap} allowed")
+    graph = model.message(7)
     initializers: dict[str, Array] = {}
-    for span in graph.spans.get(5, []):
-        name, array = _tensor(reader, span)
+    for fields in graph.messages.get(5, []):
+        name, array = _tensor(fields)
         if name in initializers:
             raise malformed(f"initializer {name!r} is given twice")
         initializers[name] = array
-    nodes = tuple(_node(reader, span) for span in graph.spans.get(1, []))
-    inputs, outputs, infos = (tuple(_value_info(reader, s) for s in graph.spans.get(f, [])) for f in (11, 12, 13))
+    nodes = tuple(map(_node, graph.messages.get(1, [])))
+    inputs, outputs, infos = (tuple(map(_value_info, graph.messages.get(f, []))) for f in (11, 12, 13))
     return OnnxModel(ir_version, opsets, metadata, nodes, initializers, inputs, outputs, infos)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from onrig.runtime.normalisation import Normalisation
 from onrig.runtime.policy.contract import NOISE_CUT, ModelRefused, PolicyContract
+from onrig.runtime.policy.onnx_wire import OnnxModel
 from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
@@ -90,14 +91,18 @@ class Twin(NamedTuple):
 
 
 def native_twin(
-    session: PolicySession, expected: Sequence[Answers], probes: npt.NDArray[np.float32], wanted: PolicyContract
+    session: PolicySession,
+    parsed: OnnxModel,
+    expected: Sequence[Answers],
+    probes: npt.NDArray[np.float32],
+    wanted: PolicyContract,
 ) -> Twin:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
-    expected: what ``probe`` returned for the same states.
+    parsed: the session's model; expected: what ``probe`` returned for the same states.
     """
     try:
-        native = PolicySession(session.model, native=True)
+        native = PolicySession(session.model, native=True, parsed=parsed)
     except ModelRefused:
         return Twin(None)
     half_range = Normalisation.of(wanted.actions).half_range

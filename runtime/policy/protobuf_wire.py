@@ -3,8 +3,8 @@
 A small parser for untrusted bytes (wire format: https://protobuf.dev/programming-guides/encoding). protobuf itself
 skips unknown fields, merges a singular message given twice, and takes the last of several numbers.  All of these are
 refused here, so that the library that parses the same bytes afterwards cannot see a different model from the one
-judged.  There is no recursion; every length is checked against the enclosing message; the number of fields is limited,
-so time is bounded.
+judged.  Messages are nested as deep as their description, which names no message within itself; every length is checked
+against the enclosing message; the number of fields is limited, so time is bounded.
 """
 
 from __future__ import annotations
@@ -30,19 +30,39 @@ def malformed(reason: str) -> ModelRefused:
     return ModelRefused("format", reason)
 
 
-class Message(NamedTuple):
-    """Fields of one message type by number: (wire type, whether repeated); and the names of refused ones."""
+class Field(NamedTuple):
+    """One field of a message type."""
 
-    name: str
-    fields: Mapping[int, tuple[int, bool]]
-    refused: Mapping[int, str] = {}
+    wire: int
+    repeated: bool = False
+    message: Message | None = None
+    """Type of the message that its bytes are; None for other bytes."""
+    most: int = MAX_FIELDS
+    called: str = ""
+    """Name of its values where there may be ``most`` of them."""
+
+
+class Message:
+    """Fields of one message type by number, and the names of refused ones.
+
+    Messages within it are read in the order of ``fields``.
+    """
+
+    def __init__(self, name: str, fields: Mapping[int, Field], refused: Mapping[int, str] | None = None) -> None:
+        self.name: Final = name
+        self.fields: Final = {number: (field.wire, field.repeated) for number, field in fields.items()}
+        self.refused: Final = refused or {}
+        self.within: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
+        """The fields that are messages."""
 
 
 class Fields(NamedTuple):
-    """The fields of one message: numbers (varints signed, fixed32 raw), and spans of byte strings."""
+    """The fields of one message: numbers (varints signed, fixed32 raw), spans of byte strings, and messages."""
 
+    data: bytes
     numbers: dict[int, list[int]]
     spans: dict[int, list[Span]]
+    messages: dict[int, list[Fields]]
 
     def number(self, field: int) -> int:
         """Return the singular number ``field``, 0 if absent."""
@@ -54,21 +74,48 @@ class Fields(NamedTuple):
         spans = self.spans.get(field)
         return spans[0] if spans else (0, 0)
 
+    def text(self, field: int, cap: int = MAX_NAME_BYTES) -> str:
+        """Return the singular string ``field`` of at most ``cap`` bytes, empty if absent."""
+        return self._text(self.span(field), cap)
+
+    def texts(self, field: int) -> tuple[str, ...]:
+        """Return the repeated string ``field``."""
+        return tuple(self._text(span, MAX_NAME_BYTES) for span in self.spans.get(field, ()))
+
+    def message(self, field: int) -> Fields:
+        """Return the singular message ``field``, one without fields if absent."""
+        messages = self.messages.get(field)
+        return messages[0] if messages else Fields(self.data, {}, {}, {})
+
     def has(self, field: int) -> bool:
         """Tell whether ``field`` is present."""
         return field in self.numbers or field in self.spans
 
+    def _text(self, span: Span, cap: int) -> str:
+        start, end = span
+        if end - start > cap:
+            raise malformed(f"a string of {end - start} bytes, at most {cap} allowed")
+        try:
+            return self.data[start:end].decode()
+        except UnicodeDecodeError as error:
+            raise malformed(f"a string at byte {start} is not UTF-8") from error
 
-class Reader:
-    """Parser of messages in ``data`` by span; counts the fields over all calls."""
+
+def decode(data: bytes, message: Message) -> Fields:
+    """Parse all of ``data`` as one message, with the messages within it; raises ModelRefused (stage ``format``)."""
+    return _Reader(data).fields((0, len(data)), message)
+
+
+class _Reader:
+    """Parser of messages in ``data`` by span; counts the fields over all of them."""
 
     def __init__(self, data: bytes) -> None:
-        self.data = data
+        self._data = data
         self._fields_left = MAX_FIELDS
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         """Decode a varint as a signed 64-bit number; returns it and the position after it."""
-        data, value, shift = self.data, 0, 0
+        data, value, shift = self._data, 0, 0
         while at < end:
             byte = data[at]
             at += 1
@@ -88,9 +135,9 @@ class Reader:
             raise malformed(f"more than {MAX_FIELDS} fields")
 
     def fields(self, span: Span, message: Message) -> Fields:
-        """Split the bytes of one message into its fields; raises ModelRefused."""
+        """Split the bytes of one message into its fields, then those of the messages within it."""
         at, end = span
-        data = self.data
+        data = self._data
         numbers: dict[int, list[int]] = {}
         spans: dict[int, list[Span]] = {}
         while at < end:
@@ -105,7 +152,7 @@ class Reader:
             if not repeated and (field in numbers or field in spans):
                 raise malformed(f"{message.name} has field {field} twice")
             if wire == BYTES:
-                length, at = self._varint(at, end)
+                length, at = (data[at], at + 1) if at < end and data[at] < 0x80 else self._varint(at, end)
                 if not 0 <= length <= end - at:
                     raise malformed(f"{message.name} ends before its field {field} does (truncated at byte {end})")
                 if expected == VARINT and repeated:
@@ -125,7 +172,14 @@ class Reader:
                     raise malformed(f"truncated at byte {end}")
                 numbers.setdefault(field, []).append(int.from_bytes(data[at : at + 4], "little"))
                 at += 4
-        return Fields(numbers, spans)
+        messages: dict[int, list[Fields]] = {}
+        for number, kind, described in message.within:
+            if number in spans:
+                inner = spans[number]
+                if len(inner) > described.most:
+                    raise malformed(f"{len(inner)} {described.called}, at most {described.most} allowed")
+                messages[number] = [self.fields(each, kind) for each in inner]
+        return Fields(data, numbers, spans, messages)
 
     def _packed(self, span: Span) -> list[int]:
         at, end = span
@@ -135,13 +189,3 @@ class Reader:
             value, at = self._varint(at, end)
             values.append(value)
         return values
-
-    def text(self, span: Span, cap: int = MAX_NAME_BYTES) -> str:
-        """Decode a string of at most ``cap`` bytes."""
-        start, end = span
-        if end - start > cap:
-            raise malformed(f"a string of {end - start} bytes, at most {cap} allowed")
-        try:
-            return self.data[start:end].decode()
-        except UnicodeDecodeError as error:
-            raise malformed(f"a string at byte {start} is not UTF-8") from error

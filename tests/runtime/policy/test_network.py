@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from onrig.hw.native import library
-from onrig.runtime.policy import probing, session
+from onrig.runtime.policy import onnx_wire, probing, session
 from onrig.runtime.policy.admission import AdmissionLimits, Admitted, admit
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.network import Network, compile_network
 from onrig.runtime.policy.onnx_wire import OnnxModel, read_model
 from onrig.runtime.policy.probing import probe_states
+from onrig.runtime.policy.protobuf_wire import Fields, Message, decode
 from onrig.runtime.policy.session import PolicySession, evaluator_of
 from tests.runtime.policy import models
 
@@ -189,22 +190,36 @@ def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
 
 
 @needs_library
+def test_admission_parses_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def counted(data: bytes, message: Message) -> Fields:
+        parsed.append(len(data))
+        return decode(data, message)
+
+    monkeypatch.setattr(onnx_wire, "decode", counted)
+    assert judged(latency_is_advisory=True).native
+    assert len(parsed) == 1
+
+
+@needs_library
 @pytest.mark.parametrize("at", [0, 1, 2, 65])
 def test_one_probe_at_which_the_library_differs_is_enough(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.serialized(models.policy())
     probes = np.concatenate([probe_states(models.CONTRACT, 64, 0), np.full((2, 2), 0.25, np.float32)])
     answers = PolicySession(model), PolicySession(model, native=True)
     expected = [probing._answers(one, probes, 0.0) for one in answers]
-    assert probing.native_twin(answers[0], expected[:1], probes, models.CONTRACT).session is not None
+    assert probing.native_twin(answers[0], read_model(model), expected[:1], probes, models.CONTRACT).session is not None
     expected[0].outputs["action"][at] += 4e-5 * models.CONTRACT.actions[0].high
-    twin = probing.native_twin(answers[0], expected[:1], probes, models.CONTRACT)
+    twin = probing.native_twin(answers[0], read_model(model), expected[:1], probes, models.CONTRACT)
     assert twin.session is None
     assert "differs by 4e-05" in twin.warning
 
 
 def test_a_graph_that_the_library_does_not_cover_is_no_warning() -> None:
     model = chain([2, 3], ["Softplus"], np.random.default_rng(0))
-    assert probing.native_twin(PolicySession(model), [], np.zeros((1, 2), np.float32), models.CONTRACT) == (None, "")
+    probes = np.zeros((1, 2), np.float32)
+    assert probing.native_twin(PolicySession(model), read_model(model), [], probes, models.CONTRACT) == (None, "")
 
 
 def test_the_evaluator_has_a_name() -> None:
