@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.array import Array, sigmoid, tanh
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated, dense, sigmoid, tanh
 from onrig.learner.tape.spaces import Layout
 
 _KEEP: Final = 1
@@ -50,7 +51,7 @@ class Lstm:
         """One step from states (rows, inputs): outputs of the last cell (rows, units), and what is remembered then."""
         after: Memory = []
         for at, (units, (output, state)) in enumerate(zip(self.units, memory, strict=True)):
-            gates = self._layer(at, x.tape.concatenated(x, output))
+            gates = self._layer(at, concatenated(x, output))
             let_in, keep, candidate, let_out = (gates.columns(k * units, (k + 1) * units) for k in range(4))
             state = sigmoid(keep) * state + sigmoid(let_in) * tanh(candidate)
             x = sigmoid(let_out) * tanh(state)
@@ -84,7 +85,7 @@ class Lstm:
 
     def _layer(self, at: int, x: Array) -> Array:
         weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
-        return x.tape.dense(x, weight, bias)
+        return dense(x, weight, bias)
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         """Draw one trial's parameters into its state: Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output, no biases

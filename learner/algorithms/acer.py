@@ -31,8 +31,9 @@ from onrig.learner.algorithms.refer import Acted, Apart, Refer, apart
 from onrig.learner.algorithms.segments import Pieces, Steps, laid_out
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.refer_settings import AcerConfig, ReferSettings
-from onrig.learner.tape.array import Array, clip, softplus, softsign, square
+from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import importance_ratio, log_density, score
+from onrig.learner.tape.elementary import clip, concatenated, softplus, softsign, square
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, follow
@@ -123,7 +124,7 @@ class Acer(Host):
         return self._policy(x), softplus(x.tape.read(self._std.fields[0]))
 
     def _action_value(self, x: Array, action: Array) -> Array:
-        return self._advantage(x.tape.concatenated(x, clip(action, -1.0, 1.0)))
+        return self._advantage(concatenated(x, clip(action, -1.0, 1.0)))
 
     def _samples(self, seen: _Piece) -> list[Array]:
         """a' and each u_k, constants for gradients."""

@@ -19,8 +19,9 @@ from onrig.learner.algorithms.returns import generalised_advantages
 from onrig.learner.algorithms.traced import Traced
 from onrig.learner.export import InputFilter, export_gaussian_policy
 from onrig.learner.on_policy_settings import OnPolicyConfig
-from onrig.learner.tape.array import Array, clip, exp, tanh
+from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import log_density
+from onrig.learner.tape.elementary import clip, concatenated, exp, tanh
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam
 from onrig.learner.tape.spaces import Group, Layout
@@ -178,7 +179,7 @@ class ActorCritic(Traced):
 
     def _judged(self, tape: Tape, x: Array, drawn: Array | None) -> Array:
         assert drawn is not None
-        return tape.concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
+        return concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Network inputs for observations (S, R, n)."""

@@ -16,7 +16,8 @@ from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import export_policy
-from onrig.learner.tape.array import Array, square, tanh
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import square, tanh
 from onrig.learner.tape.networks import Mlp, glorot
 from onrig.learner.tape.optimiser import Adam, follow
 from onrig.learner.tape.spaces import Layout

@@ -17,7 +17,8 @@ from onrig.learner.algorithm_settings import NETWORK_SIZES, DqnConfig
 from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, level_values
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import export_discrete_policy
-from onrig.learner.tape.array import Array, square
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import square
 from onrig.learner.tape.networks import Mlp, glorot
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout

@@ -10,7 +10,8 @@ from functools import reduce
 from operator import add, mul
 from typing import Final, NamedTuple
 
-from onrig.learner.tape.array import Array, clip, exp, softplus, sqrt, square
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import clip, exp, softplus, sqrt, square
 
 
 def quadratic_outputs(m: int) -> int:

@@ -21,6 +21,7 @@ from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, ch
 from onrig.learner.export import export_gaussian_policy
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
@@ -106,7 +107,7 @@ class Host(Traced, ABC):
         )
 
     def _joined(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
-        return tape.concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
+        return concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
 
     def _inputs(self, observation: Array) -> Array:
         tape = observation.tape

@@ -16,7 +16,8 @@ from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
 from onrig.learner.algorithms.host import Judging, initial
 from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import NafConfig, ReferSettings
-from onrig.learner.tape.array import Array, softsign, square
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import softsign, square
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout

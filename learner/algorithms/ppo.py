@@ -14,8 +14,9 @@ from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import PpoConfig
-from onrig.learner.tape.array import Array, maximum, minimum, square
+from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import likelihood_ratio, log_density
+from onrig.learner.tape.elementary import maximum, minimum, square
 from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.trace import Tape
 

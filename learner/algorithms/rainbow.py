@@ -20,7 +20,8 @@ from onrig.learner.algorithms import DiscreteActions, Minibatches, Signals, leve
 from onrig.learner.algorithms.dqn import nearest_level
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import export_discrete_policy
-from onrig.learner.tape.array import Array, clip, equal, exp, log_softmax, project, relu, softmax
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import clip, dense, equal, exp, log_softmax, project, relu, softmax
 from onrig.learner.tape.networks import by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Group, Layout
@@ -113,22 +114,22 @@ class Rainbow(Traced):
     def _dueling(self, network: Group, x: Array, factors: Array | None) -> tuple[Array, Array]:
         tape, fields = x.tape, iter(network.fields)
         for _ in self._common:
-            x = tape.dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
+            x = dense(x, tape.read(next(fields)), tape.read(next(fields)), relu=True)
         outputs, used = list[Array](), 0
         for at, layer in enumerate(self._noisy):
             weight, bias, weight_scale, bias_scale = (tape.read(next(fields)) for _ in range(4))
             y = x if at % 2 == 0 else relu(outputs.pop())
             if factors is None:
-                out = tape.dense(y, weight, bias)
+                out = dense(y, weight, bias)
             else:
                 # Factorised noise (Fortunato et al. 2018, §3): a weight's is the product of an input's and an output's.
                 of_inputs = factors.columns(used, used + layer.inputs)
                 of_outputs = factors.columns(used + layer.inputs, used + layer.inputs + layer.outputs)
                 if factors.shape[0] == 1:
                     noise = weight_scale * of_inputs.reshaped(layer.inputs, 1) * of_outputs
-                    out = tape.dense(y, weight + noise, bias + bias_scale * of_outputs)
+                    out = dense(y, weight + noise, bias + bias_scale * of_outputs)
                 else:
-                    out = tape.dense(y, weight, bias) + tape.dense(y * of_inputs, weight_scale, bias_scale) * of_outputs
+                    out = dense(y, weight, bias) + dense(y * of_inputs, weight_scale, bias_scale) * of_outputs
             used += layer.inputs + layer.outputs
             outputs.append(out)
         return outputs[0], outputs[1]

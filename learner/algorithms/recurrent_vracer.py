@@ -21,6 +21,7 @@ from onrig.learner.algorithms.vracer import Vracer
 from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import Lstm, Memory
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
@@ -96,7 +97,7 @@ class RecurrentVracer(Vracer):
     def _acting(self) -> Forward:
         n, h = self._n, self.hidden_width
         self._acts = self.forward(lambda tape, x, _: self._act(tape, x), n + h, 2 * self._m + h)
-        self._carries = self.forward(lambda tape, x, _: tape.concatenated(*_flat(self._step_of(x)[1])), n + h, h)
+        self._carries = self.forward(lambda tape, x, _: concatenated(*_flat(self._step_of(x)[1])), n + h, h)
         return super()._acting()
 
     def _step_of(self, x: Array) -> tuple[Array, Memory]:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from onrig.learner.notes import Notes
 from onrig.learner.refer_settings import ReferSettings
-from onrig.learner.tape.array import Array, greater
+from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import importance_ratio, kl_divergence, log_density
+from onrig.learner.tape.elementary import greater
 
 RECLASSIFY_EVERY: Final = 1000
 """Updates after which all stored experiences are re-evaluated, since c shrinks."""

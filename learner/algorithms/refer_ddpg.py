@@ -16,7 +16,8 @@ from onrig.learner.algorithms.ddpg import optimisers
 from onrig.learner.algorithms.host import Judging, initial
 from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import ReferSettings
-from onrig.learner.tape.array import Array, softsign, square, tanh
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated, softsign, square, tanh
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import follow
 from onrig.learner.tape.spaces import Layout
@@ -66,12 +67,12 @@ class ReferDdpg(Judging):
         x, x_next = self._inputs(given["observation"]), self._inputs(given["next_observation"])
         mean, std = self._present(x)
         of_policy = self._apart(mean, std, **given)
-        value = self._critic(tape.concatenated(x, mean))
+        value = self._critic(concatenated(x, mean))
         (by_actor,) = tape.gradient(rules.mixed(-value, of_policy).mean(), [self._actor.group])
 
-        after = self._target_critic(tape.concatenated(x_next, tanh(self._target_actor(x_next))))
+        after = self._target_critic(concatenated(x_next, tanh(self._target_actor(x_next))))
         target = given["reward"] + given["discount"] * after
-        td = target - self._critic(tape.concatenated(x, given["action"]))
+        td = target - self._critic(concatenated(x, given["action"]))
         near = rules.near(of_policy.rho)
         (by_critic,) = tape.gradient((given["weight"] * near * square(td)).mean(), [self._critic.group])
         self._actor_adam.step(tape, by_actor, rules.annealing)

@@ -13,7 +13,8 @@ from onrig.learner.algorithm_settings import SacConfig
 from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import Spread, export_policy
-from onrig.learner.tape.array import Array, clip, exp, log, minimum, square, tanh
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import clip, concatenated, exp, log, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
@@ -85,14 +86,14 @@ class Sac(Traced):
         alpha = exp(log_alpha)
 
         a_next, log_pi_next = self._act(s_next, given["next_noise"])
-        pair = tape.concatenated(s_next, a_next)
+        pair = concatenated(s_next, a_next)
         target = r + discount * (minimum(*(q(pair) for q in self._targets)) - alpha * log_pi_next)
-        pair = tape.concatenated(s, a)
+        pair = concatenated(s, a)
         td = [target - q(pair) for q in self._critics]
         descend(tape, (weight * (square(td[0]) + square(td[1]))).mean(), self._adams[:2])
 
         pi, log_pi = self._act(s, given["noise"])
-        pair = tape.concatenated(s, pi)
+        pair = concatenated(s, pi)
         descend(tape, (alpha * log_pi - minimum(*(q(pair) for q in self._critics))).mean(), self._adams[2:3])
         # The target entropy is -m.
         descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), self._adams[3:])

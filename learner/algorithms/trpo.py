@@ -15,8 +15,9 @@ from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import TrpoConfig
-from onrig.learner.tape.array import Array, exp, square
+from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import kl_divergence, likelihood_ratio, log_density
+from onrig.learner.tape.elementary import concatenated, dense, exp, square
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.trace import Tape
@@ -95,7 +96,7 @@ class Trpo(ActorCritic):
         """Report the gradient of the mean gain, and the present policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
-        gradient = tape.concatenated(*tape.gradient(gains.mean(), self._policy))
+        gradient = concatenated(*tape.gradient(gains.mean(), self._policy))
         found = {"mean": mean, "log_std": tape.read(self._spread.fields[0]), "gain": gains, "gradient": gradient}
         for name, value in found.items():
             tape.output(self._batch.fields[name], value)
@@ -119,9 +120,9 @@ class Trpo(ActorCritic):
         along = [at["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields]
         change = None
         for layer, weight in enumerate(net.weights):
-            moved = tape.dense(x, *along[2 * layer : 2 * layer + 2])
+            moved = dense(x, *along[2 * layer : 2 * layer + 2])
             if change is not None:
-                moved = moved + tape.dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
+                moved = moved + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
             x = net.layer(layer, x, last=layer == last)
             change = moved if layer == last else moved * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None

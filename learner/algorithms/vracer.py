@@ -22,7 +22,8 @@ from onrig.learner.algorithms.returns import retrace
 from onrig.learner.algorithms.traced import Values
 from onrig.learner.lstm import Lstm
 from onrig.learner.refer_settings import ReferSettings, VracerConfig
-from onrig.learner.tape.array import Array, clip, softplus, softsign
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import clip, concatenated, softplus, softsign
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
@@ -196,7 +197,7 @@ class Vracer(Judging):
         w = self._width
         out = self._out(x.columns(0, w))
         advantage = self._advantage_of(x.columns(2 * w, x.shape[1]), out)
-        return tape.concatenated(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
+        return concatenated(out.value, advantage, self._out(x.columns(w, 2 * w)).value)
 
     def _arrived(self, fresh: Sequence[Slots]) -> None:
         """Prepare for new experiences in slots of each trial, before they are valued."""

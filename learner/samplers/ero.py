@@ -21,7 +21,7 @@ from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.sum_tree import sum_tree
 from onrig.learner.samplers.uniform import Uniform
-from onrig.learner.tape.array import sigmoid, softplus
+from onrig.learner.tape.elementary import sigmoid, softplus
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout

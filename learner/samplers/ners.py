@@ -22,7 +22,8 @@ from onrig.learner.samplers.features import Features
 from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.proportional_per import ProportionalPer
-from onrig.learner.tape.array import Array, log, sigmoid
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated, log, sigmoid
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
@@ -71,7 +72,7 @@ class ScoreNets(Nets):
         assert share is not None
         others = (share * self._global(x)).column_sums()
         for_each = tape.filled((x.shape[0], 1), 1.0) * others
-        return sigmoid(self._score(tape.concatenated(self._local(x), for_each)))
+        return sigmoid(self._score(concatenated(self._local(x), for_each)))
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
         """Share of each experience (S, B) in the mean over its minibatch; 0 where invalid."""

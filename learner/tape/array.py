@@ -1,21 +1,27 @@
-"""Arrays of a tape, and the elementary operations on them with their derivatives.
+"""Arrays of a tape, the operations recorded on them, and their derivatives.
 
 All arrays are matrices.  Operands of an elementwise operation are (rows, cols), or (1, cols), (rows, 1) and (1, 1),
-which repeat.  ``Tape`` (``onrig.learner.tape.trace``) makes arrays and derives gradients.
+which repeat.  ``Tape`` (``onrig.learner.tape.trace``) derives gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Union
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple, Union
 
-from onrig.learner.tape.operations import Space
+from onrig.learner.tape.operations import Space, TapeError, source_line
+from onrig.learner.tape.spaces import Field, Layout
 
-if TYPE_CHECKING:
-    from onrig.learner.tape.trace import Tape
-
+ALIGN: Final = 16
+"""Alignment of arrays in elements."""
 Gradient = Union["Array", float]
 """Derivative of a loss by an array: of the same shape, or one number for all elements."""
+
+
+Rule = Callable[["Gradient", "Array"], "Gradient"]
+"""From a gradient and the operation's output to the gradient by one input."""
 
 
 class Derivative(NamedTuple):
@@ -30,7 +36,7 @@ class Array:
     """A matrix somewhere in a space of its tape."""
 
     def __init__(
-        self, tape: Tape, space: Space, at: int, shape: tuple[int, int], strides: tuple[int, int] | None = None
+        self, tape: Recorder, space: Space, at: int, shape: tuple[int, int], strides: tuple[int, int] | None = None
     ) -> None:
         self.tape, self.space, self.at, self.shape = tape, space, at, shape
         self.strides = (shape[1], 1) if strides is None else strides
@@ -90,7 +96,7 @@ class Array:
         if not isinstance(other, Array):
             return self.affine(1.0 / float(other), 0.0)
         return self.tape.elementwise(
-            "divide", [self, other], [lambda g, y: _divided(g, other), lambda g, y: -_divided(g * y, other)]
+            "divide", [self, other], [lambda g, y: divided(g, other), lambda g, y: -divided(g * y, other)]
         )
 
     def __rsub__(self, other: float) -> Array:
@@ -152,108 +158,161 @@ class Array:
         return Array(self.tape, self.space, self.at, self.shape, self.strides)
 
 
-def _divided(g: Gradient, by: Array) -> Gradient:
+def divided(g: Gradient, by: Array) -> Gradient:
+    """A gradient by an array, for rules: the division derives no gradient itself."""
     if isinstance(g, float):
         return by.tape.elementwise("divide", [by.tape.filled(by.shape, g), by], [])
     return by.tape.elementwise("divide", [g, by], [])
 
 
-def _slope(name: str, g: Gradient, y: Array) -> Array:
-    return y.tape.elementwise(name, [y, y.tape.full(g, y.shape)], [])
+class Emitted(NamedTuple):
+    """An operation of the list."""
+
+    name: str
+    section: int
+    out: Array
+    inputs: tuple[Array, ...]
+    shape: tuple[int, int]
+    inner: int
+    post: int
+    x: float
+    y: float
+    more: tuple[float, float]
+    line: str
+    """Its source line: ``file:line``."""
 
 
-def exp(a: Array) -> Array:
-    """e^a."""
-    return a.tape.elementwise("exp", [a], [lambda g, y: g * y])
+class Recorder:
+    """Operations of one program, in order, and the arrays that they are on; ``Tape`` derives gradients from them."""
 
+    def __init__(self, state: Layout, record: Layout) -> None:
+        self.state, self.record = state, record
+        self.emitted: list[Emitted] = []
+        self.scratch: list[tuple[int, int]] = []
+        """(start, size) of each array of the scratch, before packing."""
+        self._starts: list[int] = []
+        self._scratch_size = 0
+        self._section = 0
+        self.passing: list[Array] = []
+        """Arrays through which gradients pass, in the order in which they were computed."""
+        self.stale: set[Array] = set()
+        """Those computed with parameters that have changed since."""
+        self._read: dict[str, Array] = {}
 
-def log(a: Array) -> Array:
-    """Natural logarithm."""
-    return a.tape.elementwise("log", [a], [lambda g, y: _divided(g, a)])
+    # Arrays
 
+    def read(self, field: Field) -> Array:
+        """The array of a field of the state or of the record."""
+        if field.name not in self._read:
+            space = Space.STATE if field.layout is self.state else Space.RECORD
+            self._read[field.name] = Array(self, space, field.at, field.shape)
+        return self._read[field.name]
 
-def sqrt(a: Array) -> Array:
-    """Square root."""
-    return a.tape.elementwise("sqrt", [a], [lambda g, y: _divided(g * 0.5, y)])
+    def scratch_array(self, shape: tuple[int, int]) -> Array:
+        """A new array for intermediate results."""
+        size = -(-shape[0] * shape[1] // ALIGN) * ALIGN
+        start, self._scratch_size = self._scratch_size, self._scratch_size + size
+        self.scratch.append((start, size))
+        self._starts.append(start)
+        return Array(self, Space.SCRATCH, start, shape)
 
+    def allocation(self, a: Array) -> int:
+        """Number of the scratch array that holds ``a``; -1 outside of the scratch."""
+        return bisect_right(self._starts, a.at) - 1 if a.space is Space.SCRATCH else -1
 
-def square(a: Array) -> Array:
-    """a a."""
-    return a.tape.elementwise("multiply", [a, a], [lambda g, y: (g * 2.0) * a, lambda g, y: 0.0])
+    def filled(self, shape: tuple[int, int], value: float) -> Array:
+        """Array filled with one number."""
+        return self.emit("fill", shape, [], x=value)
 
+    def full(self, g: Gradient, shape: tuple[int, int]) -> Array:
+        """A gradient as an array, of one element where all are equal."""
+        return self.filled((1, 1), g) if isinstance(g, float) else g
 
-def tanh(a: Array) -> Array:
-    """Hyperbolic tangent."""
-    return a.tape.elementwise("tanh", [a], [lambda g, y: _slope("tanh_slope", g, y)])
+    def whole(self, a: Array) -> Array:
+        """``a`` if contiguous, else a contiguous copy."""
+        return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
+    def error(self, what: str) -> TapeError:
+        """An error at the line of the algorithm that is being traced."""
+        return TapeError(f"{source_line()}: {what}")
 
-def sigmoid(a: Array) -> Array:
-    """1 / (1 + e^-a)."""
-    return a.tape.elementwise("sigmoid", [a], [lambda g, y: _slope("sigmoid_slope", g, y)])
+    # Operations
 
+    @contextmanager
+    def section(self, number: int) -> Iterator[None]:
+        """Context whose operations run only in updates with this section (1 to 31)."""
+        before, self._section = self._section, number
+        yield
+        self._section = before
 
-def softplus(a: Array) -> Array:
-    """ln(1 + e^a)."""
-    return a.tape.elementwise("softplus", [a], [lambda g, y: g * a.tape.elementwise("sigmoid", [a], [])])
+    def emit(
+        self,
+        name: str,
+        shape: tuple[int, int],
+        inputs: Sequence[Array],
+        *,
+        out: Array | None = None,
+        of: tuple[int, int] | None = None,
+        inner: int = 0,
+        post: int = 0,
+        x: float = 0.0,
+        y: float = 0.0,
+        more: tuple[float, float] = (0.0, 0.0),
+    ) -> Array:
+        """Append an operation with an output of this shape; ``of``: what its rows and columns count, if not those."""
+        out = self.scratch_array(shape) if out is None else out
+        self.emitted.append(
+            Emitted(name, self._section, out, tuple(inputs), of or shape, inner, post, x, y, more, source_line())
+        )
+        return out
 
+    def common_shape(self, arrays: Sequence[Array], name: str = "operation") -> tuple[int, int]:
+        """Shape of an elementwise operation's output."""
+        rows, cols = (max(a.shape[axis] for a in arrays) for axis in (0, 1))
+        for a in arrays:
+            if a.shape[0] not in (1, rows) or a.shape[1] not in (1, cols):
+                raise self.error(f"{name} of arrays {' and '.join(str(b.shape) for b in arrays)}")
+        return rows, cols
 
-def softsign(a: Array) -> Array:
-    """a / (1 + |a|)."""
-    return a.tape.elementwise("softsign", [a], [lambda g, y: _slope("softsign_slope", g, y)])
+    def elementwise(
+        self, name: str, inputs: Sequence[Array], rules: Sequence[Rule], *, x: float = 0.0, y: float = 0.0
+    ) -> Array:
+        """Append an elementwise operation; ``rules`` derive the gradients by its inputs, in the output's shape."""
+        shape = self.common_shape(inputs, name)
+        out = self.emit(name, shape, inputs, x=x, y=y)
 
+        def fitted(a: Array, rule: Rule) -> Callable[[Gradient], Gradient]:
+            return lambda g: self._fitted(a, rule(g, out), shape)
 
-def relu(a: Array) -> Array:
-    """max(a, 0)."""
-    return a.tape.elementwise("clamp", [a], [lambda g, y: _slope("where_positive", g, y)], x=0.0, y=float("inf"))
+        return self.produced(out, [Derivative(a, fitted(a, rule)) for a, rule in zip(inputs, rules, strict=False)])
 
+    def produced(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
+        """Register the derivatives of ``out``, and return it."""
+        out.derivatives = derivatives
+        self.passing.append(out)
+        return out
 
-def clip(a: Array, low: float, high: float) -> Array:
-    """a within [low, high]; no gradient passes outside."""
+    def _fitted(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
+        """Sum a gradient over the repeated dimensions of ``a``."""
+        if isinstance(g, float):
+            return g * (shape[0] * shape[1] / a.size)
+        if g.shape != shape:  # of one element, where all are equal
+            g = self.emit("copy", shape, [g])
+        if a.shape == shape:
+            return g
+        if a.shape == (1, 1):
+            return g.sum()
+        return g.column_sums() if a.shape[0] == 1 else g.row_sums()
 
-    def rule(g: Gradient, y: Array) -> Gradient:
-        return a.tape.elementwise("inside", [a, a.tape.full(g, a.shape)], [], x=low, y=high)
+    def reduced(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
+        """Append a reduction; the gradient of a sum is the same for all that it was taken over."""
+        # Kernels read rows whose elements are next to one another, not one that is repeated.
+        source = a if 0 not in a.strides else self.emit("copy", a.shape, [a])
+        out = self.emit(name, shape, [source], of=a.shape)
+        rule = Derivative(a, lambda g: g if isinstance(g, float) else self._repeated(g, a.shape))
+        return self.produced(out, [rule] if passes else [])
 
-    return a.tape.elementwise("clamp", [a], [rule], x=low, y=high)
-
-
-def minimum(a: Array, b: Array) -> Array:
-    """The smaller of both; where they are equal the gradient passes to the first."""
-    tape, shape = a.tape, a.tape.common_shape([a, b])
-
-    def towards(name: str) -> Callable[[Gradient, Array], Gradient]:
-        return lambda g, y: tape.elementwise(name, [a, b, tape.full(g, shape)], [])
-
-    return tape.elementwise("minimum", [a, b], [towards("where_less"), towards("where_more")])
-
-
-def maximum(a: Array, b: Array) -> Array:
-    """The larger of both."""
-    return -minimum(-a, -b)
-
-
-def equal(a: Array, b: Array) -> Array:
-    """1 where both are equal, else 0; a constant for gradients."""
-    return a.tape.elementwise("equal", [a, b], [])
-
-
-def greater(a: Array, b: Array) -> Array:
-    """1 where a > b, else 0, also for NaN; a constant for gradients."""
-    return a.tape.elementwise("where_more", [a, b, a.tape.filled((1, 1), 1.0)], [])
-
-
-def softmax(a: Array) -> Array:
-    """Softmax of each row."""
-    e = exp(a - a.row_maxima())
-    return e / e.row_sums()
-
-
-def log_softmax(a: Array) -> Array:
-    """Logarithm of the softmax of each row."""
-    shifted = a - a.row_maxima()
-    return shifted - log(exp(shifted).row_sums())
-
-
-def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
-    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high]
-    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms is assigned to the outermost ones."""
-    return p.tape.emit("project", p.shape, [p, reward, discount], x=low, y=high)
+    def _repeated(self, g: Array, shape: tuple[int, int]) -> Array:
+        (rows, cols), (by_row, by_col) = g.shape, g.strides
+        strides = (0 if rows < shape[0] else by_row, 0 if cols < shape[1] else by_col)
+        return Array(self, g.space, g.at, shape, strides)

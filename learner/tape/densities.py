@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from onrig.learner.tape.array import Array, clip, exp, log, square
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import clip, exp, log, square
 
 _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 _LOG_RATIO: Final = 7.0

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.array import Array, relu
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated, dense, relu
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
@@ -73,17 +74,17 @@ class Mlp:
         last = len(self.sizes) - 1
         for number in range(at, last + 1):
             more = joining.get(f"join{number}")
-            x = self.layer(number, x if more is None else x.tape.concatenated(x, more), last=number == last)
+            x = self.layer(number, x if more is None else concatenated(x, more), last=number == last)
         return x
 
     def layer(self, at: int, x: Array, *, last: bool = False) -> Array:
         """One layer, with its units behind it if it is not the last."""
         weight, bias = (x.tape.read(f) for f in self.group.fields[2 * at : 2 * at + 2])
         if last:
-            return x.tape.dense(x, weight, bias)
+            return dense(x, weight, bias)
         if self._units is relu:
-            return x.tape.dense(x, weight, bias, relu=True)
-        return self._units(x.tape.dense(x, weight, bias))
+            return dense(x, weight, bias, relu=True)
+        return self._units(dense(x, weight, bias))
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
         last = len(self.sizes) - 1

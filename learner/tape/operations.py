@@ -7,10 +7,18 @@ neighbours) need nothing but a list.
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
+
+_HERE: Final = str(Path(__file__).parent)
+
+
+class TapeError(Exception):
+    """An update that cannot be traced; the message names the operation and the line that wrote it."""
 
 
 class Space(IntEnum):
@@ -139,3 +147,11 @@ def shapes_of(op: np.void) -> list[tuple[int, int]]:
     sizes = dict(zip(DIMENSIONS, (1, rows, cols, inner, 2 * cols + 1), strict=True))
     shapes = [(sizes[shape[0]], sizes[shape[1]]) for shape in operation.shapes.split()]
     return shapes[:-1] if MASKED in operation.posts and int(op["post"]) != MASKED else shapes
+
+
+def source_line() -> str:
+    """Line of the algorithm that is being traced, ``file:line``: the first one outside of this folder."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.tape.array import Array
+from onrig.learner.tape.array import Array, Emitted
 from onrig.learner.tape.checks import MOST, Sizes, described, faults, first_unwritten_read
-from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space
+from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space, TapeError
 from onrig.learner.tape.spaces import Layout
-from onrig.learner.tape.trace import Emitted, Tape, TapeError
+from onrig.learner.tape.trace import Tape
 
 
 @dataclass(frozen=True)

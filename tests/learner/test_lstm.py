@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.export import export_recurrent_policy
 from onrig.learner.lstm import Lstm
-from onrig.learner.tape.array import square
+from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout, rows_of

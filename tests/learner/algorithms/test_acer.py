@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import State
 from onrig.learner.algorithms.acer import Acer, projected
 from onrig.learner.algorithms.segments import laid_out
+from onrig.learner.tape.elementary import concatenated
 from onrig.learner.trajectories import Chain
 from onrig.runtime.memory.order.uniforms import restore_stream
 from onrig.runtime.random_streams import Role, stream
@@ -74,7 +75,7 @@ def _within(g: Array, k: Array, delta: float) -> Array:
 
 def _projected(g: Array, k: Array, delta: float) -> Array:
     def together(*parts: Any) -> Any:
-        return parts[0].tape.concatenated(*projected(parts[:1], parts[1:], delta))
+        return concatenated(*projected(parts[:1], parts[1:], delta))
 
     return evaluated(together, g, k)[0]
 

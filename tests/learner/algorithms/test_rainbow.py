@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithm_settings import RainbowConfig
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.rainbow import Rainbow
-from onrig.learner.tape.array import project
+from onrig.learner.tape.elementary import project
 from onrig.learner.tape.executors import executor_for
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout, rows_of

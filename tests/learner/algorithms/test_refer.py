@@ -10,6 +10,7 @@ from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
 from onrig.learner.notes import Notes
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import concatenated
 from tests.learner.tape.evaluation import evaluated
 
 CAPACITY, BATCH = 50, 10
@@ -33,7 +34,7 @@ def _distance(refer: Refer, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """Ratio and divergence at actions (B, m), of policies that acted and the present one, mean and std each."""
 
     def both(*p: Array) -> Array:
-        return p[0].tape.concatenated(*apart(refer.settings, Acted(*p[:3]), *p[3:]))
+        return concatenated(*apart(refer.settings, Acted(*p[:3]), *p[3:]))
 
     rho, kl = evaluated(both, *parts)[0].T
     return rho, kl

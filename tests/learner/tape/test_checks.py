@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.checks import described, faults, first_unwritten_read
-from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space
+from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space, TapeError
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout
-from onrig.learner.tape.trace import Tape, TapeError
+from onrig.learner.tape.trace import Tape
 
 SIZES = np.array([400, 400, 400])
 

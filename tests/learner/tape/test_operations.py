@@ -11,9 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.hw.native import library, variant
-from onrig.learner.tape.array import (
-    Array,
+from onrig.learner.tape.array import Array
+from onrig.learner.tape.elementary import (
     clip,
+    concatenated,
+    dense,
     equal,
     exp,
     log,
@@ -82,24 +84,22 @@ CASES = {
     "mean": Case(lambda a: a.mean() * a, [(5, 3)]),
     "columns": Case(lambda a: a.columns(1, 3) * a.columns(0, 2) + a.columns(4, 5), [(5, 6)]),
     "columns that leave none out": Case(lambda a: a.columns(0, 2).sum() * exp(a.columns(2, 5)), [(4, 5)]),
-    "concatenated": Case(lambda a, b: square(a.tape.concatenated(a, b, a)), [(5, 2), (5, 3)]),
+    "concatenated": Case(lambda a, b: square(concatenated(a, b, a)), [(5, 2), (5, 3)]),
     "reshaped": Case(lambda a: softmax(a.reshaped(10, 3)).reshaped(5, 6) * a, [(5, 6)]),
     "folded": Case(lambda a: square(a.folded(3)), [(4, 12)]),
     "tiled": Case(lambda a: square(a.tiled(3) + a.tiled(3).folded(2).row_sums()), [(4, 2)]),
-    "dense": Case(lambda x, w, b: x.tape.dense(x, w, b), [(9, 5), (5, 4), (1, 4)]),
-    "dense, wide": Case(lambda x, w, b: tanh(x.tape.dense(x, w, b)), [(11, 21), (21, 37), (1, 37)], -0.5, 0.5),
-    "dense, one row": Case(lambda x, w, b: x.tape.dense(x, w, b), [(1, 3), (3, 1), (1, 1)]),
+    "dense": Case(lambda x, w, b: dense(x, w, b), [(9, 5), (5, 4), (1, 4)]),
+    "dense, wide": Case(lambda x, w, b: tanh(dense(x, w, b)), [(11, 21), (21, 37), (1, 37)], -0.5, 0.5),
+    "dense, one row": Case(lambda x, w, b: dense(x, w, b), [(1, 3), (3, 1), (1, 1)]),
     "layers": Case(
-        lambda x, w, b, v, c: x.tape.dense(x.tape.dense(x, w, b, relu=True), v, c),
+        lambda x, w, b, v, c: dense(dense(x, w, b, relu=True), v, c),
         [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
     ),
     "units that go two ways": Case(
-        lambda x, w, b, v, c: (lambda h: x.tape.dense(h, v, c) + h.columns(0, 2) * h.row_sums())(
-            x.tape.dense(x, w, b, relu=True)
-        ),
+        lambda x, w, b, v, c: (lambda h: dense(h, v, c) + h.columns(0, 2) * h.row_sums())(dense(x, w, b, relu=True)),
         [(8, 5), (5, 19), (1, 19), (19, 2), (1, 2)],
     ),
-    "a layer of columns": Case(lambda x, w, b: x.tape.dense(x.columns(1, 4), w, b), [(7, 5), (3, 18), (1, 18)]),
+    "a layer of columns": Case(lambda x, w, b: dense(x.columns(1, 4), w, b), [(7, 5), (3, 18), (1, 18)]),
     "layer normalisation": Case(
         lambda a: (lambda d: d / sqrt(square(d).row_sums() * 0.2 + 1e-5))(a - a.row_sums() * 0.2), [(6, 5)]
     ),
@@ -247,7 +247,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
     target = state.group("target", {"weight": (3, 5), "bias": (1, 5)})
     tape = Tape(state, record)
     x, factor = record.add("x", 4, 3), record.add("factor", 1, 1)
-    loss = square(tape.dense(tape.read(x), *(tape.read(f) for f in group.fields))).mean()
+    loss = square(dense(tape.read(x), *(tape.read(f) for f in group.fields))).mean()
     (gradient,) = tape.gradient(loss, [group])
     cut_norm(tape, [gradient], 0.5)
     adam.step(tape, gradient, tape.read(factor))

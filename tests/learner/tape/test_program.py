@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onrig.learner.tape.array import square
+from onrig.learner.tape.elementary import square
 from onrig.learner.tape.executors import executor_for
+from onrig.learner.tape.operations import TapeError
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout, rows_of
-from onrig.learner.tape.trace import Tape, TapeError
+from onrig.learner.tape.trace import Tape
 
 
 def _tape() -> tuple[Tape, Layout]:

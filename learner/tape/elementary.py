@@ -1,0 +1,158 @@
+"""Functions of the arrays of a tape, with their derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onrig.learner.tape.array import Array, Derivative, Gradient, divided
+
+
+def _slope(name: str, g: Gradient, y: Array) -> Array:
+    return y.tape.elementwise(name, [y, y.tape.full(g, y.shape)], [])
+
+
+def exp(a: Array) -> Array:
+    """e^a."""
+    return a.tape.elementwise("exp", [a], [lambda g, y: g * y])
+
+
+def log(a: Array) -> Array:
+    """Natural logarithm."""
+    return a.tape.elementwise("log", [a], [lambda g, y: divided(g, a)])
+
+
+def sqrt(a: Array) -> Array:
+    """Square root."""
+    return a.tape.elementwise("sqrt", [a], [lambda g, y: divided(g * 0.5, y)])
+
+
+def square(a: Array) -> Array:
+    """a a."""
+    return a.tape.elementwise("multiply", [a, a], [lambda g, y: (g * 2.0) * a, lambda g, y: 0.0])
+
+
+def tanh(a: Array) -> Array:
+    """Hyperbolic tangent."""
+    return a.tape.elementwise("tanh", [a], [lambda g, y: _slope("tanh_slope", g, y)])
+
+
+def sigmoid(a: Array) -> Array:
+    """1 / (1 + e^-a)."""
+    return a.tape.elementwise("sigmoid", [a], [lambda g, y: _slope("sigmoid_slope", g, y)])
+
+
+def softplus(a: Array) -> Array:
+    """ln(1 + e^a)."""
+    return a.tape.elementwise("softplus", [a], [lambda g, y: g * a.tape.elementwise("sigmoid", [a], [])])
+
+
+def softsign(a: Array) -> Array:
+    """a / (1 + |a|)."""
+    return a.tape.elementwise("softsign", [a], [lambda g, y: _slope("softsign_slope", g, y)])
+
+
+def relu(a: Array) -> Array:
+    """max(a, 0)."""
+    return a.tape.elementwise("clamp", [a], [lambda g, y: _slope("where_positive", g, y)], x=0.0, y=float("inf"))
+
+
+def clip(a: Array, low: float, high: float) -> Array:
+    """a within [low, high]; no gradient passes outside."""
+
+    def rule(g: Gradient, y: Array) -> Gradient:
+        return a.tape.elementwise("inside", [a, a.tape.full(g, a.shape)], [], x=low, y=high)
+
+    return a.tape.elementwise("clamp", [a], [rule], x=low, y=high)
+
+
+def minimum(a: Array, b: Array) -> Array:
+    """The smaller of both; where they are equal the gradient passes to the first."""
+    tape, shape = a.tape, a.tape.common_shape([a, b])
+
+    def towards(name: str) -> Callable[[Gradient, Array], Gradient]:
+        return lambda g, y: tape.elementwise(name, [a, b, tape.full(g, shape)], [])
+
+    return tape.elementwise("minimum", [a, b], [towards("where_less"), towards("where_more")])
+
+
+def maximum(a: Array, b: Array) -> Array:
+    """The larger of both."""
+    return -minimum(-a, -b)
+
+
+def equal(a: Array, b: Array) -> Array:
+    """1 where both are equal, else 0; a constant for gradients."""
+    return a.tape.elementwise("equal", [a, b], [])
+
+
+def greater(a: Array, b: Array) -> Array:
+    """1 where a > b, else 0, also for NaN; a constant for gradients."""
+    return a.tape.elementwise("where_more", [a, b, a.tape.filled((1, 1), 1.0)], [])
+
+
+def softmax(a: Array) -> Array:
+    """Softmax of each row."""
+    e = exp(a - a.row_maxima())
+    return e / e.row_sums()
+
+
+def log_softmax(a: Array) -> Array:
+    """Logarithm of the softmax of each row."""
+    shifted = a - a.row_maxima()
+    return shifted - log(exp(shifted).row_sums())
+
+
+def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
+    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high]
+    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms is assigned to the outermost ones."""
+    return p.tape.emit("project", p.shape, [p, reward, discount], x=low, y=high)
+
+
+def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
+    """x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
+    (rows, inner), cols, tape = x.shape, weight.shape[1], x.tape
+    if weight.shape[0] != inner or bias.shape != (1, cols):
+        raise tape.error(f"a layer of {x.shape}, weights {weight.shape} and biases {bias.shape}")
+    out = tape.emit("product", (rows, cols), [x, weight, bias], inner=inner, post=int(relu))
+    out.is_relu = relu
+
+    def towards_x(g: Gradient) -> Array:
+        g = _materialised(g, out)
+        mask = [x] if x.is_relu else []
+        back = tape.emit("product_nt", x.shape, [g, weight, *mask], inner=cols, post=2 if mask else 0)
+        back.masked_by = x if mask else None
+        return back
+
+    def towards_weight(g: Gradient) -> Array:
+        return tape.emit("product_tn", weight.shape, [x, _materialised(g, out)], inner=rows)
+
+    def towards_bias(g: Gradient) -> Array:
+        return _materialised(g, out).column_sums()
+
+    return tape.produced(
+        out, [Derivative(x, towards_x), Derivative(weight, towards_weight), Derivative(bias, towards_bias)]
+    )
+
+
+def _materialised(g: Gradient, y: Array) -> Array:
+    """The gradient by ``y`` as a contiguous array of its shape."""
+    if isinstance(g, float):
+        return y.tape.filled(y.shape, g)
+    return g if g.is_contiguous and g.shape == y.shape else y.tape.emit("copy", y.shape, [g])
+
+
+def concatenated(*parts: Array) -> Array:
+    """Columns of all parts, concatenated."""
+    tape, rows, starts = parts[0].tape, parts[0].shape[0], [0]
+    for part in parts:
+        if part.shape[0] != rows:
+            raise tape.error(f"columns of arrays {' and '.join(str(p.shape) for p in parts)}")
+        starts.append(starts[-1] + part.shape[1])
+    out = tape.scratch_array((rows, starts[-1]))
+    for part, start in zip(parts, starts, strict=False):
+        tape.emit("copy", part.shape, [part], out=out.columns(start, start + part.shape[1]))
+
+    def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
+        return lambda g: g if isinstance(g, float) else g.columns(start, stop).detached()
+
+    return tape.produced(out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)])
