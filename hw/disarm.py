@@ -58,25 +58,28 @@ class Disarmed(NamedTuple):
     """Whether it had to be configured first: after power-up a device sends no frames."""
 
 
-def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
-    """Disarm the device at the other end, and wait for the frame that confirms it; raises LinkError without one.
+class _Conversation:
+    """Frames exchanged with a device of which nothing is known yet."""
 
-    A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
-    which disarms as well.
-    """
-    reader = FrameReader(LinkCounters())
-    waiting: deque[bytes] = deque()  # a simulator's frame may arrive in one read with the answer before it
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self._transport, self._clock = transport, clock
+        self._reader = FrameReader(LinkCounters())
+        self._waiting: deque[bytes] = deque()
+        """Frames read and not taken: a simulator's state may arrive in one read with the answer before it."""
+        self._ids = count(1)
 
-    def ask(frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
+    def ask(self, frame: bytes, seconds: float, take: Callable[[bytes], T | None]) -> T | None:
+        """Send a frame again and again until ``take`` makes something of an answer; None after ``seconds``."""
+        clock, waiting = self._clock, self._waiting
         limit_ns = clock.monotonic_ns() + round(seconds * 1e9)
         while (now_ns := clock.monotonic_ns()) < limit_ns:
             if frame:
-                transport.write(frame)
+                self._transport.write(frame)
             again_ns = min(limit_ns, now_ns + _RETRY_NS)
             while waiting or (left_ns := again_ns - clock.monotonic_ns()) > 0:
                 if not waiting:
-                    data = transport.read(left_ns)
-                    waiting.extend(reader.feed(data) if data else ())
+                    data = self._transport.read(left_ns)
+                    waiting.extend(self._reader.feed(data) if data else ())
                 while waiting:
                     try:
                         taken = take(waiting.popleft())
@@ -86,58 +89,76 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disa
                         return taken
         return None
 
-    hello = ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _hello)
-    if hello is None:
-        raise LinkError(f"{transport.name}: no device answered within {hello_s:g} s")
-    layout = StateLayout(hello.n_sensors, hello.n_actuators)
-    last: State | None = None
-
-    contradictory: State | None = None
-    ids = count(1)
-
-    def request(op: Op, payload: bytes = b"") -> bytes:
-        id_ = next(ids)
+    def request(self, rig: str, op: Op, payload: bytes = b"") -> bytes:
+        """Return the payload of the answer to a request; raises LinkError without one."""
+        id_ = next(self._ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
-        answer = ask(frame, _ANSWER_S, lambda body: _answer(body, id_, op))
+        answer = self.ask(frame, _ANSWER_S, lambda body: _answer(body, id_, op))
         if answer is None:
-            raise LinkError(f"{transport.name}: the device '{hello.rig}' did not answer {op.name}")
+            raise LinkError(f"{self._transport.name}: the device '{rig}' did not answer {op.name}")
         return answer
 
-    def shown(body: bytes) -> State | None:
-        nonlocal last, contradictory
+
+class _States:
+    """State frames of a device, compared with its safe output (counts)."""
+
+    def __init__(self, hello: Hello, safe: list[int]) -> None:
+        self._layout, self._safe = StateLayout(hello.n_sensors, hello.n_actuators), safe
+        self.last: State | None = None
+        self._contradictory: State | None = None
+
+    def take(self, body: bytes) -> State | None:
+        """Take a frame; returns its state if that shows the device disarmed."""
         if body[0] != MessageType.STATE:
             return None
-        before, last = last, layout.decode(body)
-        follows = before is not None and frames_between(last.frame, before.frame) == 1
-        if contradictory is None and contradicts_safe(last, before if follows else None, safe):
-            contradictory = last
-        return last if shows_safe(last, safe) else None
+        before, self.last = self.last, self._layout.decode(body)
+        follows = before is not None and frames_between(self.last.frame, before.frame) == 1
+        if self._contradictory is None and contradicts_safe(self.last, before if follows else None, self._safe):
+            self._contradictory = self.last
+        return self.last if shows_safe(self.last, self._safe) else None
 
-    request(Op.DISARM)
+    @property
+    def problem(self) -> str:
+        """What is wrong with the frames of a device that answered DISARM."""
+        if self._contradictory is not None:
+            start, end = self._contradictory.u_start, self._contradictory.u_end
+            outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
+            return f" and reports its safe output in force, but {outputs}; cut the power of its actuators"
+        what = "none arrived" if self.last is None else "none showed its outputs safe"
+        return f", but of its state frames {what}"
+
+
+def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_S) -> Disarmed:
+    """Disarm the device at the other end, and wait for the frame that confirms it; raises LinkError without one.
+
+    A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
+    which disarms as well.
+    """
+    device = _Conversation(transport, clock)
+    hello = device.ask(encode_frame(bytes([MessageType.HELLO_REQUEST])), hello_s, _hello)
+    if hello is None:
+        raise LinkError(f"{transport.name}: no device answered within {hello_s:g} s")
+    rig = hello.rig
+    device.request(rig, Op.DISARM)
     actuators = range(hello.n_sensors, hello.n_sensors + hello.n_actuators)
-    safe = [_safe_value(request(Op.DESCRIBE, bytes([index])), transport.name) for index in actuators]
-    slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
-
-    def frames_s(period_us: int) -> float:
-        return min(max(_FRAME_S, _PERIODS * period_us * 1e-6 * slower), _LONGEST_S)
-
-    if ask(b"", frames_s(hello.period_max_us), shown) is not None:
-        return Disarmed(hello.rig, configured=False)
-    if last is None:
+    described = (device.request(rig, Op.DESCRIBE, bytes([index])) for index in actuators)
+    states = _States(hello, [_safe_value(each, transport.name) for each in described])
+    if device.ask(b"", _frames_s(hello, hello.period_max_us), states.take) is not None:
+        return Disarmed(rig, configured=False)
+    if states.last is None:
         period_us = min(max(_PERIOD_US, hello.period_min_us), hello.period_max_us)
-        request(Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
+        device.request(rig, Op.CONFIGURE, CONFIGURE_LAYOUT.pack(period_us, 1))
         if hello.capabilities & Capability.RESET and not hello.time_scale:
-            request(Op.RESET, RESET_LAYOUT.pack(0))
-        if ask(b"", frames_s(period_us), shown) is not None:
-            return Disarmed(hello.rig, configured=True)
-    if contradictory is not None:
-        outputs = f"outputs of {contradictory.u_start} and {contradictory.u_end} counts (safe: {tuple(safe)})"
-        raise LinkError(
-            f"{transport.name}: the device '{hello.rig}' answered DISARM and reports its safe output in force, but "
-            f"{outputs}; cut the power of its actuators"
-        )
-    what = "none arrived" if last is None else "none showed its outputs safe"
-    raise LinkError(f"{transport.name}: the device '{hello.rig}' answered DISARM, but of its state frames {what}")
+            device.request(rig, Op.RESET, RESET_LAYOUT.pack(0))
+        if device.ask(b"", _frames_s(hello, period_us), states.take) is not None:
+            return Disarmed(rig, configured=True)
+    raise LinkError(f"{transport.name}: the device '{rig}' answered DISARM{states.problem}")
+
+
+def _frames_s(hello: Hello, period_us: int) -> float:
+    """Time in which frames must arrive."""
+    slower = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
+    return min(max(_FRAME_S, _PERIODS * period_us * 1e-6 * slower), _LONGEST_S)
 
 
 def _hello(body: bytes) -> Hello | None:

@@ -133,69 +133,90 @@ def _text_problem(text: str, *, unit: bool = False) -> str:
 
 def rig_problems(rig: Rig) -> list[tuple[str, str]]:
     """List problems of a rig as (path, message) pairs; empty if valid."""
-    problems: list[tuple[str, str]] = []
+    parts = (_name_problems, _word_problems, _size_problems, _resolution_problems, _actuator_problems)
+    return [found for part in (*parts, _observation_problems, _source_problems) for found in part(rig)]
+
+
+def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Name and lease of the rig, missing channels, and names that are given twice."""
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
-        problems.append(("name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"))
+        yield "name", f"must be 1 to {NAME_BYTES} bytes (it travels in the device's hello)"
     elif not is_word(rig.name):
-        problems.append(("name", _text_problem(rig.name)))
+        yield "name", _text_problem(rig.name)
     if not rig.sensors or not rig.actuators or not rig.observations:
-        problems.append(("", "needs at least one sensor, one actuator and one observation"))
+        yield "", "needs at least one sensor, one actuator and one observation"
     if not 1 <= rig.lease_periods <= 255:
-        problems.append(("lease_periods", "must be 1 to 255"))
+        yield "lease_periods", "must be 1 to 255"
     for kind, items in (("sensors", rig.sensors), ("actuators", rig.actuators), ("observations", rig.observations)):
         names = [item.name for item in items]
         for i, name in enumerate(names):
             if name in names[:i]:
-                problems.append((f"{kind}[{i}].name", f"'{name}' is named twice"))
-    channels: dict[str, tuple[Sensor | Actuator, ...]] = {"sensors": rig.sensors, "actuators": rig.actuators}
-    for kind, devices in channels.items():
+                yield f"{kind}[{i}].name", f"'{name}' is named twice"
+
+
+def _channels(rig: Rig) -> dict[str, tuple[Sensor | Actuator, ...]]:
+    return {"sensors": rig.sensors, "actuators": rig.actuators}
+
+
+def _word_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Names and units of the channels."""
+    for kind, devices in _channels(rig).items():
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
                 if not (_WORD if field == "name" else _UNIT).fullmatch(text):
-                    problems.append((f"{kind}[{i}].{field}", _text_problem(text, unit=field == "unit")))
+                    yield f"{kind}[{i}].{field}", _text_problem(text, unit=field == "unit")
                 elif len(text.encode()) > limit:
-                    problems.append((f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"))
+                    yield f"{kind}[{i}].{field}", f"must be at most {limit} bytes (it travels on the wire)"
+
+
+def _size_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Numbers of channels and observations."""
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
-        problems.append(
-            ("", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}, to fit into a frame")
-        )
+        yield "", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}, to fit into a frame"
     if len(rig.observations) > MAX_OBSERVATIONS:
-        problems.append(("observations", f"at most {MAX_OBSERVATIONS}, got {len(rig.observations)}"))
-    resolutions = {
-        "sensors": [s.resolution for s in rig.sensors],
-        "actuators": [a.resolution for a in rig.actuators],
-    }
-    for kind, values in resolutions.items():
-        for i, value in enumerate(values):
+        yield "observations", f"at most {MAX_OBSERVATIONS}, got {len(rig.observations)}"
+
+
+def _resolution_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    for kind, devices in _channels(rig).items():
+        for i, channel in enumerate(devices):
+            value = channel.resolution
             if not (math.isfinite(value) and value > 0):
-                problems.append((f"{kind}[{i}].resolution", "must be a positive number"))
-            elif kind == "sensors" and rig.sensors[i].wrap and not 2 <= 2.0 * math.pi / value <= 2 * MAX_COUNT:
+                yield f"{kind}[{i}].resolution", "must be a positive number"
+            elif isinstance(channel, Sensor) and channel.wrap and not 2 <= 2.0 * math.pi / value <= 2 * MAX_COUNT:
                 message = f"one turn must be 2 to {2 * MAX_COUNT} counts, of {value} rad each it has"
-                problems.append((f"{kind}[{i}].resolution", f"{message} {2.0 * math.pi / value:.3g}"))
+                yield f"{kind}[{i}].resolution", f"{message} {2.0 * math.pi / value:.3g}"
+
+
+def _actuator_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Limits and safe outputs of the actuators."""
     for i, a in enumerate(rig.actuators):
         if not (math.isfinite(a.low) and math.isfinite(a.high) and a.low < a.high):
-            problems.append((f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"))
+            yield f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"
         elif not a.low <= a.safe <= a.high:
-            problems.append((f"actuators[{i}].safe", f"{a.safe} lies outside [{a.low}, {a.high}]"))
+            yield f"actuators[{i}].safe", f"{a.safe} lies outside [{a.low}, {a.high}]"
         elif a.resolution > 0 and a.high - a.low < a.resolution:
-            problems.append((f"actuators[{i}].resolution", f"{a.resolution} is coarser than the whole range"))
+            yield f"actuators[{i}].resolution", f"{a.resolution} is coarser than the whole range"
         elif a.resolution > 0 and max(abs(a.low), abs(a.high)) / a.resolution > MAX_COUNT:
-            problems.append((f"actuators[{i}].resolution", f"{a.resolution} is too fine: the limits overflow 32 bits"))
+            yield f"actuators[{i}].resolution", f"{a.resolution} is too fine: the limits overflow 32 bits"
+
+
+def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
+    """Names, sources and limits of the observations."""
     sensors = {s.name for s in rig.sensors}
     for i, o in enumerate(rig.observations):
         for field, text in (("name", o.name), ("unit", o.unit)):
             if not (_WORD if field == "name" else _UNIT).fullmatch(text):
-                problems.append((f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")))
+                yield f"observations[{i}].{field}", _text_problem(text, unit=field == "unit")
         source = o.derivative_of or o.sensor or o.name
         if source not in sensors:
-            problems.append((f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"))
+            yield f"observations[{i}]", f"no sensor '{source}' (there are: {', '.join(sorted(sensors))})"
         if not (math.isfinite(o.low) and math.isfinite(o.high) and o.low < o.high):
-            problems.append((f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"))
+            yield f"observations[{i}]", f"needs low < high, got {o.low} and {o.high}"
         elif o.high - o.low < SMALLEST:
-            problems.append((f"observations[{i}]", f"low and high must be at least {SMALLEST:g} apart"))
+            yield f"observations[{i}]", f"low and high must be at least {SMALLEST:g} apart"
         if o.cutoff_hz < 0:
-            problems.append((f"observations[{i}].cutoff_hz", "must not be negative"))
-    return [*problems, *_source_problems(rig)]
+            yield f"observations[{i}].cutoff_hz", "must not be negative"
 
 
 def _source_problems(rig: Rig) -> Iterator[tuple[str, str]]:

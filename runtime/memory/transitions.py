@@ -43,6 +43,17 @@ class Transitions(NamedTuple):
         """Return the selected transitions, in order."""
         return Transitions._make(column[chosen] for column in self)
 
+    def finite(self) -> NDArray[np.bool_]:
+        """Return of each transition whether all of its numbers are finite, (n,)."""
+        return (
+            np.isfinite(self.observation).all(axis=1)
+            & np.isfinite(self.action).all(axis=1)
+            & np.isfinite(self.reward)
+            & np.isfinite(self.next_observation).all(axis=1)
+            & np.isfinite(self.exploration)
+            & np.isfinite(self.behaviour).all(axis=1)
+        )
+
 
 class Resynthesised(NamedTuple):
     """A batch of n measured transitions after resynthesis."""
@@ -105,13 +116,21 @@ class TransitionBuilder:
             & (second["frame"] == first["frame"] + 1)
         )
         self.gaps += int(np.count_nonzero(within & ~whole))
-        a, b = first[whole], second[whole]
-        seen = "input" if "input" in (records.dtype.names or ()) else "observation"
-        closing = b["flags"]
-        action = self._actions.normalised(a["applied"])
-        chosen = np.clip(self._actions.normalised(a["explored"]), -1.0, 1.0)
-        intervened = a["rule"] != Rule.NONE
-        restrained = a["flags"] & RecordFlag.RESTRAINED != 0
+        transitions = self._built(first[whole], second[whole], steps[:-1][whole])
+        finite = transitions.finite()
+        if finite.all():
+            return transitions
+        self.gaps += int(np.count_nonzero(~finite))
+        return transitions.select(finite)
+
+    def _built(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
+        """Transitions of n pairs of consecutive records; ``steps`` are the ticks of the first ones in their episode."""
+        seen = "input" if "input" in (first.dtype.names or ()) else "observation"
+        closing = second["flags"]
+        action = self._actions.normalised(first["applied"])
+        chosen = np.clip(self._actions.normalised(first["explored"]), -1.0, 1.0)
+        intervened = first["rule"] != Rule.NONE
+        restrained = first["flags"] & RecordFlag.RESTRAINED != 0
         # Not so written that NaN, of a policy or of a rule's replacement, would pass.
         deviates = intervened | restrained | ~(np.abs(action - chosen).max(axis=1) <= DEVIATION)
         flags = (
@@ -120,30 +139,18 @@ class TransitionBuilder:
             + intervened * int(Flag.INTERVENED)
             + deviates * int(Flag.DEVIATES)
         )
-        transitions = Transitions(
-            observation=self._normalise(a[seen]),
+        return Transitions(
+            observation=self._normalise(first[seen]),
             action=action.astype(np.float32),
-            reward=a["reward"].astype(np.float32),
-            next_observation=self._normalise(b[seen]),
+            reward=first["reward"].astype(np.float32),
+            next_observation=self._normalise(second[seen]),
             flags=flags.astype(np.uint32),
-            policy_id=a["policy_id"].astype(np.uint32),
-            exploration=a["exploration"].astype(np.float32),
-            episode=a["episode"].astype(np.uint32),
-            step=steps[:-1][whole].astype(np.uint32),
-            behaviour=behaviour_of(a),
+            policy_id=first["policy_id"].astype(np.uint32),
+            exploration=first["exploration"].astype(np.float32),
+            episode=first["episode"].astype(np.uint32),
+            step=steps.astype(np.uint32),
+            behaviour=behaviour_of(first),
         )
-        finite = (
-            np.isfinite(transitions.observation).all(axis=1)
-            & np.isfinite(transitions.action).all(axis=1)
-            & np.isfinite(transitions.reward)
-            & np.isfinite(transitions.next_observation).all(axis=1)
-            & np.isfinite(transitions.exploration)
-            & np.isfinite(transitions.behaviour).all(axis=1)
-        )
-        if finite.all():
-            return transitions
-        self.gaps += int(np.count_nonzero(~finite))
-        return transitions.select(finite)
 
     def _steps(self, records: NDArray[np.void]) -> NDArray[np.int64]:
         """Ticks of each record since the first one of its episode."""
