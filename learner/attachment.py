@@ -202,8 +202,11 @@ class Offering:
         self._again_s: float | None = None
         self._offered_s = -math.inf
 
-    def offer(self, agent: Agent, run_id: str, *, lockstep: bool) -> None:
-        """Offer the agent's current policy; the rig answers with its id if it admits it."""
+    def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
+        """Offer the agent's current policy; the rig answers with its id if it admits it.
+
+        ``retries``: one that came too soon is due again after a while; otherwise the next one is soon enough.
+        """
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
             raise Unfit("unexpected answer of the rig to an offer")
@@ -214,7 +217,7 @@ class Offering:
             agent.policies = verdict.policy_id
         elif verdict.stage == RATE:
             self._rate_limited += 1
-            if not lockstep:  # in lockstep no clock may matter, and the next barrier is soon enough
+            if retries:
                 self._again_s = self._offered_s + _RETRY_S
         else:
             message = f"after {agent.updates} updates refused at {verdict.stage}: {verdict.reason}"

@@ -6,18 +6,17 @@ import time
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
-from onrig.learner.attachment import Attachment, Connection, LeaseLost, MemoryChanged, Offering, Unfit
+from onrig.learner.agent import Agent
+from onrig.learner.attachment import Attachment, Connection, LeaseLost, Offering, Unfit
 from onrig.learner.backlog import Backlog
+from onrig.learner.pace import Lockstep, Pace, RealTime
 from onrig.learner.settings import learner_settings
 from onrig.learner.states import States
+from onrig.learner.work import Heartbeat, Work
 from onrig.runtime.link.client import LinkClient
-from onrig.runtime.link.messages import Attached, Confirm, Done, Feedback, Leave, Rows
-from onrig.runtime.replay.checkpoint.upkeep import is_due
+from onrig.runtime.link.messages import Attached, Done, Leave, Rows
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.report import report, show_life
+from onrig.runtime.run_state.report import report
 
 NAME: Final = "learner"
 """Source name in this process's reports."""
@@ -25,8 +24,6 @@ _SAVE_S: Final = 2.0
 _WAIT_MS: Final = 200
 _TURN_S: Final = 1.0
 """Interval at which a waiting learner asks for its turn."""
-_SIGN_S: Final = 1.0
-"""Heartbeat interval to the supervisor, and in real time to the rig."""
 
 
 def _warn(line: str) -> None:
@@ -39,10 +36,10 @@ class LearnerProcess:
     def __init__(self, config: RunConfig, connection: Connection, state: Path, stop: list[bool]) -> None:
         self._role = connection.role
         self._settings = learner_settings(config.learner)
-        self._shown_s = 0.0
+        self._heartbeat = Heartbeat(NAME)
 
         def stopping() -> bool:
-            self._send_heartbeat()  # called repeatedly while the rig is silent
+            self._heartbeat.beat()  # called repeatedly while the rig is silent
             return stop[0]
 
         self._client = LinkClient(connection.endpoint, stopping, connection.keys, connection.patience_s, _warn)
@@ -51,22 +48,18 @@ class LearnerProcess:
         )
         self._offering = Offering(self._link, NAME)
         self._states = States(state, _warn)
-        self._saved_s = time.monotonic()
-        self._settled = -1
-        self._busy_s = 0.0
-        self._updates_done = 0
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
+        self._work = Work(self._link, self._backlog, self._heartbeat)
+        self._pace: Pace = RealTime(self._states, self._backlog, self._offering, self._settings.backlog)
+        """Once attached, the rig's."""
         self._agent: Agent | None = None
         self._follows = False
-        """Whether the agent is notified of every write; in lockstep it catches up once per episode, since the
-        content of a pull depends on the clock."""
+        """Whether the agent is notified of every write."""
+        self._settled = -1
+        """Episode of the rig's newest checkpoint (lockstep)."""
         self._episode_at_join = 0
         """Last complete episode when the learner joined."""
-        self._deferred_error: LeaseLost | MemoryChanged | None = None
-        """Error raised by a heartbeat during a batch; re-raised when the batch is done."""
-        self.result_accepted = False
-        """Whether the rig has accepted any result based on its memory."""
-        self._feedback_batch = time.time_ns()
+        self._has_concluded = False
 
     def run(self) -> None:
         """Attach, then learn until the run ends; while another learner pushes, only mirror.
@@ -74,7 +67,9 @@ class LearnerProcess:
         Raises ForeignStates where the state folder is that of another run.
         """
         attached = self._link.attach()
-        self._run_id, self._lockstep = attached.run_id, attached.lockstep
+        self._run_id = attached.run_id
+        if attached.lockstep:
+            self._pace = Lockstep(self._link, self._states)
         if self._role == "push":
             self._states.claim(attached.run)
         while True:
@@ -97,6 +92,9 @@ class LearnerProcess:
                 report(NAME, "warning", f"no longer pushing: {loss}")
                 attached = self._link.attach()
         self.save()
+        self._report_totals()
+
+    def _report_totals(self) -> None:
         if self._link.mirror is not None:
             storage = self._link.mirror.storage
             report(NAME, "event", f"mirrored {storage.inserted} writes, hash {storage.digest().hex()}")
@@ -141,7 +139,7 @@ class LearnerProcess:
                 agent = self._agent = Agent(self._link.config, self._settings, self._link.mirror)
             except ValueError as error:
                 raise Unfit(str(error)) from None
-            resumes = self._states.restore(agent, attached.done if self._lockstep else None)
+            resumes = self._states.restore(agent, self._pace.restored_upto(attached))
         seen = agent.seen
         agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
         if agent.sampler_lost:
@@ -149,9 +147,7 @@ class LearnerProcess:
             agent.sampler_lost = False
         # If the sampler starts over, experiences already counted are still stored: they need no second updates.
         self._backlog.counted = max(agent.seen, min(seen, attached.restored))
-        if not self._lockstep:
-            agent.catch_up()
-            self._follows = True
+        self._follows = self._pace.join(agent)
         if attached.next_policy_id <= 1 and not resumes:
             self._offer()
             self._conclude(0)
@@ -170,13 +166,13 @@ class LearnerProcess:
         return self._agent
 
     def _rejoin(self, attached: Attached, resumes: bool) -> None:
-        agent = self.agent
-        of_batches = bool(self._settings.selected.batch_steps) and not self._lockstep
+        agent, uses_clock = self.agent, self._pace.uses_clock
+        of_batches = bool(self._settings.selected.batch_steps) and uses_clock
         others = of_batches and attached.next_policy_id - 1 > agent.policies
-        self._episode_at_join = attached.done if self._lockstep else attached.closed
-        if not (self._lockstep and resumes):  # else the episode is repeated from its start
+        self._episode_at_join = finished = self._pace.finished(attached)
+        if uses_clock or not resumes:  # else the episode is repeated from its start
             agent.policies = attached.next_policy_id - 1
-        agent.handled = min(agent.handled, attached.done if self._lockstep else attached.closed)
+        agent.handled = min(agent.handled, finished)
         if resumes:
             if attached.next_policy_id <= 1:  # the rig has none of its policies left
                 agent.policies = 0
@@ -188,7 +184,7 @@ class LearnerProcess:
                 self._offer()
             self._report_done(agent.handled)
         else:
-            agent.handled = max(0, attached.done) if self._lockstep else attached.closed
+            agent.handled = max(0, finished)
             if self._settings.selected.batch_steps:
                 report(NAME, "warning", "no saved state: the policy starts anew")
                 agent.batches.skip_stored()
@@ -201,7 +197,7 @@ class LearnerProcess:
             agent.catch_up()
             self._backlog.counted = agent.seen
             if agent.ready:
-                self._update(owed)
+                self._work.update(agent, owed, self._pace)
                 self._offer()
             self._conclude(agent.handled)
 
@@ -220,17 +216,12 @@ class LearnerProcess:
         while agent.handled < rows.closed:
             episode = agent.handled + 1
             behind = rows.closed - episode
-            if self._lockstep:
-                self._confirm(episode)
-                agent.catch_up()
+            self._pace.begin_episode(agent, episode)
             agent.begin_episode(episode, self._link.episode_return(episode))
-            updates = settings.updates_per_episode or 0
-            if not self._lockstep and behind * updates > settings.backlog:
-                self._backlog.drop(updates)
-                updates = 0
+            updates = self._pace.affordable(settings.updates_per_episode or 0, behind)
             if agent.ready and updates:
-                self._update(updates)
-                if self._lockstep or not behind or self._offering.retry_interval_passed:
+                self._work.update(agent, updates, self._pace)
+                if self._pace.offers(behind):
                     self._offer()
             self._conclude(episode)
 
@@ -240,7 +231,7 @@ class LearnerProcess:
         for episode in range(agent.handled + 1, rows.closed + 1):
             agent.begin_episode(episode, self._link.episode_return(episode))
         if agent.ready and (updates := backlog.due):
-            self._update(updates)
+            self._work.update(agent, updates, self._pace)
             backlog.done(updates)
             self.save(at_most_every_s=_SAVE_S)
         if rows.closed > agent.handled:
@@ -250,125 +241,45 @@ class LearnerProcess:
     def _learn_from_batches(self, rows: Rows) -> None:
         """Learn from each batch once complete; in lockstep at the end of an episode, where policies change."""
         agent = self.agent
-        for episode in range(agent.handled + 1, rows.closed + 1) if self._lockstep else ():
-            self._confirm(episode)
-            agent.catch_up()
-            self._take_batches()
-            self._conclude(episode)
-        if not self._lockstep:
-            self._take_batches()
-            if rows.closed > agent.handled:
-                self._conclude(rows.closed)
-
-    def _take_batches(self) -> None:
-        agent = self.agent
-        before, start = agent.updates, time.perf_counter()
-        agent.learn_from_batches(self._beat)
-        if agent.updates > before:
-            self._busy_s += time.perf_counter() - start
-            self._updates_done += agent.updates - before
-            if self._deferred_error is not None:
-                parted, self._deferred_error = self._deferred_error, None
-                raise parted
-            self._offer()
-            self.save(at_most_every_s=_SAVE_S)
-
-    def _confirm(self, episode: int) -> None:
-        assert self._link.mirror is not None
-        self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
-
-    def _update(self, updates: int) -> None:
-        """Do updates and send their feedback; in real time in portions that bound the interval between heartbeats."""
-        while updates > 0:
-            portion = updates if self._lockstep else self._backlog.portion(updates)
-            updates -= portion
-            before_s = self._busy_s
-            self._update_at_once(portion)
-            self._backlog.record_duration(portion, self._busy_s - before_s)
-
-    def _update_at_once(self, updates: int) -> None:
-        waiting: list[Replayed] = []
-        count = 0
-        start = time.perf_counter()
-        for piece in self.agent.learn(updates):
-            due = (
-                self._send_heartbeat() and not self._lockstep
-            )  # there what a message holds must not depend on the clock
-            waiting.append(piece)
-            count += len(piece.slots)
-            if due or count >= REPLAYED_AT_ONCE:
-                self._busy_s += time.perf_counter() - start
-                self._send_feedback(waiting)
-                waiting, count = [], 0
-                start = time.perf_counter()
-        self._busy_s += time.perf_counter() - start
-        self._updates_done += updates
-        self._send_feedback(waiting)
-
-    def _send_feedback(self, pieces: list[Replayed]) -> None:
-        """Send feedback to the rig, at most 1 MB per message; it doubles as a heartbeat during long updates."""
-        if not pieces:
-            return
-        self._feedback_batch += 1
-        self._link.ask(
-            Feedback(self._feedback_batch, tuple(self.agent.feedback)),
-            np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
-            np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
-            np.concatenate([p.values for p in pieces], axis=1).astype("<f4").tobytes(),
-        )
-        self.result_accepted = True
+        for episode in self._pace.ends(agent.handled, rows.closed):
+            self._pace.begin_episode(agent, episode)
+            if self._work.learn_from_batches(agent, self._pace, lambda: self._report_done(agent.handled)):
+                self._offer()
+                self.save(at_most_every_s=_SAVE_S)
+            if episode > agent.handled:
+                self._conclude(episode)
 
     def _offer(self) -> None:
-        self._offering.offer(self.agent, self._run_id, lockstep=self._lockstep)
+        self._offering.offer(self.agent, self._run_id, retries=self._pace.uses_clock)
 
     def _conclude(self, episode: int) -> None:
         """Finish an episode: save the state before the rig may depend on it, then acknowledge."""
         self.agent.handled = episode
-        if self._lockstep and is_due(self._link.config, episode):
-            self._write()
+        self._pace.conclude(self.agent, self._settled)
         self._report_done(episode)
         self.save(at_most_every_s=_SAVE_S)
 
     def _report_done(self, episode: int) -> None:
-        rate = self._updates_done / self._busy_s if self._busy_s else 0.0
-        self._link.ask(Done(episode, self.agent.updates, rate, not self._states.save_failed))
-        self.result_accepted |= episode > self._episode_at_join
+        self._link.ask(Done(episode, self.agent.updates, self._work.updates_per_s, not self._states.save_failed))
+        self._has_concluded |= episode > self._episode_at_join
+
+    @property
+    def result_accepted(self) -> bool:
+        """Whether the rig has accepted any result based on its memory."""
+        return self._has_concluded or self._work.feedback_accepted
 
     def _pull(self, closed: int, wait_ms: int) -> Rows:
         rows, slots = self._link.pull(closed, wait_ms)
         self._settled = rows.settled
-        self._send_heartbeat()
+        self._heartbeat.beat()
         if slots is not None and self._follows:
             self.agent.written(slots)
         return rows
 
-    def _beat(self) -> None:
-        """Send heartbeats during the work on a batch."""
-        if self._send_heartbeat() and not self._lockstep and self._deferred_error is None:
-            try:
-                self._report_done(self.agent.handled)
-            except (LeaseLost, MemoryChanged) as parted:
-                self._deferred_error = parted
-
-    def _send_heartbeat(self) -> bool:
-        """Send a rate-limited heartbeat, without which the supervisor restarts the learner; returns whether sent."""
-        now_s = time.monotonic()
-        due = now_s - self._shown_s > _SIGN_S
-        if due:
-            self._shown_s = now_s
-            show_life(NAME)
-        return due
-
     def save(self, at_most_every_s: float = 0.0) -> None:
-        """Save the state; in lockstep only where the rig writes a checkpoint."""
-        if self._agent is None or self._lockstep:
-            return
-        if time.monotonic() - self._saved_s >= at_most_every_s:
-            self._saved_s = time.monotonic()
-            self._write()
-
-    def _write(self) -> None:
-        self._states.save(self.agent, self._settled if self._lockstep else None)
+        """Save the state, where the pace has it saved between episodes."""
+        if self._agent is not None:
+            self._pace.save(self._agent, at_most_every_s)
 
     def close(self) -> None:
         self._client.tell(Leave())

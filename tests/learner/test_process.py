@@ -13,6 +13,7 @@ from onrig.learner.backlog import Backlog
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
 from onrig.learner.states import ForeignStates, States
+from onrig.learner.work import Heartbeat
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.client import RequestRejected
 from onrig.runtime.link.messages import (
@@ -108,7 +109,7 @@ def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> Learner
     given = {name: value for name, value in config.learner.items() if name != "updates_per_episode"}
     config = msgspec.structs.replace(config, learner={**given, **each, **settings})
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
-    process._link = process._offering._link = rig  # type: ignore[assignment]
+    process._link = process._offering._link = process._work._link = rig  # type: ignore[assignment]
     rig.config = config
     process._offering._clock_s = lambda: rig.now_s
     return process
@@ -156,7 +157,7 @@ def test_a_learner_that_is_behind_offers_what_it_has_every_second(
 def test_a_learner_at_work_tells_the_rig_something_every_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool, messages: list[int]
 ) -> None:
-    monkeypatch.setattr(LearnerProcess, "_send_heartbeat", lambda self: True)  # as if each update took a second
+    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)  # as if each update took a second
     rig = Rig([EACH, EACH], lockstep=lockstep)
     learned(rig, "Resv[PER]", tmp_path).close()
     assert rig.fed == messages * EPISODES
@@ -195,7 +196,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
 def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.learner.process._SAVE_S", 0.0)
     saved: list[int] = []
-    monkeypatch.setattr(States, "save", lambda self, agent, settled: saved.append(agent.updates))
+    monkeypatch.setattr(States, "save", lambda self, agent, settled=None: saved.append(agent.updates))
     rig = Rig([EACH // 2, EACH // 4, EACH, EACH // 4], lockstep=False)
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=1.0).close()
     assert saved[1:3] == [30, 45]
@@ -305,7 +306,7 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
         learner={"algorithm": "ppo", "ppo": ppo},
     )
     process = LearnerProcess(config, Connection(f"ipc://{folder}/nobody"), folder, [False])
-    process._link = process._offering._link = rig  # type: ignore[assignment]
+    process._link = process._offering._link = process._work._link = rig  # type: ignore[assignment]
     rig.config = config
     try:
         process.run()
@@ -346,7 +347,7 @@ def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: P
 def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
 ) -> None:
-    monkeypatch.setattr(LearnerProcess, "_send_heartbeat", lambda self: True)
+    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=lockstep)
     on_policy(rig, tmp_path).close()
     signs = [] if lockstep else [(0, 3), (0, 6), (1, 9), (1, 12)]  # one for each epoch
@@ -394,7 +395,6 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
     rig = PolicyRig([EACH, EACH], lockstep=False)
     first = on_policy(rig, tmp_path)
     first.agent.offered -= 3
-    first._saved_s = -np.inf
     first.save()
     first.close()
     offers = len(rig.offers)
@@ -407,7 +407,7 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
 def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LearnerProcess, "_send_heartbeat", lambda self: True)
+    monkeypatch.setattr(Heartbeat, "beat", lambda self: True)
     rig = PolicyRig([EACH, EACH], lockstep=False)
     ask, lost = rig.ask, [True]
 

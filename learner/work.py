@@ -1,0 +1,115 @@
+"""Work of a learner: gradient updates, with their feedback to the rig and signs of life in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from onrig.learner.agent import REPLAYED_AT_ONCE, Agent, Replayed
+from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged
+from onrig.learner.backlog import Backlog
+from onrig.learner.pace import Pace
+from onrig.runtime.link.messages import Feedback
+from onrig.runtime.run_state.report import show_life
+
+_SIGN_S: Final = 1.0
+"""Heartbeat interval to the supervisor, and in real time to the rig."""
+
+
+class Heartbeat:
+    """Signs of life of the process ``name``, without which the supervisor restarts it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._shown_s = 0.0
+
+    def beat(self) -> bool:
+        """Send a heartbeat unless one was sent just now; returns whether sent."""
+        now_s = time.monotonic()
+        due = now_s - self._shown_s > _SIGN_S
+        if due:
+            self._shown_s = now_s
+            show_life(self._name)
+        return due
+
+
+class Work:
+    """Updates of the agent that is attached by ``link``."""
+
+    def __init__(self, link: Attachment, backlog: Backlog, heartbeat: Heartbeat) -> None:
+        self._link, self._backlog, self._heartbeat = link, backlog, heartbeat
+        self._busy_s = 0.0
+        self._updates = 0
+        self._feedback_batch = time.time_ns()
+        self.feedback_accepted = False
+        """Whether the rig has accepted any feedback."""
+
+    @property
+    def updates_per_s(self) -> float:
+        """Updates per second of work; 0 before the first."""
+        return self._updates / self._busy_s if self._busy_s else 0.0
+
+    def update(self, agent: Agent, updates: int, pace: Pace) -> None:
+        """Do updates and send their feedback, in portions of the pace."""
+        while updates > 0:
+            portion = pace.portion(updates)
+            updates -= portion
+            before_s = self._busy_s
+            self._update_at_once(agent, portion, pace)
+            self._backlog.record_duration(portion, self._busy_s - before_s)
+
+    def learn_from_batches(self, agent: Agent, pace: Pace, report: Callable[[], object]) -> bool:
+        """Learn from the complete batches; returns whether there were any.
+
+        In real time ``report`` is called now and then; what it raises of the link is raised when the batches are done.
+        """
+        raised: list[LeaseLost | MemoryChanged] = []
+
+        def beat() -> None:
+            if self._heartbeat.beat() and pace.uses_clock and not raised:
+                try:
+                    report()
+                except (LeaseLost, MemoryChanged) as error:
+                    raised.append(error)
+
+        before, start = agent.updates, time.perf_counter()
+        agent.learn_from_batches(beat)
+        if agent.updates > before:
+            self._busy_s += time.perf_counter() - start
+            self._updates += agent.updates - before
+        if raised:
+            raise raised[0]
+        return agent.updates > before
+
+    def _update_at_once(self, agent: Agent, updates: int, pace: Pace) -> None:
+        waiting: list[Replayed] = []
+        count = 0
+        start = time.perf_counter()
+        for piece in agent.learn(updates):
+            due = self._heartbeat.beat() and pace.uses_clock
+            waiting.append(piece)
+            count += len(piece.slots)
+            if due or count >= REPLAYED_AT_ONCE:
+                self._busy_s += time.perf_counter() - start
+                self._send_feedback(agent, waiting)
+                waiting, count = [], 0
+                start = time.perf_counter()
+        self._busy_s += time.perf_counter() - start
+        self._updates += updates
+        self._send_feedback(agent, waiting)
+
+    def _send_feedback(self, agent: Agent, pieces: list[Replayed]) -> None:
+        """Send feedback to the rig, at most 1 MB per message; it doubles as a heartbeat during long updates."""
+        if not pieces:
+            return
+        self._feedback_batch += 1
+        self._link.ask(
+            Feedback(self._feedback_batch, tuple(agent.feedback)),
+            np.concatenate([p.slots for p in pieces]).astype("<i8").tobytes(),
+            np.concatenate([p.generations for p in pieces]).astype("<u4").tobytes(),
+            np.concatenate([p.values for p in pieces], axis=1).astype("<f4").tobytes(),
+        )
+        self.feedback_accepted = True
