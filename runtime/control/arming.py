@@ -21,6 +21,7 @@ from onrig.runtime.control.contradictions import Contradiction
 from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports, report_fault
+from onrig.runtime.control.pace import Pace
 from onrig.runtime.control.tick import is_faulted, is_unfit, reported_fault
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest, harder
@@ -31,10 +32,6 @@ from onrig.runtime.shm.board import Board, Word
 _ME: Final = "control"
 _RECOVERIES: Final = 10
 """Faults that a run re-arms by itself, between episodes; the next one ends the run."""
-_LOOK_NS: Final = 1_000_000
-_LOOK_LOCKSTEP_S: Final = 0.0002
-_LONGEST_LOOK_S: Final = 0.005
-"""In lockstep the learner works meanwhile, and may have only this core."""
 _FRAME_S: Final = 1.0
 """Minimum wait for the frame that says why the device refuses to arm."""
 _GO_ON: Final = "go on with key r, or `onrig resume` in another terminal"
@@ -49,19 +46,23 @@ class Arming:
         session: DeviceSession,
         board: Board,
         requests: Requests,
+        pace: Pace,
         back: Reconnection | None = None,
-        *,
-        lockstep: bool,
     ) -> None:
         """``back`` waits for a device whose line has closed; without it the run ends then."""
         self._config, self._session, self._board, self._requests = config, session, board, requests
-        self._lockstep, self._back = lockstep, back
+        self._pace, self._back = pace, back
         self._recoveries = 0
         self._answers = True
         self.confirmation = Confirmation(config, session, board)
         self.reports = TransitionReports(board, _ME)
         self.machine = StateMachine(self.reports.note)
         self.fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop of either kind was requested."""
+        return self._requests.stopped
 
     @property
     def state(self) -> State:
@@ -145,8 +146,8 @@ class Arming:
             if self._answers:  # otherwise another request would only time out again
                 self._disarm()
         with contextlib.suppress(Exception):
-            if self._lockstep and self._answers:
-                self._session.reset(0)  # in virtual time a disarmed device sends no frame unless asked
+            if self._answers:
+                self._pace.request_frame()
             self.confirmation.wait(before, disarmed=self._answers)
         self.reports.send()
 
@@ -270,13 +271,12 @@ class Arming:
         if wait_s <= 0:
             return 0.0
         began_s = time.monotonic()
-        scale = 1000 * self._config.period_us / self._config.wall_period_ns
-        until_s = began_s + (0.0 if self._lockstep and not isinf(wait_s) else wait_s / scale)
+        until_s = began_s + self._pace.wall_s(wait_s)
         how_long = "until resumed" if isinf(wait_s) else f"for {wait_s:.0f} s"
         self._stand(
             lambda: time.monotonic() >= until_s, f"paused {how_long}", "", cause, hint, bounded=not isinf(wait_s)
         )
-        return wait_s if self._lockstep and not isinf(wait_s) else (time.monotonic() - began_s) * scale
+        return self._pace.paused_s(wait_s, time.monotonic() - began_s)
 
     def stand_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
         """Pause, disarmed, until ``condition`` holds or a person resumes; between episodes only.
@@ -340,10 +340,7 @@ class Arming:
             raise Stopped
         if self._session.rebooted:
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
-        if self._lockstep:
-            time.sleep(min(max(_LOOK_LOCKSTEP_S, waited_s / 16), _LONGEST_LOOK_S))
-        else:  # keep reading: a link full of old frames would lose the answer to the next request
-            state = self._session.wait_state(time.monotonic_ns() + _LOOK_NS)
-            if state is not None:
-                self.confirmation.take(state)
-                self.check_confirmation()
+        state = self._pace.look(waited_s)
+        if state is not None:
+            self.confirmation.take(state)
+            self.check_confirmation()

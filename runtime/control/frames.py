@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
-from onrig.hw.clock import ClockSync
 from onrig.hw.intake import frames_between
 from onrig.hw.messages import Hello, State
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.control.rehearsal import Rehearsal
+from onrig.runtime.control.stamps import DeviceStamps, HostStamps, Stamps
 from onrig.runtime.control.tick import precedes_arming
 from onrig.runtime.record import Miss, Step
 from onrig.runtime.run_config import RunConfig
@@ -82,9 +82,6 @@ Few on purpose: a loop that busy-waits for the frame is slightly faster, but on 
 delivering that very frame (measured at 500 Hz beside a busy learner: nine missed ticks in 2000 instead of one).
 They end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
 """
-_STOOD_STILL: Final = 64
-"""Consecutive frames late by about a period or more that mean a stopped device clock, not late frames."""
-_ABOUT_A_PERIOD: Final = 0.9
 _PUNCTUAL_NS: Final = 200_000
 _MOST_MISSED: Final = 65535
 """Largest value that a record can hold."""
@@ -117,6 +114,36 @@ def first_frame(next_frame: Callable[[], State]) -> State:
     return state
 
 
+class _Waits(NamedTuple):
+    """How long the loop waits for a frame, in ns of the wall clock."""
+
+    poll_ns: int
+    """Between two looks at requests."""
+    silence_ns: int
+    """Silence after which the link is lost."""
+    fade_silence_ns: int
+    """Silence after which a fade is pointless: the lease has made the outputs safe."""
+    rehearses: bool
+    """Whether the tick is rehearsed before each frame."""
+    asks: bool
+    """Whether a device from which a frame is overdue is asked who it is: a rebooted one answers this alone."""
+
+
+def _waits(config: RunConfig, *, time_scale: float) -> _Waits:
+    period_ns = config.wall_period_ns
+    if time_scale == 0.0:  # lockstep: no frame is overdue
+        return _Waits(_POLL_NS, _LOCKSTEP_SILENCE_NS, _POLL_NS, rehearses=False, asks=False)
+    patience_ns = max(round(_PATIENCE * period_ns), _LEAST_PATIENCE_NS)
+    silence_ns = max(_SILENCE_NS, 10 * period_ns)
+    return _Waits(
+        min(_POLL_NS, patience_ns),
+        silence_ns,
+        max(_POLL_NS, min(config.rig.lease_periods * period_ns, silence_ns // 2)),
+        rehearses=period_ns >= _SHORTEST_REHEARSED_NS,
+        asks=True,
+    )
+
+
 class FrameSource:
     """Source of frames, with a rehearsal shortly before each is due, and the statistics of punctuality."""
 
@@ -132,27 +159,18 @@ class FrameSource:
         self._session, self._rehearsal, self._board = session, rehearsal, board
         self._hello = hello
         self._stop = stop
-        self._lockstep = hello.time_scale == 0.0
         self._period_ns = config.wall_period_ns
-        patience_ns = max(round(_PATIENCE * self._period_ns), _LEAST_PATIENCE_NS)
-        self._poll_ns = _POLL_NS if self._lockstep else min(_POLL_NS, patience_ns)
-        self._silence_ns = _LOCKSTEP_SILENCE_NS if self._lockstep else max(_SILENCE_NS, 10 * self._period_ns)
-        lease_ns = 0 if self._lockstep else config.rig.lease_periods * self._period_ns
-        self._fade_silence_ns = max(_POLL_NS, min(lease_ns, self._silence_ns // 2))
-        """Silence after which a fade is pointless: the lease has made the outputs safe."""
-        self._rehearse = not self._lockstep and self._period_ns >= _SHORTEST_REHEARSED_NS
+        self._waits = _waits(config, time_scale=hello.time_scale)
         long = self._period_ns >= _LONG_PERIOD_NS
         self._lead_ns, self._rehearsals = _REHEARSALS_LONG if long else _REHEARSALS_SHORT
-        self._sync = ClockSync(hello.time_scale or 1.0)
-        self._late_in_a_row = 0
+        virtual = hello.time_scale == 0.0
+        self.stamps: Final[Stamps] = DeviceStamps() if virtual else HostStamps(hello.time_scale, self._period_ns)
         self._missed = 0
         self._last_received_ns = 0
         self._overtaken = 0
         self._cpu_ns = self._cpu_before_ns = 0
         self.punctual = False
         """Whether the last frame came on time, so that the next one is a whole period away."""
-        self.resumed_at_us = 0
-        """Device time before the run was resumed, which the device itself does not count (lockstep)."""
         self.busy_until_ns = 0
         """End of the loop's own work after the last frame: tick, deferred work in its slack, rehearsal."""
 
@@ -163,7 +181,7 @@ class FrameSource:
         hello = self._session.hello
         if hello is not None and hello is not self._hello:  # connected anew: the device's clock may have started over
             self._hello = hello
-            self._sync.reset()
+            self.stamps.restart()
 
     def next(self) -> State:
         """Wait for the next frame and return the newest.
@@ -171,13 +189,13 @@ class FrameSource:
         Raises LinkFault after a long silence or a reboot of the device, Stopped when asked to stop at once, or to fade
         out while the device has been silent for its lease.
         """
-        session = self._session
+        session, waits = self._session, self._waits
         start = time.monotonic_ns()
         counters = session.counters
         skipped, frozen, broken = counters.skipped, counters.not_advancing, counters.bytes_dropped
         state: State | None = None
         due_ns = self._last_received_ns + self._period_ns
-        rehearsal_ns = due_ns - self._lead_ns if self._rehearse and start < due_ns - self._lead_ns else 0
+        rehearsal_ns = due_ns - self._lead_ns if waits.rehearses and start < due_ns - self._lead_ns else 0
         while state is None:
             now_ns = time.monotonic_ns()
             if rehearsal_ns and now_ns >= rehearsal_ns:
@@ -186,24 +204,24 @@ class FrameSource:
                         self._rehearsal.run()
                 rehearsal_ns, now_ns = 0, time.monotonic_ns()
                 self.busy_until_ns = now_ns
-            until_ns = now_ns + self._poll_ns
+            until_ns = now_ns + waits.poll_ns
             state = session.wait_state(min(until_ns, rehearsal_ns) if rehearsal_ns else until_ns)
             if state is not None or (rehearsal_ns and time.monotonic_ns() >= rehearsal_ns):
                 continue
             silent_ns, stop = time.monotonic_ns() - start, self._stop()
-            if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= self._fade_silence_ns):
+            if stop >= AT_ONCE or (stop == GENTLY and silent_ns >= waits.fade_silence_ns):
                 raise Stopped
             if session.rebooted:
                 break
-            if silent_ns > self._silence_ns:
+            if silent_ns > waits.silence_ns:
                 name = FaultName.LINK_SILENT
                 if counters.not_advancing > frozen:
                     name = FaultName.LINK_FROZEN
                 elif counters.bytes_dropped > broken:
                     name = FaultName.LINK_GARBLED
-                raise LinkFault(name, f"no state frame for {self._silence_ns / 1e9:g} s")
-            if not self._lockstep and time.monotonic_ns() >= due_ns:
-                session.request_hello()  # a rebooted device answers this and sends nothing else
+                raise LinkFault(name, f"no state frame for {waits.silence_ns / 1e9:g} s")
+            if waits.asks and time.monotonic_ns() >= due_ns:
+                session.request_hello()
         if session.rebooted or state is None:  # the hello decides, whatever frames come with it
             raise LinkFault(FaultName.DEVICE_REBOOTED, "")
         self._overtaken = counters.skipped - skipped
@@ -220,13 +238,7 @@ class FrameSource:
 
     def account(self, step: Step, state: State, previous: Step | None) -> None:
         """Note the times of the last frame from ``next``, and what was missed since ``previous``."""
-        received_ns = self._last_received_ns
-        if self._lockstep:
-            step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
-        else:
-            sampled = self._sampled_ns(state.t_us, received_ns)
-            step.t_receive_ns, step.t_mono_ns = received_ns, sampled
-            step.lateness_ns = received_ns - sampled
+        self.stamps.stamp(step, state, self._last_received_ns)
         if previous is None:
             return
         missed = frames_between(state.frame, previous.frame) - 1
@@ -239,22 +251,3 @@ class FrameSource:
             )
             self._missed += missed
             self._board[Word.MISSED] = self._missed
-
-    def _sampled_ns(self, t_device_us: int, received_ns: int) -> int:
-        """Time of a frame's sample, by the host's clock.
-
-        By the old clock estimate, a device that lost time (a twin that was not scheduled, a timer that was set again)
-        would be late by that much from then on; the estimate is therefore discarded.
-        """
-        sync = self._sync
-        sync.add(t_device_us, received_ns)
-        sampled = sync.host_time_ns(t_device_us)
-        self._late_in_a_row = (
-            self._late_in_a_row + 1 if received_ns - sampled >= _ABOUT_A_PERIOD * self._period_ns else 0
-        )
-        if self._late_in_a_row < _STOOD_STILL:
-            return sampled
-        self._late_in_a_row = 0
-        sync.reset()
-        sync.add(t_device_us, received_ns)
-        return received_ns

@@ -13,7 +13,6 @@ from onrig.hw.session import DeviceSession
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.control.episode import begin_episode, by_reset
 from onrig.runtime.control.frames import FrameSource, Stopped, first_frame
-from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind, Step
@@ -45,13 +44,12 @@ class Homing:
         tick: Tick,
         frames: FrameSource,
         arming: Arming,
-        requests: Requests,
         board: Board,
         push: Callable[[Step], None],
     ) -> None:
         self._reset, self._explorer = reset, explorer
         self._session, self._tick, self._frames = session, tick, frames
-        self._arming, self._requests, self._board, self._push = arming, requests, board, push
+        self._arming, self._board, self._push = arming, board, push
 
     def home(self, episode: int, prepare: Callable[[], None]) -> None:
         """Arm and drive until the rig is at its start with no budget spent; ``episode`` is the index in the records.
@@ -86,7 +84,7 @@ class Homing:
         answer_to = begin_episode(tick, by_reset(reset))
         step: Step | None = None
         while True:
-            if self._requests.stopped:
+            if self._arming.stopped:
                 raise Stopped
             state = frames.next() if step is not None else first_frame(frames.next)
             received_ns = session.received_ns

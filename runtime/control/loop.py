@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.messages import Capability, Hello, State, Status
+from onrig.hw.messages import Capability, State, Status
 from onrig.hw.session import DeviceSession, RequestRefused
 from onrig.hw.transport import LineClosed, LinkError
 from onrig.runtime.control.arming import Arming
@@ -19,8 +19,9 @@ from onrig.runtime.control.connection import Reconnection
 from onrig.runtime.control.episode import Answer, begin_episode
 from onrig.runtime.control.frames import FrameSource, Slack, Stopped, first_frame
 from onrig.runtime.control.homing import Homing
-from onrig.runtime.control.loop_state import LoopState, encode_state, filed_session
+from onrig.runtime.control.loop_state import KeptPosition, LoopState, filed_session
 from onrig.runtime.control.outside import Requests
+from onrig.runtime.control.pace import pace
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
@@ -30,7 +31,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
-from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, LinkFault, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
@@ -52,7 +53,6 @@ class ControlLoop:
         self,
         config: RunConfig,
         session: DeviceSession,
-        hello: Hello,
         ring: RingWriter,
         board: Board,
         switch: PolicySwitch,
@@ -60,28 +60,28 @@ class ControlLoop:
         kept_state: Latest | None = None,
         back: Reconnection | None = None,
     ) -> None:
-        self._kept_state, self._device_us = kept_state, 0
-        self._position: tuple[int, bool] | None = None  # until it is known
-        self._config, self._session, self._ring, self._board, self._switch = config, session, ring, board, switch
-        self._requests, self._layout = requests, record_layout(config)
-        self._lockstep = hello.time_scale == 0.0
-        self._period_ns = config.wall_period_ns
-        self._slack = Slack(self._period_ns)
+        """``session``: of a connected device; ``kept_state``: where the position is kept between episodes."""
+        hello = session.hello
+        assert hello is not None, "connect first"
+        self._config, self._session, self._board, self._switch = config, session, board, switch
+        self._requests, self._period_ns = requests, config.wall_period_ns
+        self._position = KeptPosition(kept_state)
+        self._pace = pace(config, session, ring, requests, time_scale=hello.time_scale)
+        self._slack = Slack(self._pace.slack_ns)
         self._explorer = Explorer(config)
         self._backed_off = 1.0
-        clock = None if self._lockstep else time.monotonic_ns  # virtual time judges no foreign code
-        self._tick = Tick(config, self._explorer, clock)
+        self._tick = Tick(config, self._explorer, self._pace.clock)
         self._rehearsal = Rehearsal(config, switch)
         self._frames = FrameSource(config, session, hello, self._rehearsal, board, lambda: requests.stop)
-        self.arming = arming = Arming(config, session, board, requests, back, lockstep=self._lockstep)
+        self.arming = arming = Arming(config, session, board, requests, self._pace, back)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
-            reset = EpisodeReset(config.task.reset, config.task.start, config.rig, clock)
+            reset = EpisodeReset(config.task.reset, config.task.start, config.rig, self._pace.clock)
             self._homing = Homing(
-                reset, self._explorer, session, self._tick, self._frames, arming, requests, board, self._push
+                reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )
         self._falls_back = False
-        self._swaps_in_episodes = not self._lockstep and not self._explorer.perturbs
+        self._swaps_in_episodes = self._pace.overlaps and not self._explorer.perturbs
         self._perturbed: PolicySession | None = None
         expected = expects_learner(config)
         self._learner = LearnerWatch(config, board, arming, self._explorer, switch) if expected else None
@@ -126,7 +126,7 @@ class ControlLoop:
             raise
         finally:
             arming.make_safe()
-            if not self._lockstep:  # what an interrupted episode has used of an hour's budget; lockstep repeats it
+            if self._pace.overlaps:  # what an interrupted episode has used of an hour's budget, if it is not repeated
                 self._keep()
             arming.check_confirmation()
 
@@ -146,17 +146,14 @@ class ControlLoop:
         self._switch.restore(start.switch, lambda i, native: filed_session(policies, i, native=native))
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.go_on_from(start.tick)
-        self._frames.resumed_at_us = start.device_us
+        self._frames.stamps.resumed_at_us = start.device_us
         self._board[Word.TICK], self._board[Word.EPISODE] = start.tick, start.episode
         self._board[Word.CLOSED] = start.episode
-        self._position, self._device_us = (start.episode, start.evaluated), start.device_us
+        self._position.at, self._position.device_us = (start.episode, start.evaluated), start.device_us
 
     def _keep(self) -> None:
         """Store the loop's position, from which a run resumes after a crash."""
-        if self._kept_state is not None and self._position is not None:
-            switch, explorer = self._switch.state(), self._explorer.state()
-            state = LoopState(*self._position, self._tick.count, self._device_us, explorer, switch)
-            self._kept_state.put(encode_state(state))
+        self._position.keep(self._tick.count, self._explorer.state(), self._switch.state())
 
     def _has_policy(self) -> bool:
         self._switch.take_newest()
@@ -170,7 +167,7 @@ class ControlLoop:
 
     def _await_barrier(self, episode: int) -> None:
         """In lockstep, wait until replay and learner have finished ``episode`` (0: the start)."""
-        if self._lockstep:
+        if not self._pace.overlaps:
             what = f"the barrier after episode {episode}"
             self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, what, FaultName.BARRIER)
 
@@ -183,7 +180,7 @@ class ControlLoop:
         if self._homing is not None:
             # Its records bear the index of the training episode before them: the one to come is not under way yet.
             last = episode - (kind is Kind.TRAIN)
-            self._homing.home(last, lambda: self._prepare(kind, episode, keep=not self._lockstep))
+            self._homing.home(last, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits: nothing that takes a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
@@ -248,7 +245,7 @@ class ControlLoop:
         if self._backed_off != before:
             what = "backs off" if self._backed_off < before else "comes back"
             report("control", "event", f"exploration {what} to {self._backed_off:.3g}", tick=self._board[Word.TICK])
-        self._position = (episode, kind is Kind.EVAL)
+        self._position.at = (episode, kind is Kind.EVAL)
         self._keep()
 
     def _act(self, step: Step) -> None:
@@ -274,18 +271,17 @@ class ControlLoop:
             event = Event.SHIELD_ACTS if self._falls_back else Event.SHIELD_RELEASES
             self.arming.take(event, detail=step.rule.name)
         if answer.completed is not None:
-            self._push(answer.completed)
+            self._pace.push(answer.completed)
         board[_TICK] = step.tick + 1
         t7 = time.monotonic_ns()
         step.stage_ns = (t1 - t0, t2 - t1, t3 - t2, t4 - t3, t5 - t4, t6 - t5, t7 - t6)
         step.tick_ns = t7 - t0
         if self._switch.judge(step.rule, t3 - t2):
             self._rolled_back(step.policy_id)
-        if not self._lockstep:
-            if self._slack.follows(t7 - t1) and frames.punctual:
-                self.arming.reports.send(1)
-                self._switch.prepare_until(t0 + self._period_ns)
-            frames.finished()
+        if self._slack.follows(t7 - t1) and frames.punctual:
+            self.arming.reports.send(1)
+            self._switch.prepare_until(t0 + self._period_ns)
+        frames.finished()
 
     def _command(self, state: State, answer: Answer) -> None:
         try:
@@ -297,7 +293,7 @@ class ControlLoop:
     def _cut_off(self, step: Step) -> None:
         """Close the episode at the step that was in force when the line closed."""
         step.flags |= Flag.NO_ACTION | Flag.TRUNCATED | Flag.CUT_OFF
-        self._push(step)
+        self._pace.push(step)
         self._board[Word.ROWS] += 1
 
     def _close(self, state: State, answer: Answer) -> None:
@@ -308,14 +304,14 @@ class ControlLoop:
         self._command(state, answer)
         # In lockstep the device completes one more period with this command.
         answers = self._config.period_us if state.status & Status.ARMED else 0
-        self._device_us = frames.resumed_at_us + state.t_us + answers
+        self._position.device_us = frames.stamps.resumed_at_us + state.t_us + answers
         frames.account(step, state, answer.completed)
         if answer.completed is not None:
-            self._push(answer.completed)
+            self._pace.push(answer.completed)
         if step.flags & Flag.NO_ACTION:
             self._mark_closing(step)
             step.tick_ns = time.monotonic_ns() - received_ns
-            self._push(step)
+            self._pace.push(step)
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:
@@ -342,11 +338,3 @@ class ControlLoop:
         if mark:
             step.flags |= mark
             step.policy_id = self._switch.policy_id
-
-    def _push(self, step: Step) -> None:
-        if self._lockstep:
-            while self._ring.full:  # no record may be lost; the replay process catches up
-                if self._requests.stopped:
-                    raise Stopped
-                time.sleep(0.0002)
-        self._ring.push(self._layout.values(step))

@@ -10,7 +10,7 @@ from onrig.runtime.control.policy_switch import SwitchState
 from onrig.runtime.files import read_file
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.shm.latest import MAX_POLICY_BYTES
+from onrig.runtime.shm.latest import MAX_POLICY_BYTES, Latest
 
 
 class LoopState(msgspec.Struct, frozen=True):
@@ -41,6 +41,22 @@ def encode_state(state: LoopState) -> bytes:
 def decode_state(data: bytes | None) -> LoopState:
     """Read what ``encode_state`` wrote; None gives the start of a run."""
     return LoopState() if data is None else _DECODER.decode(data)
+
+
+class KeptPosition:
+    """Position of the running loop, stored after each episode, from which a run resumes after a crash."""
+
+    def __init__(self, store: Latest | None) -> None:
+        """``store``: where it is kept (None: it is not)."""
+        self.store = store
+        self.at: tuple[int, bool] | None = None
+        """Episode, and whether its evaluation is complete; None until it is known."""
+        self.device_us = 0
+
+    def keep(self, tick: int, explorer: dict[str, float], switch: SwitchState) -> None:
+        """Store it; the arguments as in LoopState."""
+        if self.store is not None and self.at is not None:
+            self.store.put(encode_state(LoopState(*self.at, tick, self.device_us, explorer, switch)))
 
 
 def filed_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:

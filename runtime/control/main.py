@@ -69,7 +69,7 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
             board[Word.REALTIME] = int(os.sched_getscheduler(0) == os.SCHED_FIFO)
             freeze_collector()
         back = Reconnection(config, session, requests, line.place, line.open)
-        loop = ControlLoop(config, session, hello, ring, board, switch, requests, kept_state, back)
+        loop = ControlLoop(config, session, ring, board, switch, requests, kept_state, back)
         if hello.time_scale != 0.0:
             collapse_pages()
         try:

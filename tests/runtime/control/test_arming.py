@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from onrig.runtime.control import arming
+from onrig.runtime.control import arming, pace
 from onrig.runtime.control.arming import Arming
+from onrig.runtime.control.pace import Lockstep
 from onrig.runtime.run_state.faults import FaultName, Halted
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Word
@@ -24,8 +25,10 @@ class Waiting:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         bench = Bench(folder, monkeypatch, f"barrier_timeout_s={LIMIT_S:g}")
         self.board, self.now_s = bench.board, 0.0
-        monkeypatch.setattr(arming, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass))
-        self._arming = Arming(bench.config, bench.session, bench.board, bench.requests, lockstep=True)
+        for module in (arming, pace):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._pass))
+        lockstep = Lockstep(bench.config, bench.session, bench.ring, bench.requests)
+        self._arming = Arming(bench.config, bench.session, bench.board, bench.requests, lockstep)
         self._arming.take(Event.CONNECTED)
         self._meanwhile: Callable[[], None] = lambda: None
 

@@ -80,7 +80,7 @@ class Bench:
         self.clock = VirtualClock(1_000_000_000)
         transport = line(rig, self.clock) if line else LoopbackDevice(self.device, self.clock).transport
         self.session = DeviceSession(transport, rig, self.clock)
-        hello = self.session.connect()
+        self.session.connect()
         self.session.configure(self.config.period_us, rig.lease_periods)
         layout = RecordLayout.of(rig)
         self.segment = Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA)
@@ -92,7 +92,7 @@ class Bench:
         slot.put(1, models.serialized(models.policy(contract=contract)))
         self.requests = Requests(self.board)
         switch = PolicySwitch(slot, terms_of(self.config))
-        self.loop = ControlLoop(self.config, self.session, hello, self.ring, self.board, switch, self.requests)
+        self.loop = ControlLoop(self.config, self.session, self.ring, self.board, switch, self.requests)
         self.layout = layout
         self.said: list[tuple[str, str]] = []
         self.moves: list[str] = []
@@ -117,8 +117,8 @@ class Bench:
             monotonic_ns=self.clock.monotonic_ns,
             thread_time_ns=time.thread_time_ns,
         )
-        monkeypatch.setattr("onrig.runtime.control.arming._LOOK_NS", self.config.period_us * 1000)  # pauses last hours
-        for module in ("arming", "frames", "homing", "loop", "outside"):
+        monkeypatch.setattr("onrig.runtime.control.pace._LOOK_NS", self.config.period_us * 1000)  # pauses last hours
+        for module in ("arming", "frames", "homing", "loop", "outside", "pace"):
             monkeypatch.setattr(f"onrig.runtime.control.{module}.time", virtual)
 
     def records(self) -> list[dict[str, float]]:
@@ -451,7 +451,7 @@ def test_a_bounded_pause_takes_no_time_in_lockstep(bench: Bench) -> None:
 def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hour = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
     first = Bench(tmp_path / "first", monkeypatch, hour, lockstep=False)
-    kept_state = first.loop._kept_state = loop_state_in(first.segment)
+    kept_state = first.loop._position.store = loop_state_in(first.segment)
     first.wait_virtually(monkeypatch)
     first.when_asked = lambda: first.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
@@ -461,7 +461,7 @@ def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pyte
     assert stopped.episode == 2
 
     second = Bench(tmp_path / "second", monkeypatch, hour, lockstep=False)
-    kept_state = second.loop._kept_state = loop_state_in(second.segment)
+    kept_state = second.loop._position.store = loop_state_in(second.segment)
     second.wait_virtually(monkeypatch)
     states: list[LoopState] = []
     second.ring.at_push = lambda n: states.append(decode_state(kept_state.take()))
@@ -498,7 +498,7 @@ def test_a_stop_in_the_pause_after_a_reset_does_not_forget_what_the_reset_used(
 ) -> None:
     hour = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
     first = Bench(tmp_path / "first", monkeypatch, hour, lockstep=False, reset=False)
-    kept_state = first.loop._kept_state = loop_state_in(first.segment)
+    kept_state = first.loop._position.store = loop_state_in(first.segment)
     first.wait_virtually(monkeypatch)
     first.when_asked = lambda: first.board.__setitem__(Word.STOP, 1)
     with pytest.raises(Stopped):
@@ -600,7 +600,7 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     bench = Bench(tmp_path, monkeypatch)
     kept_state = loop_state_in(bench.segment)
     closed: list[tuple[int, LoopState]] = []
-    bench.loop._kept_state = kept_state
+    bench.loop._position.store = kept_state
     bench.ring.at_push = lambda n: closed.append((bench.board[Word.CLOSED], decode_state(kept_state.take())))
     bench.loop.run()
     assert {(word, state.episode) for word, state in closed} == {(0, 0), (1, 1), (2, 2)}
@@ -657,7 +657,7 @@ def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
 ) -> None:
     hour = "exploration={process: none, budgets: {hour: {driven_s: 100}}}"
     bench = Bench(tmp_path, monkeypatch, hour, lockstep=False)
-    kept_state = bench.loop._kept_state = loop_state_in(bench.segment)
+    kept_state = bench.loop._position.store = loop_state_in(bench.segment)
     bench.wait_virtually(monkeypatch)
     bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, 1) if n == STEPS + STEPS // 2 else None
     with pytest.raises(Stopped):
@@ -670,11 +670,11 @@ def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
 def test_a_resumed_run_whose_pause_comes_first_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hour = "exploration={process: none, budgets: {hour: {driven_s: 0.8}}}"
     first = Bench(tmp_path / "first", monkeypatch, hour, "episodes=1")
-    kept_state = first.loop._kept_state = loop_state_in(first.segment)
+    kept_state = first.loop._position.store = loop_state_in(first.segment)
     first.loop.run()
     ended = decode_state(kept_state.take())
     second = Bench(tmp_path / "second", monkeypatch, hour, "episodes=2")
-    kept_state = second.loop._kept_state = loop_state_in(second.segment)
+    kept_state = second.loop._position.store = loop_state_in(second.segment)
     kept: list[bytes] = []
     monkeypatch.setattr(kept_state, "put", kept.append)
     second.loop.run(ended)

@@ -154,11 +154,11 @@ class LoggedRun:
         )
         clock = VirtualClock()
         session = DeviceSession(self.line_of(device, clock), rig, clock)
-        hello = session.connect()
+        session.connect()
         session.configure(self.config.period_us, rig.lease_periods)
         switch = _Switch(self.slot, terms_of(self.config))
         loop = ControlLoop(
-            self.config, session, hello, self.ring, self.board, switch, self.orders, kept_state=self._kept_state
+            self.config, session, self.ring, self.board, switch, self.orders, kept_state=self._kept_state
         )
         self.device, self.clock = device, clock
         self.at_start(loop)

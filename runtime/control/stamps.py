@@ -1,0 +1,74 @@
+"""Times of the frames in the records: by the host's clock, or the device's virtual one."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from onrig.hw.clock import ClockSync
+from onrig.hw.messages import State
+from onrig.runtime.record import Step
+
+_STALLED_CLOCK_FRAMES: Final = 64
+"""Consecutive frames late by about a period or more that mean a stopped device clock, not late frames."""
+_ABOUT_A_PERIOD: Final = 0.9
+
+
+class Stamps(Protocol):
+    """Stamps each record with the times of its frame."""
+
+    resumed_at_us: int
+    """Device time before the run was resumed, which the device itself does not count (lockstep)."""
+
+    def restart(self) -> None:
+        """Note that the device's clock may have started over."""
+
+    def stamp(self, step: Step, state: State, received_ns: int) -> None:
+        """Set the times of a record whose frame was received at ``received_ns`` (host monotonic)."""
+
+
+class HostStamps:
+    """Times by the host's monotonic clock; that of the sample is estimated."""
+
+    def __init__(self, time_scale: float, period_ns: int) -> None:
+        self._sync, self._period_ns = ClockSync(time_scale), period_ns
+        self._late_in_a_row = 0
+        self.resumed_at_us = 0
+
+    def restart(self) -> None:
+        """As Stamps."""
+        self._sync.reset()
+
+    def stamp(self, step: Step, state: State, received_ns: int) -> None:
+        """As Stamps.
+
+        By the old clock estimate, a device that lost time (a twin that was not scheduled, a timer that was set again)
+        would be late by that much from then on; the estimate is therefore discarded.
+        """
+        sync, t_device_us = self._sync, state.t_us
+        sync.add(t_device_us, received_ns)
+        sampled_ns = sync.host_time_ns(t_device_us)
+        if received_ns - sampled_ns < _ABOUT_A_PERIOD * self._period_ns:
+            self._late_in_a_row = 0
+        else:
+            self._late_in_a_row += 1
+            if self._late_in_a_row >= _STALLED_CLOCK_FRAMES:
+                self._late_in_a_row = 0
+                sync.reset()
+                sync.add(t_device_us, received_ns)
+                sampled_ns = received_ns
+        step.t_receive_ns, step.t_mono_ns = received_ns, sampled_ns
+        step.lateness_ns = received_ns - sampled_ns
+
+
+class DeviceStamps:
+    """Virtual times by the device's own clock (lockstep): the wall clock appears in no record."""
+
+    def __init__(self) -> None:
+        self.resumed_at_us = 0
+
+    def restart(self) -> None:
+        """As Stamps; unused."""
+
+    def stamp(self, step: Step, state: State, received_ns: int) -> None:
+        """As Stamps."""
+        step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
