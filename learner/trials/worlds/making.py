@@ -19,15 +19,7 @@ def make_world(run: StepRun, seeds: Sequence[int], roles: Sequence[Role]) -> Wor
     if run.world.startswith(PLANT):
         options = _plant_options(run.options)
         try:
-            return PlantWorld(
-                run_of(run.task, options),
-                seeds,
-                roles,
-                horizon=run.horizon,
-                shield=options.shield,
-                end_outside=options.end_outside,
-                counts=options.counts,
-            )
+            return PlantWorld(run_of(run.task, options), seeds, roles, horizon=run.horizon, options=options)
         except (ValueError, MemoryError) as error:
             raise NoSuchTask(f"'{run.task}': {error}") from None
     try:

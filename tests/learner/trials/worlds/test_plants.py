@@ -44,9 +44,10 @@ def _world(
     plant: Pendulum | None = None,
     end_outside: bool = False,
 ) -> PlantWorld:
-    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, **(sets or {})}))
+    changed = {"task.episode_s": 0.4, **(sets or {})}
+    options = PlantOptions(set=changed, shield=shield, end_outside=end_outside)
     roles = [Role.PLANT_TRAIN] * actors
-    return PlantWorld(config, seeds, roles, shield=shield, plant=plant, end_outside=end_outside)
+    return PlantWorld(run_of("pendulum", options), seeds, roles, options=options, plant=plant)
 
 
 def _all(world: PlantWorld, trials: int, actors: int = 1) -> NDArray[np.bool_]:
@@ -91,7 +92,9 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
     config = run_of(name, PlantOptions())
     assert config.device.twin is not None
     env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
-    worlds = [PlantWorld(config, [0], [Role.PLANT_TRAIN], counts=counts) for counts in (False, True)]
+    worlds = [
+        PlantWorld(config, [0], [Role.PLANT_TRAIN], options=PlantOptions(counts=counts)) for counts in (False, True)
+    ]
     one = np.ones((1, 1), np.bool_)
     starts = [world.begin(one)[0, 0] for world in worlds]
     assert (starts[1] == env.reset(seed=0)[0]).all()
@@ -107,7 +110,7 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
 
 def test_what_noise_makes_of_a_sensor_is_a_count_as_well() -> None:
     config = run_of("pendulum", PlantOptions(set=NOISE))
-    world = PlantWorld(config, [0, 1], [Role.PLANT_TRAIN], counts=True)
+    world = PlantWorld(config, [0, 1], [Role.PLANT_TRAIN], options=PlantOptions(counts=True))
     everyone = _all(world, 2)
     world.begin(everyone)
     half_range = np.array([o.high for o in config.rig.observations])  # they are symmetric
