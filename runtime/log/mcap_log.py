@@ -14,32 +14,23 @@ import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Final
 
 import msgspec
 import numpy as np
-from mcap.writer import CompressionType, Writer
 
 from onrig.hw.native import variant
-from onrig.runtime.files import MAX_JSON_BYTES, LineTail, read_file
+from onrig.runtime.files import LineTail
 from onrig.runtime.log import messages, wire
+from onrig.runtime.log.mcap_file import CHUNK_BYTES, EPISODES, EVENTS, FORMAT, LINES, LOOP, POLICIES, STEPS, McapFile
 from onrig.runtime.log.messages import ActingPolicy, read_event
-from onrig.runtime.log.staged_file import StagedFile, log_files, next_file
-from onrig.runtime.log.steps import PACKAGE, Records, StepMessages
+from onrig.runtime.log.staged_file import log_files, next_file
+from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.run_state.wholeness import LogAccount
 
-FORMAT: Final = "2"
-"""Of the channels and their schemas; the metadata record ``onrig`` names it.  1 had mean and std in every step."""
-METADATA: Final = "onrig"
-STEPS: Final = "/onrig/step"
-EPISODES: Final = "/onrig/episode"
-POLICIES: Final = "/onrig/policy"
-LOOP: Final = "/onrig/loop"
-EVENTS: Final = "/onrig/event"
-LINES: Final = "/onrig/log"
 _EVENTS_AT_ONCE_BYTES: Final = 1 << 16
 _PUT_EVERY_S: Final = 1.0
 _AGAIN_S: Final = 5.0
@@ -48,10 +39,44 @@ _ROOM_BYTES: Final = 16_000_000
 """Free space required beyond ``log.keep_free_bytes`` before the log continues."""
 _TOGETHER: Final = 200
 """Records encoded per batch."""
-_CHUNK_BYTES: Final = 1 << 20
 _CHUNKS_PER_FILE: Final = 10_000
-"""Chunks per file: the writer keeps about 1 kB for each until the file is finished."""
-_ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
+"""Bounds the writer's memory of a file's chunks."""
+
+
+class _Records:
+    """Where the records given to a log are: the last ones given, encoded, and on disk, each with its number."""
+
+    def __init__(self) -> None:
+        self.given = self._encoded = self._on_disk = 0
+        self._next_seq = self._encoded_seq = 0
+        self.logged = 0
+        """Number of the first record that is not on disk."""
+        self.missing = 0
+        """Records given that will never be on disk."""
+
+    def give(self, records: Records, *, stopped: bool) -> None:
+        """Take further records, which a log that has ``stopped`` does not write."""
+        self.given += len(records)
+        self._next_seq = int(records[-1]["seq"]) + 1
+        if stopped:
+            self.missing += len(records)
+
+    def encode(self, last_seq: int) -> None:
+        """Note that all records given are encoded, the last one with this number."""
+        self._encoded, self._encoded_seq = self.given, last_seq + 1
+
+    def put(self) -> None:
+        """Note that all encoded records are on disk."""
+        self._on_disk, self.logged = self._encoded, self._encoded_seq
+
+    def stop(self) -> None:
+        """Note that no more records than those on disk will be there."""
+        self.missing += self.given - self._on_disk
+
+    def go_on(self) -> None:
+        """Note that the next records given are written again."""
+        self._encoded = self._on_disk = self.given
+        self._encoded_seq = self.logged = self._next_seq
 
 
 class McapLog:
@@ -80,13 +105,10 @@ class McapLog:
         self._waiting = bytearray()
         self._before = sum(path.stat().st_size for path in log_files(folder))
         self._finished = 0
-        self._counted = True
-        """Whether the bytes of the file at hand are among the finished ones."""
+        """Bytes of the files that are closed."""
+        self._file: McapFile | None = None
+        self._records = _Records()
         self._steps = 0
-        self._given = self._encoded = self._on_disk = 0
-        self._next_seq = self._encoded_seq = 0
-        self._logged = 0
-        self._missing = 0
         self._reason = ""
         self._put_s = clock()
         self._ended_by_request = self._closed = False
@@ -97,10 +119,9 @@ class McapLog:
     def _began(self) -> bool:
         """Start a file; False if the disk refuses it."""
         try:
-            self._open()
-            self._file.put()
+            self._open().put()
         except OSError as error:
-            self._reason = error.strerror or str(error)
+            self._file, self._reason = None, error.strerror or str(error)
             with contextlib.suppress(OSError):  # or each attempt on a full disk would leave an empty file
                 if self.path.stat().st_size == 0:
                     self.path.unlink()
@@ -113,10 +134,8 @@ class McapLog:
         """Take step records, in order."""
         if not len(records):
             return
-        self._given += len(records)
-        self._next_seq = int(records[-1]["seq"]) + 1
+        self._records.give(records, stopped=self._stopped)
         if self._stopped:
-            self._missing += len(records)
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
         self._take_state()
@@ -128,11 +147,12 @@ class McapLog:
 
     def _encode(self) -> None:
         """Encode the pending records into the chunk in one batch: one by one takes ten times as long."""
-        if self._stopped or not self._waiting:
+        file = self._file
+        if self._stopped or file is None or not self._waiting:
             return
         kept = records = np.frombuffer(bytes(self._waiting), self._messages.layout.dtype)
         self._waiting.clear()
-        self._encoded, self._encoded_seq = self._given, int(records[-1]["seq"]) + 1
+        self._records.encode(int(records[-1]["seq"]))
         for t_ns, change in self._policies.changes(records):
             self._add(POLICIES, t_ns, wire.encode(messages.POLICY, change))
         if self._settings.decimation > 1:
@@ -141,9 +161,9 @@ class McapLog:
         encoded, size = self._messages.encode(kept), self._messages.size
         times, numbers = kept["t_mono_ns"].tolist(), kept["seq"].tolist()
         for i, (t_ns, seq) in enumerate(zip(times, numbers, strict=True)):
-            self._add(STEPS, t_ns, encoded[i * size : (i + 1) * size], seq)
+            file.add(STEPS, t_ns, encoded[i * size : (i + 1) * size], seq)
         self._steps += len(kept)
-        if self._file.staged > _CHUNK_BYTES:
+        if file.staged > CHUNK_BYTES:
             self._put()
 
     def episode(self, row: EpisodeRow) -> None:
@@ -166,11 +186,11 @@ class McapLog:
     @property
     def logged(self) -> int | None:
         """Number of the first record not on disk; None while nothing is written."""
-        return None if self._stopped and not self._closed else self._logged
+        return None if self._stopped and not self._closed else self._records.logged
 
     def account(self) -> LogAccount:
         """Account of the records given and missing."""
-        return LogAccount(self._given, self._missing, self._reason, self._ended_by_request)
+        return LogAccount(self._records.given, self._records.missing, self._reason, self._ended_by_request)
 
     def close(self) -> None:
         """Finish the file and report its figures."""
@@ -187,7 +207,7 @@ class McapLog:
         self._encode()
 
     def _figures(self) -> dict[str, float | int]:
-        written = self._finished + (0 if self._counted else self._file.written)
+        written = self._finished + (0 if self._file is None else self._file.written)
         per_step = written / self._steps if self._steps else 0.0
         rate = self._config.rate_hz / self._settings.decimation
         return {
@@ -199,67 +219,44 @@ class McapLog:
 
     # -- one file ----------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        self.path = next_file(self._folder, self._written)
-        self._file = StagedFile(self.path)
-        self._counted = False
-        self._chunks = 0
-        self._writer = Writer(cast(IO[bytes], self._file), chunk_size=_CHUNK_BYTES, compression=CompressionType.ZSTD)
-        self._writer.start()
+    def _open(self) -> McapFile:
+        """Start the next file."""
         config = self._config
-        self._writer.add_metadata(
-            METADATA,
-            {
-                "format": FORMAT,
-                "session": self._session,
-                "rig": config.rig.name,
-                "task": config.task.name,
-                "seed": str(config.seed),
-                "rate_hz": repr(config.rate_hz),
-                "decimation": str(self._settings.decimation),
-                "library": variant(),
-                "clock": "virtual" if config.lockstep else "monotonic",
-                "unix_minus_monotonic_s": repr(self._unix_minus_mono_s),
-            },
-        )
-        for name, media_type in _ATTACHED:
-            path = self._folder / name
-            if path.is_file():
-                self._writer.add_attachment(0, 0, name, media_type, read_file(path, MAX_JSON_BYTES))
-        step = wire.descriptor_set((self._messages.file,))
-        others = (
-            *((EPISODES, messages.EPISODE), (POLICIES, messages.POLICY)),
-            *((LOOP, messages.LOOP), (EVENTS, messages.EVENT)),
-        )
-        self._channels = {STEPS: self._channel(STEPS, f"{PACKAGE}.Step", step)}
-        for topic, message in others:
-            self._channels[topic] = self._channel(topic, f"{PACKAGE}.{message.name}", messages.descriptors(message))
-        self._channels[LINES] = self._channel(LINES, "foxglove.Log", messages.descriptors(messages.LOG))
+        self.path = next_file(self._folder, self._written)
+        metadata = {
+            "format": FORMAT,
+            "session": self._session,
+            "rig": config.rig.name,
+            "task": config.task.name,
+            "seed": str(config.seed),
+            "rate_hz": repr(config.rate_hz),
+            "decimation": str(self._settings.decimation),
+            "library": variant(),
+            "clock": "virtual" if config.lockstep else "monotonic",
+            "unix_minus_monotonic_s": repr(self._unix_minus_mono_s),
+        }
+        self._file = McapFile(self.path, metadata, self._messages)
+        return self._file
 
-    def _channel(self, topic: str, name: str, descriptors: bytes) -> int:
-        schema = self._writer.register_schema(name, "protobuf", descriptors)
-        return self._writer.register_channel(topic, "protobuf", schema)
-
-    def _add(self, topic: str, t_ns: int, data: bytes, sequence: int = 0) -> None:
-        if not self._stopped:
-            t_ns = max(t_ns, 0)
-            self._writer.add_message(self._channels[topic], t_ns, data, t_ns, sequence & 0xFFFFFFFF)
+    def _add(self, topic: str, t_ns: int, data: bytes) -> None:
+        if self._file is not None and not self._stopped:
+            self._file.add(topic, t_ns, data)
 
     def _put(self) -> None:
         """Close the chunk and write it to disk; start the next file if this one is long."""
-        if self._stopped:
+        file = self._file
+        if self._stopped or file is None:
             return
-        self._writer.flush()  # type: ignore[no-untyped-call]
-        self._chunks += 1
-        reason = self._over_limit() or self._no_room()
+        file.end_chunk()
+        reason = self._over_limit(file.size) or self._no_room()
         if reason is not None:
             self._finish()
             self._stop(reason)
             return
         try:
-            self._file.put()
-            self._note_put()
-            if self._chunks >= _CHUNKS_PER_FILE:
+            file.put()
+            self._records.put()
+            if file.chunks >= _CHUNKS_PER_FILE:
                 self._finish()
                 if not self._stopped:
                     self._open()
@@ -267,28 +264,25 @@ class McapLog:
             self._stop(error.strerror or str(error))
 
     def _finish(self) -> None:
+        if self._file is None:
+            return
         try:
-            self._writer.finish()  # type: ignore[no-untyped-call]
-            self._file.put()
+            self._file.finish()
         except OSError as error:
             self._stop(error.strerror or str(error))
             return
-        self._note_put()
+        self._records.put()
         self._leave_file()
 
     def _leave_file(self) -> None:
-        if not self._counted:
+        if self._file is not None:
             self._finished += self._file.written
-            self._counted = True
             self._file.close()
+            self._file = None
 
-    def _note_put(self) -> None:
-        """Note that all encoded records are on disk."""
-        self._on_disk, self._logged = self._encoded, self._encoded_seq
-
-    def _over_limit(self) -> str | None:
+    def _over_limit(self, size: int) -> str | None:
         most = self._settings.max_bytes
-        if most is None or self._before + self._finished + self._file.tell() <= most:
+        if most is None or self._before + self._finished + size <= most:
             return None
         self._ended_by_request = True
         return f"the log has reached log.max_bytes ({most})"
@@ -300,7 +294,7 @@ class McapLog:
         except OSError:
             return None  # writing will tell
         free, least = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
-        staged = 0 if self._stopped else self._file.staged  # there may never have been a file
+        staged = 0 if self._file is None else self._file.staged
         if free - staged < least + more:
             return f"the disk has {free / 1e6:.0f} MB left, log.keep_free_bytes is {least}"
         return None
@@ -309,7 +303,7 @@ class McapLog:
         if self._stopped:
             return
         self._stopped, self._reason = True, reason
-        self._missing += self._given - self._on_disk
+        self._records.stop()
         self._leave_file()
         self._event("log_stopped", reason=reason, **self._figures())
         self._waiting.clear()
@@ -321,9 +315,8 @@ class McapLog:
         if not self._began():
             return
         self._stopped = False
-        self._encoded = self._on_disk = self._given
-        self._encoded_seq = self._logged = self._next_seq
-        self._event("log_goes_on", file=self.path.name, missing=self._missing)
+        self._records.go_on()
+        self._event("log_goes_on", file=self.path.name, missing=self._records.missing)
 
     # -- what is beside the records ----------------------------------------------------------------------------------
 

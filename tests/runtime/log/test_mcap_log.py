@@ -21,6 +21,7 @@ from mcap.stream_reader import StreamReader
 from mcap_protobuf.decoder import DecoderFactory
 
 from onrig.runtime.log import sink
+from onrig.runtime.log.mcap_file import McapFile
 from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
@@ -65,6 +66,11 @@ class Folder:
         with (self.path / name).open("rb") as file:
             reader = make_reader(file, decoder_factories=[DecoderFactory()])
             return [(c.topic, m.log_time, d) for _, c, m, d in reader.iter_decoded_messages()]
+
+
+def file_of(log: McapLog) -> McapFile:
+    assert log._file is not None
+    return log._file
 
 
 @pytest.fixture
@@ -236,7 +242,7 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
     log = folder.open()
     log.add(EPISODE[:20])
     folder.second(log)
-    fill(log._file, room)
+    fill(file_of(log)._staged, room)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
         folder.second(log)
@@ -266,7 +272,7 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
     log.add(EPISODE[:20])
     folder.second(log)
     assert log.logged == 20
-    fill(log._file, 0)
+    fill(file_of(log)._staged, 0)
     monkeypatch.setattr(McapLog, "_began", lambda log: False)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
@@ -331,7 +337,7 @@ def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypa
 
     monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 1)
     log = folder.open()
-    monkeypatch.setattr(log._writer, "finish", full)
+    monkeypatch.setattr(file_of(log)._writer, "finish", full)
     log.add(EPISODE[:20])
     folder.second(log)
     log.close()
@@ -368,7 +374,8 @@ def without_mcap(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ModuleNotFoundError("No module named 'mcap'", name="mcap")
         return real(name, *rest, **more)
 
-    for name in [n for n in sys.modules if n == "onrig.runtime.log.mcap_log" or n.split(".")[0] == "mcap"]:
+    ours = ("onrig.runtime.log.mcap_log", "onrig.runtime.log.mcap_file")
+    for name in [n for n in sys.modules if n in ours or n.split(".")[0] == "mcap"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", refuse)
 

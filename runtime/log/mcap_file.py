@@ -1,0 +1,94 @@
+"""One MCAP file of a run's log: its channels, and messages that become readable in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final, cast
+
+from mcap.writer import CompressionType, Writer
+
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.runtime.log import messages, wire
+from onrig.runtime.log.staged_file import StagedFile
+from onrig.runtime.log.steps import PACKAGE, StepMessages
+
+FORMAT: Final = "2"
+"""Of the channels and their schemas; the metadata record ``onrig`` names it.  1 had mean and std in every step."""
+METADATA: Final = "onrig"
+STEPS: Final = "/onrig/step"
+EPISODES: Final = "/onrig/episode"
+POLICIES: Final = "/onrig/policy"
+LOOP: Final = "/onrig/loop"
+EVENTS: Final = "/onrig/event"
+LINES: Final = "/onrig/log"
+CHUNK_BYTES: Final = 1 << 20
+_ATTACHED: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
+
+
+class McapFile:
+    """A file that is being written; every method but ``add`` and ``end_chunk`` raises OSError."""
+
+    def __init__(self, path: Path, metadata: Mapping[str, str], steps: StepMessages) -> None:
+        """Start ``path``, with what lies beside it of the run attached; nothing is on disk before ``put``."""
+        self._staged = StagedFile(path)
+        self.chunks = 0
+        """Chunks ended: the writer keeps about 1 kB for each until the file is finished."""
+        self._writer = Writer(cast(IO[bytes], self._staged), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+        self._writer.start()
+        self._writer.add_metadata(METADATA, dict(metadata))
+        for name, media_type in _ATTACHED:
+            beside = path.parent / name
+            if beside.is_file():
+                self._writer.add_attachment(0, 0, name, media_type, read_file(beside, MAX_JSON_BYTES))
+        step = wire.descriptor_set((steps.file,))
+        others = (
+            *((EPISODES, messages.EPISODE), (POLICIES, messages.POLICY)),
+            *((LOOP, messages.LOOP), (EVENTS, messages.EVENT)),
+        )
+        self._channels = {STEPS: self._channel(STEPS, f"{PACKAGE}.Step", step)}
+        for topic, message in others:
+            self._channels[topic] = self._channel(topic, f"{PACKAGE}.{message.name}", messages.descriptors(message))
+        self._channels[LINES] = self._channel(LINES, "foxglove.Log", messages.descriptors(messages.LOG))
+
+    def _channel(self, topic: str, name: str, descriptors: bytes) -> int:
+        schema = self._writer.register_schema(name, "protobuf", descriptors)
+        return self._writer.register_channel(topic, "protobuf", schema)
+
+    def add(self, topic: str, t_ns: int, data: bytes, sequence: int = 0) -> None:
+        """Add a message to the chunk."""
+        t_ns = max(t_ns, 0)
+        self._writer.add_message(self._channels[topic], t_ns, data, t_ns, sequence & 0xFFFFFFFF)
+
+    def end_chunk(self) -> None:
+        """End the chunk, so that ``put`` writes it."""
+        self._writer.flush()  # type: ignore[no-untyped-call]
+        self.chunks += 1
+
+    def put(self) -> None:
+        """Write the ended chunks to disk; on OSError the file is left as it was."""
+        self._staged.put()
+
+    def finish(self) -> None:
+        """Write the rest and the index."""
+        self._writer.finish()  # type: ignore[no-untyped-call]
+        self._staged.put()
+
+    def close(self) -> None:
+        """Close the file; what was not written is lost."""
+        self._staged.close()
+
+    @property
+    def staged(self) -> int:
+        """Bytes that wait for ``put``."""
+        return self._staged.staged
+
+    @property
+    def written(self) -> int:
+        """Bytes on disk."""
+        return self._staged.written
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk and those that wait."""
+        return self._staged.tell()
