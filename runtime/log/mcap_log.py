@@ -12,7 +12,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from onrig.hw.native import variant
 from onrig.runtime.files import LineTail
 from onrig.runtime.log import messages, wire
 from onrig.runtime.log.mcap_file import CHUNK_BYTES, EPISODES, EVENTS, FORMAT, LINES, LOOP, POLICIES, STEPS, McapFile
-from onrig.runtime.log.messages import ActingPolicy, read_event
+from onrig.runtime.log.messages import ActingPolicy, LoggedEvent, read_event
 from onrig.runtime.log.staged_file import log_files, next_file
 from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.record import Flag, Kind
@@ -79,6 +79,38 @@ class _Records:
         self._encoded_seq = self.logged = self._next_seq
 
 
+class _Companions:
+    """What a log has beside the records: the loop's state and the run's events."""
+
+    def __init__(self, config: RunConfig, folder: Path, kept_state: Callable[[], bytes | None]) -> None:
+        self._lockstep = config.lockstep
+        self._lines = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_EVENTS_AT_ONCE_BYTES)
+        self._kept_state, self._kept = kept_state, b""
+        self.unix_minus_mono_s: Final = time.time() - time.monotonic()
+
+    def states(self) -> Iterator[bytes]:
+        """The loop's state, encoded, if it is new; it precedes the records that follow it."""
+        kept = self._kept_state()
+        if kept is None or kept == self._kept:
+            return
+        self._kept = kept
+        state = msgspec.msgpack.decode(kept, type=dict[str, object])
+        tick = state.get("tick", 0)
+        yield wire.encode(messages.LOOP, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
+
+    def events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
+        """The events since the last call, each with its time: ``t_ns`` in lockstep, else the host's monotonic time."""
+        now_s = time.monotonic()
+        for line in self._lines.lines():
+            event = read_event(line)
+            if event is None:
+                continue
+            if not self._lockstep:
+                t_s = event.t_unix_s - self.unix_minus_mono_s
+                t_ns = round(min(max(t_s, now_s - _AGAIN_S), now_s) * 1e9)
+            yield t_ns, event
+
+
 class McapLog:
     """An `onrig.runtime.log.sink.Sink` that writes MCAP."""
 
@@ -97,11 +129,9 @@ class McapLog:
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.composed)
-        self._events = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_EVENTS_AT_ONCE_BYTES)
-        self._unix_minus_mono_s = time.time() - time.monotonic()
+        self._companions = _Companions(config, folder, kept_state)
         self._t_ns = 0
         self._policies = ActingPolicy()
-        self._kept_state, self._kept = kept_state, b""
         self._waiting = bytearray()
         self._before = sum(path.stat().st_size for path in log_files(folder))
         self._finished = 0
@@ -233,7 +263,7 @@ class McapLog:
             "decimation": str(self._settings.decimation),
             "library": variant(),
             "clock": "virtual" if config.lockstep else "monotonic",
-            "unix_minus_monotonic_s": repr(self._unix_minus_mono_s),
+            "unix_minus_monotonic_s": repr(self._companions.unix_minus_mono_s),
         }
         self._file = McapFile(self.path, metadata, self._messages)
         return self._file
@@ -318,29 +348,11 @@ class McapLog:
         self._records.go_on()
         self._event("log_goes_on", file=self.path.name, missing=self._records.missing)
 
-    # -- what is beside the records ----------------------------------------------------------------------------------
-
     def _take_state(self) -> None:
-        """Add the loop's state if it is new; it precedes the records that follow it."""
-        kept = self._kept_state()
-        if kept is None or kept == self._kept:
-            return
-        self._kept = kept
-        state = msgspec.msgpack.decode(kept, type=dict[str, object])
-        tick = state.get("tick", 0)
-        values = (tick if isinstance(tick, int) else 0, msgspec.json.encode(state))
-        self._add(LOOP, self._t_ns, wire.encode(messages.LOOP, values))
+        for state in self._companions.states():
+            self._add(LOOP, self._t_ns, state)
 
     def _take_events(self) -> None:
-        """Add the events since the last call, at the host's monotonic time."""
-        now_s = time.monotonic()
-        for line in self._events.lines():
-            event = read_event(line)
-            if event is None:
-                continue
-            t_ns = self._t_ns
-            if not self._config.lockstep:
-                t_s = event.t_unix_s - self._unix_minus_mono_s
-                t_ns = round(min(max(t_s, now_s - _AGAIN_S), now_s) * 1e9)
+        for t_ns, event in self._companions.events(self._t_ns):
             self._add(EVENTS, t_ns, wire.encode(messages.EVENT, event.fields))
             self._add(LINES, max(t_ns, 0), wire.encode(messages.LOG, event.line(max(t_ns, 0))))
