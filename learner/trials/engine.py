@@ -21,7 +21,8 @@ from onrig.learner.settings import LearnerSettings
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import Correlated, EpisodeNumbers, Explore, Explorer, OwnDraws, StepNumbers
 from onrig.learner.trials.learning import Learning, OwnBatches, Replay, Updates
-from onrig.learner.trials.memories import Kept, Memories, kept_for
+from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.rows import Kept, kept_for
 from onrig.learner.trials.step_run import SHIELD, StepRun, space_problems, step_problems, takes_noise
 from onrig.learner.trials.supported import trials_problems
 from onrig.learner.trials.synthetic import TrialsSynthetic

@@ -12,7 +12,8 @@ from onrig.learner.algorithms import Algorithm, UsesWholeMemory
 from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
 from onrig.learner.trials.departures import Measures
 from onrig.learner.trials.exploring import Acted
-from onrig.learner.trials.memories import Altered, Columns, Memories, Rows
+from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.rows import Altered, Columns, Rows
 from onrig.learner.trials.worlds import Bools, Stepped, Values
 
 CHUNK: Final = 100

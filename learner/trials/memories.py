@@ -7,107 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Signals, Stored, Window
 from onrig.learner.notes import Notes
-from onrig.learner.samplers import ReplayView, Setting
-from onrig.learner.settings import LearnerSettings
+from onrig.learner.samplers import ReplayView
 from onrig.learner.trajectories import Trajectories
+from onrig.learner.trials.rows import Altered, Columns, Kept, Rows
 from onrig.learner.trials.sampling import sampling_for
 from onrig.learner.trials.worlds import Policy
 from onrig.runtime.memory.keepers.keeper import FEEDBACK, Keeper
 from onrig.runtime.memory.layout import Slots
-from onrig.runtime.memory.strategy import Strategy, keeper_for, parse_strategy
+from onrig.runtime.memory.strategy import Strategy, keeper_for
 from onrig.runtime.random_streams import Role, stream
-from onrig.runtime.run_config import RunConfig, capacity_of
-
-Rows = NDArray[np.float32]
 
 
-class Altered(NamedTuple):
-    """Experiences of one episode, some of them synthetic (``onrig.runtime.memory.transitions``)."""
+class _Feedback:
+    """Feedback of replayed experiences that the keepers of S trials require, passed on in one call for speed."""
 
-    rows: Rows
-    """(S, T, width): the measured rows, some of them replaced."""
-    synthetic: NDArray[np.bool_]
-    """(S, T): which."""
-    renews: NDArray[np.bool_]
-    """(S, T): whether the offer may replace the content of its slot."""
+    def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
+        self._keepers = keepers
+        self._kinds = tuple(signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals)
+        self._pending: list[tuple[Slots, NDArray[np.float32]]] = []
 
+    def take(self, slots: Slots, signals: Signals) -> None:
+        """Take the signals of the minibatches drawn in ``slots`` (K, S, B)."""
+        if self._kinds:
+            self._pending.append((slots, np.array([signals.of(kind) for kind in self._kinds], np.float32)))
 
-class Kept(NamedTuple):
-    """Contents and settings of one trial's memory."""
-
-    n: int
-    """Numbers in an observation."""
-    m: int
-    """Actions."""
-    strategy: Strategy
-    setting: Setting
-    """For the samplers; what ``Memories.begin_episode`` counts is its ``episodes``."""
-    write_probability: float = 1.0
-    noises: int = 0
-    """Floats of noise that rows end with: of each observation of the rig and each action."""
-    terminates: bool = False
-    """Whether episodes can end before their time; rows then have a column for it."""
-    behaviour: bool = False
-    """Whether rows hold the behaviour policy: 3 m floats, and one for whether another action was applied."""
-
-
-def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behaviour: bool = False) -> Kept:
-    """Memory settings of the trials of a run's configuration."""
-    return Kept(
-        len(config.signals),
-        len(config.rig.actuators),
-        parse_strategy(config.selection.strategy),
-        Setting.of_run(config, settings, capacity_of(config)),
-        config.selection.write_probability,
-        len(config.rig.signals) + len(config.rig.actuators) if noisy else 0,
-        behaviour=behaviour,
-    )
-
-
-class Columns(NamedTuple):
-    """Columns of an experience in a row."""
-
-    observation: slice
-    action: slice
-    next_observation: slice
-    reward: int
-    exploration: int
-    """1-norm of the action's distance from the policy's own (§7.1.1)."""
-    terminated: int | None
-    """1 where the task ended."""
-    behaviour: slice | None
-    """Mean, std and draw of the policy."""
-    deviates: int
-    """1 where another action was applied than the draw, or the noise was reduced."""
-    noise: slice
-    """Noise of the observation and the action."""
-
-    @classmethod
-    def of(cls, kept: Kept) -> Columns:
-        """Columns of what is kept."""
-        n, m = kept.n, kept.m
-        reward = 2 * n + m
-        first = reward + 2 + kept.terminates
-        last = first + 3 * m
-        noise = last + 1 if kept.behaviour else first
-        return cls(
-            slice(0, n),
-            slice(n, n + m),
-            slice(n + m, reward),
-            reward,
-            reward + 1,
-            reward + 2 if kept.terminates else None,
-            slice(first, last) if kept.behaviour else None,
-            last,
-            slice(noise, noise + kept.noises),
-        )
+    def send(self) -> None:
+        """Pass all that was taken since the last call to the keepers."""
+        if not self._pending:
+            return
+        slots = np.concatenate([drawn for drawn, _ in self._pending])
+        values = np.concatenate([each for _, each in self._pending], axis=1)
+        self._pending.clear()
+        for trial, keeper in enumerate(self._keepers):
+            for kind, signal in enumerate(self._kinds):
+                of_trial = values[kind, :, trial].reshape(-1)
+                # Feedback of a diverged trial is NaN and does not count.
+                finite = np.isfinite(of_trial)
+                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])
 
 
 class Memories:
@@ -120,7 +63,7 @@ class Memories:
         self.width: Final = self.columns.noise.stop
         """Floats in a row."""
         self._kept = kept
-        self._batch, self._capacity = kept.setting.batch, kept.setting.capacity
+        self._capacity = kept.setting.capacity
         self.offered = 0
         """Experiences that each trial has offered to its memory."""
         self._keepers: list[Keeper] = [
@@ -135,10 +78,7 @@ class Memories:
         )
         self.feedback = bool(self._sampling.required_signals)
         """True where each draw depends on the update before it."""
-        self._feedback_kinds = tuple(
-            signal for signal in FEEDBACK.values() if signal in strategy.keeper.required_signals
-        )
-        """Feedback that the keepers require."""
+        self._keeper_feedback = _Feedback(strategy, self._keepers)
         # Untouched pages cost nothing: FULL fills its memory over the experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
@@ -151,10 +91,8 @@ class Memories:
         """(K, S, B): slots of the minibatches drawn last."""
         self.notes: Final = Notes(len(seeds), self._capacity)
         """The algorithm's notes per slot."""
-        self._pending_feedback: list[tuple[Slots, NDArray[np.float32]]] = []
-        selected = kept.setting.options.selected
-        self._successors, self._window = selected.successors, selected.window
-        links = selected.needs_links
+        self._selected = kept.setting.options.selected
+        links = self._selected.needs_links
         self._trajectories = Trajectories(len(seeds), self._capacity, self._continues) if links else None
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): counts up by one with each experience offered, and once more between episodes."""
@@ -169,7 +107,8 @@ class Memories:
         actual counts would make the start of one trial depend on the others.
         """
         probability = self._kept.write_probability
-        surely = self._batch if probability == 1.0 else 4 * self._batch + 40
+        batch = self._kept.setting.batch
+        surely = batch if probability == 1.0 else 4 * batch + 40
         return self.offered * probability >= surely
 
     def begin_episode(self, episode: int) -> None:
@@ -188,7 +127,7 @@ class Memories:
 
     def insert(self, measured: Rows, altered: Altered | None = None) -> None:
         """Offer an episode, or any T steps, of every trial to its keeper, (S, T, width), in order."""
-        self._send_feedback()
+        self._keeper_feedback.send()
         before = self.offered
         self.offered += measured.shape[1]
         if altered is not None:
@@ -284,12 +223,12 @@ class Memories:
         if self._kept.noises:
             noise = np.abs(rows[..., self.columns.noise]).mean(axis=(0, 2), dtype=np.float64)
         minibatches = self._with_window(replace(self._fields(rows, weights), slots=self.slots), self.slots)
-        if self._trajectories is not None and self._successors > 1:
+        if self._trajectories is not None and self._selected.successors > 1:
             minibatches = self._with_successors(minibatches, self._trajectories)
         return minibatches, noise
 
     def _with_successors(self, drawn: Minibatches, trajectories: Trajectories) -> Minibatches:
-        chain = trajectories.follow(self.slots, self._successors)
+        chain = trajectories.follow(self.slots, self._selected.successors)
         last = self._fields(self._taken(chain.last))
         trial = self._trials[:, None, None]
         rewards = self.rows[trial, chain.slots, self.columns.reward]
@@ -302,9 +241,9 @@ class Memories:
         )
 
     def _with_window(self, taken: Minibatches, slots: Slots) -> Minibatches:
-        if self._trajectories is None or self._window == 1:
+        if self._trajectories is None or self._selected.window == 1:
             return taken
-        chain = self._trajectories.before(slots, self._window)
+        chain = self._trajectories.before(slots, self._selected.window)
         trial = self._trials[:, None, None]
         return replace(
             taken, window=Window(chain.slots, self.rows[trial, chain.slots, self.columns.observation], chain.present)
@@ -351,21 +290,4 @@ class Memories:
     def updated(self, signals: Signals) -> None:
         """Pass the signals of the minibatches drawn last to samplers and keepers."""
         self._sampling.updated(self.slots, signals)
-        if self._feedback_kinds:
-            self._pending_feedback.append(
-                (self.slots, np.array([signals.of(kind) for kind in self._feedback_kinds], np.float32))
-            )
-
-    def _send_feedback(self) -> None:
-        """Pass all feedback since the last episode to the keepers in one call, for speed."""
-        if not self._pending_feedback:
-            return
-        slots = np.concatenate([drawn for drawn, _ in self._pending_feedback])
-        values = np.concatenate([each for _, each in self._pending_feedback], axis=1)
-        self._pending_feedback.clear()
-        for trial, keeper in enumerate(self._keepers):
-            for kind, signal in enumerate(self._feedback_kinds):
-                of_trial = values[kind, :, trial].reshape(-1)
-                # Feedback of a diverged trial is NaN and does not count.
-                finite = np.isfinite(of_trial)
-                keeper.learned(signal, slots[:, trial].reshape(-1)[finite], of_trial[finite])
+        self._keeper_feedback.take(self.slots, signals)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import DiscreteActions
 from onrig.learner.trials.exploring import EpisodeNumbers, Explorer
-from onrig.learner.trials.memories import Altered, Columns, Rows
+from onrig.learner.trials.rows import Altered, Columns, Rows
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.settings import Synthetic
 from onrig.runtime.memory.transitions import Transitions

@@ -12,18 +12,17 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from onrig.hw.native import variant
-from onrig.runtime.files import LineTail
 from onrig.runtime.log import messages, wire
+from onrig.runtime.log.companions import Companions
 from onrig.runtime.log.mcap_file import CHUNK_BYTES, EPISODES, EVENTS, FORMAT, LINES, LOOP, POLICIES, STEPS, McapFile
-from onrig.runtime.log.messages import ActingPolicy, LoggedEvent, read_event
+from onrig.runtime.log.messages import ActingPolicy
 from onrig.runtime.log.staged_file import log_files, next_file
 from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.record import Flag, Kind
@@ -31,7 +30,6 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
 from onrig.runtime.run_state.wholeness import LogAccount
 
-_EVENTS_AT_ONCE_BYTES: Final = 1 << 16
 _PUT_EVERY_S: Final = 1.0
 _AGAIN_S: Final = 5.0
 """Interval at which an interrupted log checks for room."""
@@ -79,38 +77,6 @@ class _Records:
         self._encoded_seq = self.logged = self._next_seq
 
 
-class _Companions:
-    """What a log has beside the records: the loop's state and the run's events."""
-
-    def __init__(self, config: RunConfig, folder: Path, kept_state: Callable[[], bytes | None]) -> None:
-        self._lockstep = config.lockstep
-        self._lines = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_EVENTS_AT_ONCE_BYTES)
-        self._kept_state, self._kept = kept_state, b""
-        self.unix_minus_mono_s: Final = time.time() - time.monotonic()
-
-    def states(self) -> Iterator[bytes]:
-        """The loop's state, encoded, if it is new; it precedes the records that follow it."""
-        kept = self._kept_state()
-        if kept is None or kept == self._kept:
-            return
-        self._kept = kept
-        state = msgspec.msgpack.decode(kept, type=dict[str, object])
-        tick = state.get("tick", 0)
-        yield wire.encode(messages.LOOP, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
-
-    def events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
-        """The events since the last call, each with its time: ``t_ns`` in lockstep, else the host's monotonic time."""
-        now_s = time.monotonic()
-        for line in self._lines.lines():
-            event = read_event(line)
-            if event is None:
-                continue
-            if not self._lockstep:
-                t_s = event.t_unix_s - self.unix_minus_mono_s
-                t_ns = round(min(max(t_s, now_s - _AGAIN_S), now_s) * 1e9)
-            yield t_ns, event
-
-
 class McapLog:
     """An `onrig.runtime.log.sink.Sink` that writes MCAP."""
 
@@ -129,7 +95,7 @@ class McapLog:
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
         self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.composed)
-        self._companions = _Companions(config, folder, kept_state)
+        self._companions = Companions(config, folder, kept_state)
         self._t_ns = 0
         self._policies = ActingPolicy()
         self._waiting = bytearray()

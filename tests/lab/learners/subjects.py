@@ -20,7 +20,8 @@ from onrig.learner.algorithm_settings import NETWORK_SIZES, DdpgConfig, SacConfi
 from onrig.learner.algorithms import algorithm_for
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.engine import Trials, run_trials
-from onrig.learner.trials.memories import Memories, kept_for
+from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.rows import kept_for
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.bench.replay.buffers import Floats, transitions

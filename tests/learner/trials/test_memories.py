@@ -10,7 +10,8 @@ from onrig.learner.algorithms import Signals
 from onrig.learner.mirror import Mirror
 from onrig.learner.samplers import Draw
 from onrig.learner.settings import LearnerSettings
-from onrig.learner.trials.memories import Altered, Memories, kept_for
+from onrig.learner.trials.memories import Memories
+from onrig.learner.trials.rows import Altered, kept_for
 from onrig.runtime.memory.keepers.keeper import FEEDBACK
 from onrig.runtime.memory.layout import Flag
 from onrig.runtime.memory.transitions import Resynthesised, Transitions

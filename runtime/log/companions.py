@@ -1,0 +1,51 @@
+"""What a log has beside the records: the loop's state and the run's events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from onrig.runtime.files import LineTail
+from onrig.runtime.log import messages, wire
+from onrig.runtime.log.messages import LoggedEvent, read_event
+from onrig.runtime.run_config import RunConfig
+
+_AT_ONCE_BYTES: Final = 1 << 16
+_OLDEST_S: Final = 5.0
+"""Age of an event at most, by the host's clocks, one of which may have been set."""
+
+
+class Companions:
+    """Messages that are new since the last call."""
+
+    def __init__(self, config: RunConfig, folder: Path, kept_state: Callable[[], bytes | None]) -> None:
+        self._lockstep = config.lockstep
+        self._lines = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_AT_ONCE_BYTES)
+        self._kept_state, self._kept = kept_state, b""
+        self.unix_minus_mono_s: Final = time.time() - time.monotonic()
+
+    def states(self) -> Iterator[bytes]:
+        """The loop's state, encoded, if it is new; it precedes the records that follow it."""
+        kept = self._kept_state()
+        if kept is None or kept == self._kept:
+            return
+        self._kept = kept
+        state = msgspec.msgpack.decode(kept, type=dict[str, object])
+        tick = state.get("tick", 0)
+        yield wire.encode(messages.LOOP, (tick if isinstance(tick, int) else 0, msgspec.json.encode(state)))
+
+    def events(self, t_ns: int) -> Iterator[tuple[int, LoggedEvent]]:
+        """The events since the last call, each with its time: ``t_ns`` in lockstep, else the host's monotonic time."""
+        now_s = time.monotonic()
+        for line in self._lines.lines():
+            event = read_event(line)
+            if event is None:
+                continue
+            if not self._lockstep:
+                t_s = event.t_unix_s - self.unix_minus_mono_s
+                t_ns = round(min(max(t_s, now_s - _OLDEST_S), now_s) * 1e9)
+            yield t_ns, event
