@@ -134,9 +134,7 @@ def recover(
     unrecorded = rows[counted:]
     loop = point.loop if point is not None else LoopState()
     durations = point.durations if point is not None else None
-    start = loop if lockstep else _after(loop, filed, unrecorded)
-    if not lockstep:
-        start = msgspec.structs.replace(start, switch=_without(start.switch, RolledBack(folder / "policies")))
+    start = loop if lockstep else _after(loop, filed, unrecorded, RolledBack(folder / "policies"))
     opened = {(sums.episode, sums.kind): sums.steps for sums in (point.opened if point is not None else ())}
     in_memory = sum(opened.get((row.episode, _KINDS[row.kind]), 0) for row in unrecorded)
     return Recovery(start, rows, unrecorded, durations, cut, in_memory)
@@ -152,13 +150,15 @@ def _decoded(folder: Path, note: bytes) -> Point:
         ) from None
 
 
-def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow]) -> LoopState:
-    """The loop's state, advanced to the last row."""
+def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow], rolled_back: RolledBack) -> LoopState:
+    """The loop's state, advanced to the last row, without the policies that were rolled back since."""
+    switch = _without(loop.switch, rolled_back)
     if not filed.rows:
-        return loop
+        return msgspec.structs.replace(loop, switch=switch)
     last = filed.rows[-1]
     return msgspec.structs.replace(
         loop,
+        switch=switch,
         episode=last.episode,
         evaluated=last.kind == "eval",
         tick=loop.tick + sum(row.steps + 1 for row in unrecorded),
