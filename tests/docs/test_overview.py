@@ -27,11 +27,12 @@ def test_the_sample_of_the_overview_is_that_of_the_run(tmp_path: Path) -> None:
     transitions = TransitionBuilder(rig).add(records)
     (slot,) = np.flatnonzero((transitions.episode == 2) & (transitions.step == 58))
     record = records[TICK]
-    found: dict[str, list[float]] = {"slot": [slot], "margin": [record["margin"]], "reward": [record["reward"]]}
-    signals = {"sensors": rig.sensors, "observation": rig.observations}
+    found: dict[str, list[float]] = {"slot": [float(slot)], "margin": [record["margin"]], "reward": [record["reward"]]}
+    names = {"sensors": [s.name for s in rig.sensors], "observation": [o.name for o in rig.observations]}
     for field in ("sensors", "observation", "policy", "explored", "commanded", "command", "applied"):
-        for signal, value in zip(signals.get(field, rig.actuators), record[field].tolist(), strict=True):
-            found[f"{field}.{signal.name}"] = [value]
+        of = names.get(field, [a.name for a in rig.actuators])
+        for name, value in zip(of, record[field].tolist(), strict=True):
+            found[f"{field}.{name}"] = [value]
     for field in ("observation", "action", "reward", "next_observation"):
         found[f"transition.{field}"] = np.atleast_1d(getattr(transitions, field)[slot]).tolist()
     told = re.findall(r"^(\S+)  +(\S.*)$", "\n".join(re.findall(r"```sample\n(.*?)```", PAGE.read_text(), re.S)), re.M)
