@@ -7,7 +7,10 @@ import time
 from typing import Final, Protocol
 
 from onrig.runtime.printable import printable
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import Report
+from onrig.tools.quantity import duration
+from onrig.tools.run_facts import of_progress
 from onrig.tools.terminal import drawing_stream
 
 _LINE_EVERY_S: Final = 5.0
@@ -26,8 +29,8 @@ class Display(Protocol):
 class PlainDisplay:
     """One line every few seconds, and every warning and error."""
 
-    def __init__(self, episodes: int) -> None:
-        self._episodes = episodes
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
         self._shown_s = self._started_s = time.monotonic()
         self._last = -1
 
@@ -40,35 +43,35 @@ class PlainDisplay:
         elif report.kind == "progress":
             now = time.monotonic()
             episode = int(report.values.get("episode") or 0)
-            last = episode == self._episodes
+            last = episode == self._config.episodes
             if episode != self._last and (last or now - self._shown_s >= _LINE_EVERY_S):
                 self._shown_s, self._last = now, episode
-                print(progress_line(report, self._episodes, now - self._started_s), flush=True)
+                print(progress_line(self._config, report, now - self._started_s), flush=True)
 
     def close(self) -> None:
         """Nothing to restore."""
 
 
 class RichDisplay:
-    """Progress bar followed by the main figures."""
+    """Progress bar followed by the main facts."""
 
-    def __init__(self, episodes: int) -> None:
+    def __init__(self, config: RunConfig) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
         from rich.text import Text
 
-        self._text = Text
+        self._config, self._text = config, Text
         self._console = Console(file=drawing_stream(sys.stdout))
         self._progress = Progress(
             TextColumn("episode"),
             MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
+            BarColumn(20),
+            TextColumn("{task.fields[facts]}", markup=False),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self._console,
         )
-        self._task = self._progress.add_task("", total=episodes, figures="")
+        self._task = self._progress.add_task("", total=config.episodes, facts="")
         self._progress.start()
 
     def show(self, report: Report) -> None:
@@ -81,39 +84,26 @@ class RichDisplay:
         elif report.kind == "ready" and report.message:
             self._console.print(self._text(f"{printable(report.source)}: ready, {printable(report.message)}"))
         elif report.kind == "progress":
-            self._progress.update(self._task, completed=int(report.values.get("episode") or 0), figures=figures(report))
+            facts = of_progress(self._config, report.values)
+            self._progress.update(self._task, completed=facts.episode, facts=facts.line())
 
     def close(self) -> None:
         """Stop the bar."""
         self._progress.stop()
 
 
-def figures(report: Report) -> str:
-    """One-line figures: performance (the return where the task has no references), policy, stored experiences, updates
-    per second, missed ticks."""
-    v = report.values
-    score, total = v.get("normalized"), v.get("return")
-    shown = f"normalized(20) {score:.2f}" if isinstance(score, float) else "normalized(20) -"
-    if score is None and isinstance(total, float):
-        shown = f"return(20) {total:.6g}"
-    return (
-        f"{shown}  policy {printable(str(v.get('policy')))}  kept {v.get('stored')}  "
-        f"{float(v.get('updates_per_s') or 0):.0f} updates/s  missed {v.get('missed')}"
-    )
-
-
-def progress_line(report: Report, episodes: int, elapsed_s: float) -> str:
+def progress_line(config: RunConfig, report: Report, elapsed_s: float) -> str:
     """Plain progress line with the remaining time."""
-    done = int(report.values.get("episode") or 0)
-    left = f"{elapsed_s / done * (episodes - done):.0f} s left" if done else ""
-    return f"episode {done}/{episodes}  {figures(report)}  {left}"
+    facts = of_progress(config, report.values)
+    left = f", {duration(elapsed_s / facts.episode * (config.episodes - facts.episode))} left" if facts.episode else ""
+    return f"episode {facts.words()['episodes']}, {facts.line()}{left}"
 
 
-def display_for(episodes: int) -> Display:
+def display_for(config: RunConfig) -> Display:
     """The rich display on a terminal where rich is installed, otherwise plain lines."""
     if sys.stdout.isatty():
         try:
-            return RichDisplay(episodes)
+            return RichDisplay(config)
         except ImportError:
             pass
-    return PlainDisplay(episodes)
+    return PlainDisplay(config)

@@ -19,6 +19,7 @@ from onrig.runtime.scoring import early_end, measure_of
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
+from onrig.tools.quantity import duration
 from onrig.tools.terminal import Table
 
 _THEN: Final = {
@@ -82,16 +83,6 @@ def device_seconds(config: RunConfig) -> tuple[float, float]:
     """Device time of all training and of all evaluation episodes, without resets and waits."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     return config.episodes * config.task.episode_s, evaluations * config.task.episode_s
-
-
-def duration(seconds: float) -> str:
-    """Human-readable duration: ``1 h 07 min``, ``3 min 20 s``, ``12.5 s``."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def _observations(config: RunConfig) -> Table:

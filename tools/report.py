@@ -23,13 +23,15 @@ from onrig.tools.check import in_one_line
 from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
+from onrig.tools.quantity import size
+from onrig.tools.run_facts import of_summary, promise_of
 from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
 
 RISEN: Final = 0.8
 """Normalised performance whose first episode is the rise time (de Bruin et al. 2018, §5.1)."""
 _PAPER: Final = "de Bruin et al. 2018"
 _RULE_FOR: Final = "FULL[Uniform]"
-_QUANTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
+_SUMMARISED: Final = ("memory", "learner", "policies", "ticks", "time of a tick", "lateness", "shield", "faults")
 
 Values = NDArray[np.float64]
 Summary = Mapping[str, object]
@@ -174,22 +176,10 @@ def _of_summary(summary: Summary, config: RunConfig) -> Iterator[tuple[str, str]
     if not summary:
         yield "ended", "no summary.json: the run is still running or was killed"
         return
-    yield "ended", f"{summary.get('exit_reason', '?')}, episode {summary.get('episodes', 0)} of {config.episodes}"
-    buffer, policies = _section(summary, "buffer"), _section(summary, "policies")
-    if buffer:
-        size = buffer.get("bytes")
-        synthetic = f", {buffer['synthetic']} synthetic" if buffer.get("synthetic") else ""
-        told = f"{buffer.get('stored')} of {buffer.get('capacity')} experiences{synthetic}"
-        yield "buffer", f"{told}, {size / 1e6:.3g} MB" if isinstance(size, int | float) else told
-    if policies:
-        words = ("offered", "admitted", "refused", "too_soon", "rolled_back")
-        yield "policies", ", ".join(f"{policies.get(w, 0)} {w.replace('_', ' ')}" for w in words)
-    yield "ticks", f"{summary.get('ticks', 0)}, {summary.get('missed_ticks', 0)} missed"
-    for name, key in (("time of a tick", "tick_us"), ("lateness", "lateness_us")):
-        times = _section(summary, key)
-        quantiles = [f"{_QUANTILES[q]} {us:.0f} us" for q in _QUANTILES if isinstance(us := times.get(q), float | int)]
-        if quantiles:
-            yield name, ", ".join(quantiles)
+    told = of_summary(config, summary).words()
+    yield "ended", f"{told.get('ended', '?')}, episode {told['episodes']}"
+    yield from ((name, told[name]) for name in _SUMMARISED if name in told)
+    yield "shield keeps", promise_of(config)
 
 
 def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -215,29 +205,23 @@ def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tupl
 
 
 def _rule(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Buffer size suggested by the rule of de Bruin et al. 2018, §8.5, with its caveats."""
+    """Size of the memory suggested by the rule of de Bruin et al. 2018, §8.5, with its caveats."""
     if not len(curve.score):
         return  # already reported: no complete episode
     if config.task.normalization is None:
         yield "rule of thumb", "not applicable: it needs normalised rewards (task.normalization)"
         return
-    size = rule_of_thumb(curve.steps, curve.score)
-    if size is None:
+    found = rule_of_thumb(curve.steps, curve.score)
+    if found is None:
         yield "rule of thumb", "not applicable: the run ended no better than random actions"
         return
-    row_bytes = layout_of(config).row_bytes
-    megabytes = size.experiences * row_bytes / 1e6
-    yield "rule of thumb", f"a buffer of about {size.experiences} experiences ({megabytes:.3g} MB)"
+    needed = size(found.experiences * layout_of(config).row_bytes)
+    yield "rule of thumb", f"a memory of about {found.experiences} experiences ({needed})"
     yield (
         "",
-        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {size.final:.3f} ({_PAPER}, §8.5)",
+        f"with which the run reached {RULE_LEVEL:.0%} of its final performance of {found.final:.3f} ({_PAPER}, §8.5)",
     )
-    if not size.settled:
+    if not found.settled:
         yield "", "but performance was still rising: more may be needed"
     if str(parse_strategy(config.selection.strategy)) != _RULE_FOR:
         yield "", f"but the rule is for runs with {_RULE_FOR}, which this is not"
-
-
-def _section(summary: Summary, key: str) -> Mapping[str, object]:
-    section = summary.get(key)
-    return section if isinstance(section, dict) else {}

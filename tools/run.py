@@ -20,7 +20,6 @@ from onrig.runtime.run_state.actuators import UNCONFIRMED
 from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_way, hold
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.wholeness import told
-from onrig.runtime.scoring import measure_of
 from onrig.runtime.supervise.requests import HELP, keyboard
 from onrig.runtime.supervise.run_folder import (
     Resumption,
@@ -35,6 +34,7 @@ from onrig.tools.foreign import pieces_of, recorded
 from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.resumption import CannotResume, continued
+from onrig.tools.run_facts import of_summary
 from onrig.tools.terminal import complain, drawn, tell_missing_library, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
@@ -172,7 +172,7 @@ def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:
 def _supervise(
     config: RunConfig, folder: Path, port: str | None, take_back: Callable[[], None], *, resumes: bool
 ) -> int:
-    display = display_for(config.episodes)
+    display = display_for(config)
     said: list[str] = []
 
     def show(report: Report) -> None:
@@ -231,14 +231,10 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     summary = read_fields(folder / "summary.json")
     if not summary:
         return
-    score = summary.get("normalized_last20")
-    if isinstance(score, float):
-        print(f"normalized over the last 20 training episodes: {score:.3f} (0 random, 1 reference)")
-    elif isinstance(total := summary.get("return_last20"), float):
-        print(f"return over the last 20 training episodes: {total:.6g} ({measure_of(config.task).scale})")
-    tick = summary.get("tick_us")
-    if isinstance(tick, dict) and isinstance(tick.get("p99"), float):
-        print(f"ticks: {summary.get('ticks')}, missed {summary.get('missed_ticks')}, p99 {tick['p99']:.0f} us")
+    facts = of_summary(config, summary)
+    for name in ("performance", "ticks", "time of a tick", "shield"):
+        if text := facts.words().get(name):
+            print(f"{name}: {text}")
     picture = drawn("learning_curve.png", lambda: draw_learning_curve(folder, config), _say)
     print(f"see {picture or folder}")
     _show_post_mortems(folder, config)

@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TextIO, TypeVar, cast
 
@@ -226,6 +226,19 @@ def refer_to_laboratory(command: str, name: str) -> int:
     return ExitCode.CONFIGURATION
 
 
+def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
+    """Rows in columns, the first to the left, the others to the right unless they are words (not ``numbers``)."""
+    widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(max(map(len, rows)))]
+    lines = [
+        (
+            cell.rjust(w) if numbers and k else cell.ljust(w)
+            for k, (cell, w) in enumerate(zip(row, widths, strict=False))
+        )
+        for row in rows
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
 class Table(NamedTuple):
     """A title, column heads, and rows of text; ``str()`` aligns them."""
 
@@ -234,6 +247,5 @@ class Table(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
-        lines = [(self.title, *self.heads), *((f"  {row[0]}", *row[1:]) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(max(map(len, lines)))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=False)).rstrip() for line in lines)
+        rows = [(self.title, *self.heads), *((f"  {row[0]}", *row[1:]) for row in self.rows)]
+        return aligned(rows, numbers=False)

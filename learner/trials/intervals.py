@@ -145,18 +145,6 @@ def share_at_least(count: int, trials: int) -> float:
     return low
 
 
-def bounded(bounds: Bounds | Paired, digits: int, *, signed: bool = False, at_least: bool = False) -> str:
-    """Write an estimate with its bounds, if any: ``0.912 [0.901, 0.923]``."""
-    form = f"{'+' if signed else ''}.{digits}f"
-    value = f"{'≥ ' if at_least else ''}{bounds.value:{form}}"
-    return f"{value} [{bounds.low:{form}}, {bounds.high:{form}}]" if bounds.low == bounds.low else value
-
-
-def share_of(count: int, trials: int) -> str:
-    """Write how many trials reached a level, with the lower bound of the share of all trials (95 %, one-sided)."""
-    return f"{count} of {trials} (at least {100 * share_at_least(count, trials):.0f} %)"
-
-
 def _pair(a: Values | Integers, b: Values | Integers) -> tuple[Values, Values]:
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if a.shape != b.shape or a.ndim != 1:

@@ -10,18 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from onrig.runtime.exit_codes import ExitCode
-from onrig.tools.bench.report import (
-    Check,
-    Report,
-    Row,
-    aligned,
-    at_most,
-    conclude,
-    describe_machine,
-    markdown,
-)
+from onrig.tools.bench.report import Check, Report, Row, at_most, conclude, describe_machine
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, unwritable
+from onrig.tools.reports.sheet import markdown_table
+from onrig.tools.terminal import VerbParser, aligned, unwritable
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.fault_matrix import CASES, Case, Outcome
 from tests.lab.rig.processes import Impatient
@@ -70,7 +62,7 @@ def main(arguments: list[str]) -> int:
     rows = [_cells(case, found[case.name], bound_ms) for case in cases]
     conclude(report(cases, found, bound_ms), [aligned([_HEAD, *rows])], args.json)
     if args.markdown is not None:
-        args.markdown.write_text(markdown([_HEAD, *rows]), encoding="utf-8")
+        args.markdown.write_text(markdown_table([_HEAD, *rows]), encoding="utf-8")
     return ExitCode.OK
 
 

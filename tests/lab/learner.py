@@ -12,7 +12,6 @@ from typing import Final
 
 from onrig.tools.bench.report import (
     Report,
-    aligned,
     checks_table,
     conclude,
     describe_subjects,
@@ -21,7 +20,7 @@ from onrig.tools.bench.report import (
     number,
 )
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, unwritable
+from onrig.tools.terminal import VerbParser, aligned, unwritable
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import (
     GROUPS,

@@ -15,14 +15,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.intervals import ENOUGH, bounded, paired_difference
+from onrig.learner.trials.intervals import ENOUGH, paired_difference
 from onrig.learner.trials.measures import final_mean
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.bench.report import (
     Check,
     Report,
     Row,
-    aligned,
     at_least,
     checks_table,
     conclude,
@@ -30,9 +29,9 @@ from onrig.tools.bench.report import (
     installed_version,
     percentiles,
 )
-from onrig.tools.experiments.runner import duration
 from onrig.tools.experiments.spec import cell_id
-from onrig.tools.terminal import VerbParser, unwritable
+from onrig.tools.quantity import bounded, duration
+from onrig.tools.terminal import VerbParser, aligned, unwritable
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import ONRIG, PEER
 from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs

@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.bench.report import Check, Report, aligned, at_most, describe_machine, markdown
+from onrig.tools.bench.report import Check, Report, at_most, describe_machine
+from onrig.tools.reports.sheet import markdown_table
+from onrig.tools.terminal import aligned
 from tests.lab.attacks.campaign import GROWN_MB, Verdict
 from tests.lab.endurance.schedule import NATURES, Place
 from tests.lab.rig.balance import (
@@ -233,7 +235,7 @@ def attack_text(verdicts: Sequence[Verdict]) -> str:
 
 def attack_markdown(verdicts: Sequence[Verdict]) -> str:
     """The table as Markdown."""
-    return markdown(attack_table(verdicts))
+    return markdown_table(attack_table(verdicts))
 
 
 class AttackReport(Report, frozen=True):

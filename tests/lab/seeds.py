@@ -19,15 +19,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from onrig.learner.trials.intervals import bounded, median_bounds, paired_difference, share_of
+from onrig.learner.trials.intervals import median_bounds, paired_difference
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.episodes import read_rows as read_episodes
-from onrig.tools.bench.report import Report, aligned, conclude, describe_machine, percentiles
-from onrig.tools.experiments.runner import duration
+from onrig.tools.bench.report import Report, conclude, describe_machine, percentiles
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
-from onrig.tools.terminal import VerbParser, unwritable
+from onrig.tools.quantity import bounded, duration, share_of
+from onrig.tools.terminal import VerbParser, aligned, unwritable
 from tests.lab.command import add_overrides, complain, execute, parser_of
 from tests.lab.trials_file import append_rows, read_rows
 

@@ -6,7 +6,7 @@ import pytest
 
 from onrig.hw.messages import State, Status
 from onrig.runtime.run_state.faults import FAULTS, FaultName
-from onrig.tools.bench.report import markdown
+from onrig.tools.reports.sheet import markdown_table
 from tests.lab.fault_matrix import CASES, Outcome
 from tests.lab.faults import main, parser, report, worst_ms
 from tests.lab.rig.wire import Seen, device_time_us, safe_since_us
@@ -90,7 +90,7 @@ def test_the_faults_that_cases_name_are_in_the_table_of_faults() -> None:
 
 
 def test_the_table_is_markdown() -> None:
-    assert markdown([("a", "b"), ("1", "2")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert markdown_table([("a", "b"), ("1", "2")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
 
 
 def test_the_command_takes_cases_by_name() -> None:

@@ -14,8 +14,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.intervals import Paired, bounded, holm, paired_difference, paired_ratio
+from onrig.learner.trials.intervals import Paired, holm, paired_difference, paired_ratio
 from onrig.learner.trials.measures import moving_average
+from onrig.tools.quantity import bounded
 from onrig.tools.reports.results import Result, common_rows, read_experiment
 
 DATA: Final = Path("docs/experiments/data/de-bruin-2018")

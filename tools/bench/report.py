@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onrig.hw.native import executor
 from onrig.runtime.files import replace_file
 from onrig.tools.bench.timing import clock_cost_us, quantiles_us
+from onrig.tools.terminal import aligned
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
 """What the report says about the machine."""
@@ -127,16 +128,6 @@ def left_out(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
     return [f"{package} {kind}: left out, {why}" for (package, kind), why in unavailable.items()]
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Set out ``rows`` of equal length in columns: the first to the left, the others to the right."""
-    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
 def number(value: float) -> str:
     """Write ``value`` with about three significant digits."""
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
@@ -149,15 +140,15 @@ def checks_table(checks: Iterable[Check]) -> str:
     return aligned(rows)
 
 
+_UNITS: Final = {"us": "µs"}
+"""Units of ``Row`` as people write them."""
+
+
 def rows_table(rows: Iterable[Row]) -> str:
     """Set out the rows."""
     head = ["case", "subject", "unit", "p50", "p99", "p99.9", "max"]
-    cells = [[r.case, r.subject, r.unit, *(number(v) for v in (r.p50, r.p99, r.p999, r.max))] for r in rows]
+    cells = [
+        [r.case, r.subject, _UNITS.get(r.unit, r.unit), *(number(v) for v in (r.p50, r.p99, r.p999, r.max))]
+        for r in rows
+    ]
     return aligned([head, *cells])
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Set out rows, the first one the head, as a Markdown table."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    lines.insert(1, f"|{'---|' * len(rows[0])}")
-    return "\n".join(lines) + "\n"

@@ -30,7 +30,6 @@ from onrig.tools.experiments.runner import (
     Outcome,
     at_once_of,
     display_here,
-    duration,
     missing,
     run_units,
     split,
@@ -41,6 +40,7 @@ from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecut
 from onrig.tools.foreign import pieces_of
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
+from onrig.tools.quantity import duration
 from onrig.tools.terminal import StreamLost, complain, tell_missing_library
 
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"

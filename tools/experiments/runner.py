@@ -14,6 +14,7 @@ from onrig.tools.experiments.grid import shown
 from onrig.tools.experiments.jobs import Unit
 from onrig.tools.experiments.store import AnyCell, WorldCell, missing_seeds, write_trial
 from onrig.tools.experiments.workers import Advanced, Done, Lost, Workers
+from onrig.tools.quantity import duration
 from onrig.tools.terminal import drawing_stream
 
 AT_ONCE: Final = 16
@@ -215,14 +216,6 @@ def display_here() -> Display:
         except ImportError:
             pass
     return PlainDisplay()
-
-
-def duration(seconds: float) -> str:
-    """A time in the two units that matter."""
-    s = round(seconds)
-    if s < 60:
-        return f"{s} s"
-    return f"{s // 60} min {s % 60:02d} s" if s < 3600 else f"{s // 3600} h {s % 3600 // 60:02d} min"
 
 
 def _key(unit: Unit) -> tuple[str, int]:

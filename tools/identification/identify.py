@@ -289,8 +289,8 @@ def study(name: str, overrides: Sequence[str], twins: int, seed: int, *, policie
 def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
     import numpy as np
 
-    from onrig.learner.trials.intervals import bounded
     from onrig.tools.identification.policies import compare_policies
+    from onrig.tools.quantity import bounded
 
     def show(episode: int) -> None:
         if episode % 50 == 0:

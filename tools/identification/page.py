@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from onrig.hw.rig import Rig
+from onrig.learner.trials.intervals import Bounds
 from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.result import Parameter, Result
-from onrig.tools.reports.page import Sheet, document, escape
-from onrig.tools.reports.style import BLUE, INK, ORANGE, Chart, new_figure, svg_uri, title
+from onrig.tools.quantity import bounded
+from onrig.tools.reports.page import Claims, Figures, Page, Warnings
+from onrig.tools.reports.sheet import Sheet
+from onrig.tools.reports.style import BLUE, INK, ORANGE, Picture, inlined, new_figure, title
 from onrig.tools.terminal import drawn
 
 if TYPE_CHECKING:
@@ -22,48 +26,35 @@ if TYPE_CHECKING:
 _SHOWN: Final = 6
 """Windows that are drawn."""
 _LAGS: Final = 12
+_STRONG: Final = 0.6
+"""Correlation whose colour is dark."""
 
 
-def identification_page(result: Result, found: Identified, rig: Rig) -> str:
-    """Text of the page; without matplotlib it has no pictures."""
-    parts = [
-        f"<h1>{escape(result.rig)}: a plant identified</h1>",
-        f'<p class="lead">{escape(result.source)}; {found.windows.size} windows of {_span(found)} fitted, '
-        f"{found.excluded_windows} excluded.</p>",
-    ]
+def identification_page(result: Result, found: Identified, rig: Rig) -> Page:
+    """The page; without matplotlib it has no pictures."""
     turned = [name for name, sign in result.signs.items() if sign < 0]
-    if turned:
-        told = f"{', '.join(turned)}: reversed with respect to the rig's description."
-        parts.append(f'<div class="warn"><p>{escape(told)}</p></div>')
-    parts += [sheet.html() for sheet in sheets(result)]
-    parts.append("<h2>Not identifiable</h2><ul>")
-    parts += [f"<li>{escape(line)}</li>" for line in result.not_known] or ["<li>All parameters were identified.</li>"]
-    parts.append("</ul>")
-    notes: list[str] = []
+    notes = [f"{', '.join(turned)}: reversed with respect to the rig's description."] if turned else []
     drawers = (
         partial(_windows_chart, found, rig),
         partial(_residuals_chart, found, rig),
         partial(_correlation_chart, result),
     )
     charts = [chart for draw in drawers if (chart := drawn("A chart", draw, notes.append)) is not None]
-    parts += [f'<div class="warn"><p>{escape(note)}</p></div>' for note in notes]
-    for chart in charts:
-        parts.append(
-            f'<figure><h3>{escape(chart.title)}</h3><img alt="{escape(chart.alt)}" src="{chart.data_uri}">'
-            f"<figcaption>{escape(chart.caption)}</figcaption></figure>"
-        )
-    return document(f"{result.rig} identified", parts)
+    unknown = result.not_known or ("All parameters were identified.",)
+    lead = f"{result.source}; {found.windows.size} windows of {_span(found)} fitted, {found.excluded_windows} excluded."
+    parts = (Warnings(notes), *sheets(result), Claims("Not identifiable", {"": unknown}), Figures(charts))
+    return Page(f"{result.rig}: a plant identified", lead, parts)
 
 
 def sheets(result: Result) -> list[Sheet]:
     """Parameters, noise and signs as tables."""
-    rows = [(p.name, p.unit, f"{p.value:.6g}", f"{p.low:.6g}", f"{p.high:.6g}", _share(p)) for p in result.parameters]
-    found = [Sheet("Parameters", 2, ("parameter", "unit", "value", "95 % from", "to", "+-"), tuple(rows))]
+    rows = [(p.name, bounded(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters]
+    found = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
     noise = [
-        (name, f"{n.std:.4g}", f"{n.low:.4g}", f"{n.high:.4g}", f"{n.alone:.4g}", f"{result.signs[name]:+d}")
+        (name, bounded(Bounds(n.std, n.low, n.high)), bounded(Bounds(n.alone, nan, nan)), f"{result.signs[name]:+d}")
         for name, n in result.noise.items()
     ]
-    heads = ("sensor", "noise (SI)", "95 % from", "to", "without rounding", "sign")
+    heads = ("sensor", "noise (SI) [95 %]", "without rounding", "sign")
     found.append(Sheet("Sensors", 1, heads, tuple(noise)))
     others = [(name, f"{sign:+d}") for name, sign in result.signs.items() if name not in result.noise]
     found.append(Sheet("Actuators", 1, ("actuator", "sign"), tuple(others)))
@@ -79,7 +70,7 @@ def _span(found: Identified) -> str:
     return f"{found.windows.periods * found.windows.period_s:g} s"
 
 
-def _windows_chart(found: Identified, rig: Rig) -> Chart:
+def _windows_chart(found: Identified, rig: Rig) -> Picture:
     """Measured and predicted, window beside window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
@@ -96,10 +87,10 @@ def _windows_chart(found: Identified, rig: Rig) -> Chart:
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
     caption = f"{len(shown)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
-    return Chart("Measured and predicted", caption, svg_uri(figure), "measured and predicted readings")
+    return inlined(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 
-def _residuals_chart(found: Identified, rig: Rig) -> Chart:
+def _residuals_chart(found: Identified, rig: Rig) -> Picture:
     """Distribution and autocorrelation of the residuals."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 2, 2.3 * n)
@@ -116,7 +107,7 @@ def _residuals_chart(found: Identified, rig: Rig) -> Chart:
         "White noise gives the normal distribution (orange) and almost no correlation. Persistent correlation means "
         "that the model lacks something."
     )
-    return Chart("Residuals", caption, svg_uri(figure), "distribution and autocorrelation of the residuals")
+    return inlined(figure, "Residuals", caption, "distribution and autocorrelation of the residuals")
 
 
 def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
@@ -125,7 +116,7 @@ def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float
     axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=ORANGE, lw=1.2)
 
 
-def _correlation_chart(result: Result) -> Chart:
+def _correlation_chart(result: Result) -> Picture:
     covariance = np.array(result.covariance)
     scale = np.sqrt(np.diag(covariance))
     scale[scale == 0] = 1.0
@@ -138,11 +129,12 @@ def _correlation_chart(result: Result) -> Chart:
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_yticks(range(len(names)), names)
     for i, j in np.ndindex(*correlation.shape):
-        axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8)
+        colour = "white" if abs(correlation[i, j]) > _STRONG else "black"  # on a dark ground
+        axes.text(j, i, f"{correlation[i, j]:+.2f}", ha="center", va="center", fontsize=8, color=colour)
     caption = "To sample plants, draw all parameters together, from the file's samples or covariance."
-    return Chart("Correlation of the errors", caption, svg_uri(figure), "correlation matrix of the parameters")
+    return inlined(figure, "Correlation of the errors", caption, "correlation matrix of the parameters")
 
 
 def write_page(result: Result, found: Identified, rig: Rig, path: Path) -> None:
     """Write the page; raises OSError."""
-    path.write_text(identification_page(result, found, rig), encoding="utf-8")
+    path.write_text(identification_page(result, found, rig).html(), encoding="utf-8")

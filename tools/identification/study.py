@@ -22,10 +22,10 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import TwinOptions, sensor_half_range
-from onrig.tools.bench.report import aligned
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import GENTLE, drive, ranges_of
 from onrig.tools.identification.refusal import conflicts_of
+from onrig.tools.terminal import aligned
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)

@@ -153,7 +153,7 @@ def _pictures(panels: Sequence[Panel], folder: Path, number: int, heading: str) 
         end = f"-{page}" if len(pages) > 1 else ""
         path = folder / f"figure-{number:02d}-learning-curves{end}.png"
         name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-        pictures.append(Picture(number, name, _caption(some), _draw(some, path)))
+        pictures.append(Picture(name, _caption(some), number=number, path=_draw(some, path)))
     return pictures
 
 
@@ -239,7 +239,7 @@ def draw_dots(results: Sequence[Result], folder: Path) -> list[Picture]:
             end = f"-{page}" if len(pages) > 1 else ""
             path = _draw_dots(shown, folder / f"figure-{number:02d}-strategies{end}.png")
             name = f"{TITLES[number]} ({page} of {len(pages)})" if len(pages) > 1 else TITLES[number]
-            pictures.append(Picture(number, name, _caption_of_dots(shown), path))
+            pictures.append(Picture(name, _caption_of_dots(shown), number=number, path=path))
     return pictures
 
 

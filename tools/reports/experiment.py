@@ -18,15 +18,17 @@ from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common, in_words, varying
 from onrig.tools.reports.curve_files import CURVES, write_curves
 from onrig.tools.reports.curves import draw_curves, draw_dots
-from onrig.tools.reports.page import Content, Sheet, experiment_page, markdown
+from onrig.tools.reports.page import Source
 from onrig.tools.reports.results import (
     Experiment,
+    Findings,
     against_baseline,
     against_plainer_sampling,
     read_experiment,
     warn_of_few,
 )
 from onrig.tools.reports.scores import scored_run, scores_sheets
+from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Picture, why_no_pictures
 from onrig.tools.reports.sweeps import draw_sweeps
 from onrig.tools.reports.tables import ESTIMATES, baselines, cells_sheet, claims, differences_sheet, noise_sheets
@@ -114,7 +116,7 @@ def _revisions(folder: Path) -> str:
     return f" Run at revision {', then '.join(dict.fromkeys(known))}." if known else ""
 
 
-def _write_page(pages: Path, name: str, content: Content, revisions: str) -> Path:
+def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Path:
     """Write ``NAME.md``, and its pictures as ``NAME-....png``."""
     pages.mkdir(parents=True, exist_ok=True)
     files = {picture: f"{name}-{picture.path.name}" for picture in content.pictures}
@@ -131,16 +133,16 @@ def _write_page(pages: Path, name: str, content: Content, revisions: str) -> Pat
         f"onrig report runs/{name} --pages {pages}",
     )
     content = content._replace(lead="\n".join((f"{content.lead}{revisions}\n\n{kept}\n\n```sh", *commands, "```")))
-    write_whole(page, markdown(content, files).encode())
+    write_whole(page, content.page(files=files).markdown().encode())
     return page
 
 
-def _write(folder: Path, content: Content, cells: list[AnyCell]) -> None:
+def _write(folder: Path, content: Findings, cells: list[AnyCell]) -> None:
     """Write tables, page and curves."""
     sources = {"Spec": _text(folder / SPEC), "Where it ran": _text(folder / META)}
-    content = content._replace(sources={head: text for head, text in sources.items() if text})
-    write_whole(folder / TABLES, markdown(content).encode())
-    write_whole(folder / PAGE, experiment_page(content).encode())
+    page = content.page(*(Source(head, text) for head, text in sources.items() if text))
+    write_whole(folder / TABLES, page.markdown().encode())
+    write_whole(folder / PAGE, page.html().encode())
     write_curves(folder, cells)
 
 
@@ -205,7 +207,7 @@ def _state(experiment: Experiment) -> list[str]:
 
 def _content(
     experiment: Experiment, pictures: list[Picture], warnings: list[str], costs: Mapping[str, Cost]
-) -> Content:
+) -> Findings:
     spec, results = experiment.spec, experiment.results
     first, others = against_baseline(results), against_plainer_sampling(results)
     sheets: list[Sheet] = []
@@ -224,7 +226,7 @@ def _content(
         f"{spec.name}: {experiment.cells} cells, {spec.trials} trials each, {spec.episodes} episodes; "
         f"{common([r.setting for r in results])}. {ESTIMATES}"
     )
-    return Content(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets, {})
+    return Findings(spec.title or spec.name, lead, warnings, claims(first), pictures, sheets)
 
 
 def _text(path: Path) -> str:
@@ -234,7 +236,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _print(folder: Path, content: Content) -> None:
+def _print(folder: Path, content: Findings) -> None:
     print(f"{content.title}\n\n{content.sheets[-1].text()}")
     for warning in content.warnings:
         print(f"\n{warning}")

@@ -1,88 +1,16 @@
-"""Reports as one HTML file that needs nothing else: no scripts, no network, pictures inlined; tables as Markdown, too.
+"""Reports as one HTML file that needs nothing else: no scripts, no network, pictures inlined; and as Markdown.
 
-The palette is that of the live page.
+A page is a title and its parts, in their order; colours are those of the live page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from html import escape as escape_markup
-from importlib.resources import files
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
-from onrig.runtime.printable import printable_lines
-from onrig.tools.bench.report import aligned
-from onrig.tools.reports.style import Chart, Picture, png_uri
-
-BETTER: Final = "▲"
-WORSE: Final = "▼"
-_CLASSES: Final = {BETTER: "better", WORSE: "worse"}
-
-
-class Sheet(NamedTuple):
-    """Rows of equal length under their heads; the first ``names`` columns say what a row is of."""
-
-    title: str
-    names: int
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """Columns of plain text; a terminal's spaces are all of one width."""
-        rows = (self.heads, *self.rows)
-        text = aligned([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
-        return text.replace("\u2009", " ")
-
-    def markdown(self) -> str:
-        """Markdown with its title and notes."""
-        rule = ["---"] * self.names + ["---:"] * (len(self.heads) - self.names)
-        lines = [_piped(self.heads), _piped(rule), *(_piped(row) for row in self.rows)]
-        return "\n".join((f"## {self.title}", "", *lines, *(f"\n{note}" for note in self.notes), ""))
-
-    def html(self) -> str:
-        """An HTML section; what repeats in the first column is shown once."""
-        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in self.heads)
-        body, before = [], None
-        for row in self.rows:
-            first = "" if self.names > 1 and row[0] == before else row[0]
-            start = ' class="start"' if self.names > 1 and row[0] != before else ""
-            before = row[0]
-            cells = "".join(self._cell(k, cell) for k, cell in enumerate((first, *row[1:])))
-            body.append(f"<tr{start}>{cells}</tr>")
-        notes = "".join(f'<p class="note">{escape(note)}</p>' for note in self.notes)
-        return (
-            f"<h2>{escape(self.title)}</h2>\n"
-            f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n'
-            + "\n".join(body)
-            + f"\n</tbody></table></div>\n{notes}"
-        )
-
-    def _cell(self, column: int, cell: str) -> str:
-        if column < self.names:
-            return f'<th scope="row">{escape(cell)}</th>'
-        mark = _CLASSES.get(cell[:1])
-        return f'<td class="{mark}">{escape(cell)}</td>' if mark else f"<td>{escape(cell)}</td>"
-
-
-def without_empty(sheet: Sheet) -> Sheet:
-    """Leave out the columns after the first that say nothing in any row, and an empty first one."""
-    keep = [k for k in range(len(sheet.heads)) if any(row[k] for row in sheet.rows)]
-    names = sum(k < sheet.names for k in keep)
-    rows = tuple(tuple(row[k] for k in keep) for row in sheet.rows)
-    return sheet._replace(names=names, heads=tuple(sheet.heads[k] for k in keep), rows=rows)
-
-
-def _piped(cells: Sequence[str]) -> str:
-    escaped = [cell.replace("|", "\\|") for cell in cells]
-    return f"| {' | '.join(escaped)} |"
-
-
-def escape(text: str) -> str:
-    """Make of any text what a browser shows as that text: no markup, no control characters, no reversals."""
-    return escape_markup(printable_lines(text))
-
+from onrig.tools.reports.sheet import BETTER, WORSE, anchor, escape, heading, prose
+from onrig.tools.reports.style import Picture, palette
 
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
@@ -96,6 +24,7 @@ h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 .warn { background: var(--raised); border-left: 4px solid var(--warn); border-radius: 6px; padding: .6rem .9rem; }
 .warn p { margin: .2rem 0; }
 ul { list-style: none; padding: 0; margin: 0; } li { margin: .15rem 0; }
+code { font-size: .9em; background: var(--raised); border-radius: 3px; padding: 0 .2em; }
 .better { color: var(--good); } .worse { color: var(--bad); }
 figure { margin: 0 0 2.2rem; }
 figure img { display: block; width: 100%; height: auto; background: #fff; border-radius: 6px; }
@@ -117,12 +46,64 @@ pre { background: var(--raised); border-radius: 6px; padding: .8rem 1rem; overfl
 .badge.good { color: var(--good); } .badge.bad { color: var(--bad); }
 nav { font-size: .875rem; margin: .8rem 0 0; } nav a { margin-right: 1rem; color: var(--soft); }
 .prose td, .prose th { white-space: normal; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-.prose th:nth-child(-n+3) { white-space: nowrap; }
-#again + pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+.prose th:not(:last-child) { white-space: nowrap; }
+#how-to-reproduce-it + pre { white-space: pre-wrap; overflow-wrap: anywhere; }
 details { margin: .6rem 0; } summary { cursor: pointer; font-weight: 600; }
 details pre { max-height: 32rem; overflow: auto; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 """
+
+
+class Part(Protocol):
+    """What stands on a page."""
+
+    def html(self) -> str:
+        """It as HTML; everything in it is escaped."""
+
+    def markdown(self) -> str:
+        """It as Markdown; empty for what only a browser shows."""
+
+
+class Page(NamedTuple):
+    """A report."""
+
+    title: str
+    lead: str
+    parts: Sequence[Part]
+    footer: str = ""
+
+    def html(self) -> str:
+        """The complete file; raises OSError where a picture cannot be read."""
+        head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{prose(self.lead)}</p>')
+        foot = f"<footer>{escape(self.footer)}</footer>" if self.footer else ""
+        body = (*head, *(part.html() for part in self.parts), foot)
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{escape(self.title)}</title>\n<style>{palette()}{_STYLE}</style></head>\n<body>\n"
+            + "\n".join(filter(None, body))
+            + "\n</body></html>\n"
+        )
+
+    def markdown(self) -> str:
+        """The same as Markdown."""
+        return "\n".join((f"# {self.title}", "", self.lead, "", *(text for p in self.parts if (text := p.markdown()))))
+
+
+class Badge(NamedTuple):
+    """How something ended, in a few words."""
+
+    text: str
+    good: bool
+
+    def html(self) -> str:
+        """A coloured label."""
+        return f'<p><span class="badge {"good" if self.good else "bad"}">{escape(self.text)}</span></p>'
+
+    def markdown(self) -> str:
+        """In bold type."""
+        return f"**{self.text}**\n"
 
 
 class Tile(NamedTuple):
@@ -132,165 +113,178 @@ class Tile(NamedTuple):
     label: str
     alarming: bool = False
 
-
-class Fault(NamedTuple):
-    """A post-mortem on the page."""
-
-    name: str
-    told: str
-    hint: str
-    data_uri: str | None
-    files: str
+    def html(self) -> str:
+        """A box."""
+        alarming = " alarming" if self.alarming else ""
+        return f'<div class="tile{alarming}"><b>{escape(self.value)}</b><span>{escape(self.label)}</span></div>'
 
 
-class RunPage(NamedTuple):
-    """Everything that the page says."""
+class Tiles(NamedTuple):
+    """Headline figures."""
 
-    title: str
-    lead: str
-    outcome: str
-    completed: bool
     tiles: Sequence[Tile]
-    warnings: Sequence[str]
-    charts: Sequence[Chart]
-    sheets: Sequence[Sheet]
-    faults: Sequence[Fault]
-    circumstances: Sequence[tuple[str, str]]
-    reproduce: Sequence[str]
-    configuration: str
-    footer: str
+
+    def html(self) -> str:
+        """A grid."""
+        return f'<div class="tiles">{"".join(tile.html() for tile in self.tiles)}</div>'
+
+    def markdown(self) -> str:
+        """A list."""
+        return "".join(f"* {tile.label}: {tile.value}\n" for tile in self.tiles)
 
 
-class Content(NamedTuple):
-    """Everything that the report says, in its order."""
+class Warnings(NamedTuple):
+    """Caveats; nothing without any."""
 
-    title: str
-    lead: str
-    warnings: Sequence[str]
-    claims: Mapping[str, Sequence[str]]
-    pictures: Sequence[Picture]
-    sheets: Sequence[Sheet]
-    sources: Mapping[str, str]
-    """Texts to show as they are, by their heading."""
+    lines: Sequence[str]
 
+    def html(self) -> str:
+        """A box."""
+        return (
+            f'<div class="warn">{"".join(f"<p>{prose(line)}</p>" for line in self.lines)}</div>' if self.lines else ""
+        )
 
-def document(title: str, parts: Iterable[str]) -> str:
-    """Put parts that are escaped already into a page with this title."""
-    body = "\n".join(filter(None, parts))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_palette()}{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    def markdown(self) -> str:
+        """Quotations."""
+        return "\n".join(f"> {line}\n" for line in self.lines)
 
 
-@cache
-def _palette() -> str:
-    """The live page's colours, by day and by night."""
-    return files("onrig.tools.web").joinpath("static", "palette.css").read_text(encoding="utf-8")
+class Claims(NamedTuple):
+    """What was found, in sentences by their conditions; ``▲`` and ``▼`` at a start say better and worse."""
 
+    heading: str
+    by_conditions: Mapping[str, Sequence[str]]
 
-def experiment_page(content: Content) -> str:
-    """Build the page of an experiment; raises OSError where a picture cannot be read."""
-    parts = [f"<h1>{escape(content.title)}</h1>", f'<p class="lead">{escape(content.lead)}</p>']
-    parts.append(_warnings(content.warnings))
-    if content.claims:
-        parts.append("<h2>At a glance</h2>")
-        for conditions, told in content.claims.items():
-            parts.append(f"<h3>{escape(conditions)}</h3>" if conditions else "")
-            parts.append(f"<ul>{''.join(map(_claim, told))}</ul>")
-    if content.pictures:
-        parts.append("<h2>Figures</h2>")
-        parts += [_picture(picture) for picture in content.pictures]
-    parts += [sheet.html() for sheet in content.sheets]
-    parts += [f"<h2>{escape(head)}</h2><pre>{escape(text)}</pre>" for head, text in content.sources.items()]
-    return document(content.title, parts)
+    def html(self) -> str:
+        """Lists."""
+        lists = (
+            (f"<h3>{escape(conditions)}</h3>" if conditions else "") + f"<ul>{''.join(map(_claim, told))}</ul>"
+            for conditions, told in self.by_conditions.items()
+        )
+        return "\n".join((heading(self.heading), *lists))
 
-
-def run_page(page: RunPage) -> str:
-    """Build the page of a run; everything in it is escaped."""
-    badge = "good" if page.completed else "bad"
-    parts = [
-        f"<h1>{escape(page.title)}</h1>",
-        f'<p class="lead">{escape(page.lead)}</p>',
-        f'<p><span class="badge {badge}">{escape(page.outcome)}</span></p>',
-        _navigation(page),
-        '<div class="tiles">' + "".join(map(_tile, page.tiles)) + "</div>",
-    ]
-    parts.append(_warnings(page.warnings))
-    if page.charts:
-        parts.append('<h2 id="figures">Figures</h2>')
-        parts += map(_chart, page.charts)
-    if page.faults:
-        parts.append('<h2 id="faults">Post-mortems</h2>')
-        parts.append('<p class="note">The last two seconds before each fault that was kept.</p>')
-        parts += [_fault(fault, is_open=i in (0, len(page.faults) - 1)) for i, fault in enumerate(page.faults)]
-    parts += [f'<div class="prose">{sheet.html()}</div>' for sheet in page.sheets]
-    rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape(v)}</td></tr>' for k, v in page.circumstances)
-    parts.append(f'<h2 id="where">Where it ran</h2><div class="prose"><table><tbody>{rows}</tbody></table></div>')
-    commands = escape("\n".join(page.reproduce))
-    parts.append(f'<h2 id="again">How to reproduce it</h2><pre>{commands}</pre>')
-    parts.append(
-        f"<h2>Configuration</h2><details><summary>config.yaml, as resolved</summary>"
-        f"<pre>{escape(page.configuration)}</pre></details>"
-    )
-    parts.append(f"<footer>{escape(page.footer)}</footer>")
-    return document(page.title, parts)
-
-
-def markdown(content: Content, pictures: Mapping[Picture, str] | None = None) -> str:
-    """The tables with what is said at a glance, as Markdown; and pictures, by the names of their files."""
-    parts = [f"# {content.title}", "", content.lead, ""]
-    parts += [f"> {w}\n" for w in content.warnings]
-    if content.claims:
-        parts += ["## At a glance", ""]
-        for conditions, lines in content.claims.items():
+    def markdown(self) -> str:
+        """Lists."""
+        parts = [f"## {self.heading}", ""]
+        for conditions, lines in self.by_conditions.items():
             parts += [f"**{conditions}**", ""] if conditions else []
             parts += [*(f"* {line}" for line in lines), ""]
-    for picture, file in (pictures or {}).items():
-        parts += [f"## {picture.title}", "", f"![{picture.title}]({file})", "", picture.caption, ""]
-    parts += [sheet.markdown() for sheet in content.sheets]
-    return "\n".join(parts)
+        return "\n".join(parts)
 
 
 def _claim(line: str) -> str:
-    kind = {"▲": ' class="better"', "▼": ' class="worse"'}.get(line[:1], "")
-    return f"<li><span{kind}>{escape(line[:1])}</span>{escape(line[1:])}</li>"
+    kind = {BETTER: ' class="better"', WORSE: ' class="worse"'}.get(line[:1])
+    return f"<li>{prose(line)}</li>" if kind is None else f"<li><span{kind}>{line[:1]}</span>{prose(line[1:])}</li>"
 
 
-def _navigation(page: RunPage) -> str:
-    there = [("figures", "Figures", page.charts), ("faults", "Post-mortems", page.faults)]
-    links = [(name, text) for name, text, content in there if content]
-    links += [("where", "Where it ran"), ("again", "How to reproduce it")]
-    return "<nav>" + "".join(f'<a href="#{name}">{text}</a>' for name, text in links) + "</nav>"
+class Figures(NamedTuple):
+    """Pictures with their captions."""
+
+    pictures: Sequence[Picture]
+    names: Mapping[Picture, str] = MappingProxyType({})
+    """Names of their files next to a Markdown page; those without one are not in it."""
+
+    def html(self) -> str:
+        """Inlined."""
+        return "\n".join((heading("Figures"), *map(_figure, self.pictures))) if self.pictures else ""
+
+    def markdown(self) -> str:
+        """Each under its title."""
+        return "\n".join(
+            f"## {picture.title}\n\n![{picture.title}]({file})\n\n{picture.caption}\n"
+            for picture, file in self.names.items()
+        )
 
 
-def _tile(tile: Tile) -> str:
-    alarming = " alarming" if tile.alarming else ""
-    return f'<div class="tile{alarming}"><b>{escape(tile.value)}</b><span>{escape(tile.label)}</span></div>'
-
-
-def _warnings(lines: Sequence[str]) -> str:
-    return '<div class="warn">' + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</div>" if lines else ""
-
-
-def _picture(picture: Picture) -> str:
-    paper = f"As figure {picture.number} of de Bruin et al. 2018: " if picture.number else ""
-    heading = f"{paper}{picture.title}"
-    return _chart(Chart(heading, picture.caption, png_uri(picture.path.read_bytes()), picture.title))
-
-
-def _chart(chart: Chart) -> str:
+def _figure(picture: Picture) -> str:
+    alt = escape(picture.alt or picture.title)
     return (
-        f'<figure><h3>{escape(chart.title)}</h3><img alt="{escape(chart.alt)}" src="{chart.data_uri}">'
-        f"<figcaption>{escape(chart.caption)}</figcaption></figure>"
+        f'<figure><h3>{escape(picture.heading)}</h3><img alt="{alt}" src="{picture.uri}">'
+        f"<figcaption>{prose(picture.caption)}</figcaption></figure>"
     )
 
 
-def _fault(fault: Fault, *, is_open: bool) -> str:
-    picture = f'<figure><img alt="last moments" src="{fault.data_uri}"></figure>' if fault.data_uri else ""
+class Incident(NamedTuple):
+    """A fault and the last moments before it."""
+
+    name: str
+    cause: str
+    hint: str
+    picture_uri: str | None
+    files: str
+
+
+class Incidents(NamedTuple):
+    """Faults; the first and the last are unfolded."""
+
+    heading: str
+    note: str
+    incidents: Sequence[Incident]
+
+    def html(self) -> str:
+        """Sections that fold."""
+        last = len(self.incidents) - 1
+        folded = (_incident(incident, is_open=i in (0, last)) for i, incident in enumerate(self.incidents))
+        return "\n".join((heading(self.heading), f'<p class="note">{prose(self.note)}</p>', *folded))
+
+    def markdown(self) -> str:
+        """A list."""
+        return "\n".join((f"## {self.heading}", "", *(f"* {i.name}: {i.cause}" for i in self.incidents), ""))
+
+
+def _incident(incident: Incident, *, is_open: bool) -> str:
+    uri = incident.picture_uri
+    picture = f'<figure><img alt="last moments" src="{uri}"></figure>' if uri else ""
     return (
-        f"<details{' open' if is_open else ''}><summary>{escape(fault.name)}</summary><p>{escape(fault.told)}</p>"
-        f'<p class="note">{escape(fault.hint)}</p>{picture}<p class="note">{escape(fault.files)}</p></details>'
+        f"<details{' open' if is_open else ''}><summary>{escape(incident.name)}</summary>"
+        f'<p>{prose(incident.cause)}</p><p class="note">{prose(incident.hint)}</p>{picture}'
+        f'<p class="note">{escape(incident.files)}</p></details>'
     )
+
+
+class Properties(NamedTuple):
+    """Names and values."""
+
+    heading: str
+    rows: Sequence[tuple[str, str]]
+
+    def html(self) -> str:
+        """A table."""
+        rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{prose(v)}</td></tr>' for k, v in self.rows)
+        return f'{heading(self.heading)}<div class="prose"><table><tbody>{rows}</tbody></table></div>'
+
+    def markdown(self) -> str:
+        """A list."""
+        return "\n".join((f"## {self.heading}", "", *(f"* {k}: {v}" for k, v in self.rows), ""))
+
+
+class Source(NamedTuple):
+    """A text to show as it is, folded where it has a summary; not in Markdown."""
+
+    heading: str
+    text: str
+    summary: str = ""
+
+    def html(self) -> str:
+        """It in a typewriter's letters."""
+        shown = f"<pre>{escape(self.text)}</pre>"
+        folded = f"<details><summary>{escape(self.summary)}</summary>{shown}</details>" if self.summary else shown
+        return heading(self.heading) + folded
+
+    def markdown(self) -> str:
+        """Nothing."""
+        return ""
+
+
+class Contents(NamedTuple):
+    """Links to some of the headings; not in Markdown."""
+
+    headings: Sequence[str]
+
+    def html(self) -> str:
+        """A line."""
+        return "<nav>" + "".join(f'<a href="#{anchor(h)}">{escape(h)}</a>' for h in self.headings) + "</nav>"
+
+    def markdown(self) -> str:
+        """Nothing."""
+        return ""

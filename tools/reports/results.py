@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,6 +33,9 @@ from onrig.learner.trials.measures import (
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
 from onrig.tools.reports.conditions import Setting, grouped, in_words, settings, varying
+from onrig.tools.reports.page import Claims, Figures, Page, Source, Warnings
+from onrig.tools.reports.sheet import Sheet
+from onrig.tools.reports.style import Picture
 
 BASELINE: Final = "FIFO[Uniform]"
 """The default method of de Bruin et al. 2018, which others are compared with where it is there."""
@@ -59,6 +63,24 @@ class Result(NamedTuple):
     """Trials left out because their performance is not finite."""
     evaluated: bool
     """Whether performance is that of noise-free episodes; of the training's own where there are none."""
+
+
+class Findings(NamedTuple):
+    """Everything that a report says, in its order."""
+
+    title: str
+    lead: str
+    warnings: Sequence[str]
+    claims: Mapping[str, Sequence[str]]
+    """Sentences by their conditions."""
+    pictures: Sequence[Picture]
+    sheets: Sequence[Sheet]
+
+    def page(self, *sources: Source, files: Mapping[Picture, str] = MappingProxyType({})) -> Page:
+        """The page, with sources at its end; ``files``: names of the pictures next to a Markdown page."""
+        claims = [Claims("At a glance", self.claims)] if self.claims else []
+        parts = (Warnings(self.warnings), *claims, Figures(self.pictures, files), *self.sheets, *sources)
+        return Page(self.title, self.lead, parts)
 
 
 class Experiment(NamedTuple):

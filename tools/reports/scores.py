@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.settings import learner_settings
-from onrig.learner.trials.intervals import bounded, holm, median_bounds, paired, paired_difference, share_of
+from onrig.learner.trials.intervals import holm, median_bounds, paired, paired_difference
 from onrig.learner.trials.measures import LEVEL, final_mean, normalized_curves, rise_time
 from onrig.learner.trials.step_run import PLANT, StepRun
 from onrig.learner.trials.worlds import NoSuchTask
@@ -22,8 +22,9 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.cost import Cost, updates_of
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.experiments.store import AnyCell, Cell
-from onrig.tools.reports.page import Sheet, without_empty
+from onrig.tools.quantity import bounded, share_of
 from onrig.tools.reports.results import Result
+from onrig.tools.reports.sheet import Sheet, without_empty
 from onrig.tools.reports.world_results import WorldResult
 
 _OF_THE_TASK: Final = ("inertia", "task", "rig")

@@ -10,6 +10,8 @@ import io
 import re
 import zlib
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -62,6 +64,21 @@ _SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
 """Of samplings without their number."""
 
 
+_DECLARED: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
+
+
+@cache
+def palette() -> str:
+    """The live page's colours as CSS, by night and by day."""
+    return files("onrig.tools.web").joinpath("static", "palette.css").read_text(encoding="utf-8")
+
+
+@cache
+def page_colour(name: str) -> str:
+    """A colour of the live page by day: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
+    return dict(_DECLARED.findall(palette().partition("light")[2]))[name]
+
+
 NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
@@ -77,22 +94,25 @@ def why_no_pictures() -> str | None:
 
 
 class Picture(NamedTuple):
-    """A drawn figure of an experiment, in a file."""
+    """A drawn figure, inlined as SVG or in a PNG file."""
 
-    number: int
+    title: str
+    caption: str
+    alt: str = ""
+    number: int = 0
     """Of the figure of de Bruin et al. 2018 that shows the same; 0 where none does."""
-    title: str
-    caption: str
-    path: Path
+    path: Path = Path()
+    svg: str = ""
 
+    @property
+    def heading(self) -> str:
+        """Title, with the figure of the paper."""
+        return f"As figure {self.number} of de Bruin et al. 2018: {self.title}" if self.number else self.title
 
-class Chart(NamedTuple):
-    """A drawn figure of a run, as text for an ``img``."""
-
-    title: str
-    caption: str
-    data_uri: str
-    alt: str
+    @property
+    def uri(self) -> str:
+        """Source for an ``img``; raises OSError."""
+        return self.svg or png_uri(self.path.read_bytes())
 
 
 class Look(NamedTuple):
@@ -221,15 +241,16 @@ def graded_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xticks(there, [f"{x:g}" for x in there])
 
 
-def svg_uri(figure: Figure) -> str:
-    """Write a figure as SVG into a data URI; the same figure gives the same text."""
+def inlined(figure: Figure, title: str, caption: str, alt: str) -> Picture:
+    """Picture of a figure as SVG in a data URI; the same figure gives the same text."""
     from matplotlib import rc_context
 
     _settle(figure)
     text = io.StringIO()
     with rc_context({"svg.hashsalt": "onrig", "svg.fonttype": "path"}):
         figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(text.getvalue().encode()).decode()}"
+    uri = f"data:image/svg+xml;base64,{base64.b64encode(text.getvalue().encode()).decode()}"
+    return Picture(title, caption, alt, svg=uri)
 
 
 def _settle(figure: Figure) -> None:

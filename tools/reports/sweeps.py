@@ -84,7 +84,7 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Picture]:
             end = f"-{page}" if len(pages) > 1 else ""
             path = _draw(sweep, some, folder / f"figure-{number:02d}-{sweep.slug}{end}.png")
             name = f"{heading} ({page} of {len(pages)})" if len(pages) > 1 else heading
-            pictures.append(Picture(number, name, _caption(some), path))
+            pictures.append(Picture(name, _caption(some), number=number, path=path))
     return pictures
 
 

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.intervals import Paired, bounded, holm, median_bounds, paired_difference, share_of
+from onrig.learner.trials.intervals import Paired, holm, median_bounds, paired_difference
+from onrig.tools.quantity import bounded, share_of
 from onrig.tools.reports.conditions import in_words, varying
-from onrig.tools.reports.page import BETTER, WORSE, Sheet, without_empty
 from onrig.tools.reports.results import Difference, Experiment, Group, Result, baseline, common_rows, estimate, groups
+from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, without_empty
 
 PAPER_NOISE: Final = {
     "Expl(1)[Uniform]": (1.584e-2, 1.582e-2, 1.594e-2),

@@ -56,7 +56,7 @@ def draw_world(
         f"{trials} trials a line."
     )
     path = _curves(folder / f"returns-{name}.png", world, members, looks, {"return": [r.returns for r in members]})
-    pictures = [Picture(0, f"Learning curves, {world}", caption, path)]
+    pictures = [Picture(f"Learning curves, {world}", caption, path=path)]
     with np.errstate(divide="ignore"):
         panels = {
             "ln |TD error|": [np.log(r.measure("td error")) for r in members],
@@ -71,7 +71,7 @@ def draw_world(
             "above."
         )
         path = _curves(folder / f"replayed-{name}.png", world, members, looks, panels)
-        pictures.append(Picture(0, f"Replayed experiences, {world}", caption, path))
+        pictures.append(Picture(f"Replayed experiences, {world}", caption, path=path))
     if scores:
         caption = (
             "Mean score κ of the minibatches between evaluations, after figures 2 and 4 of Cicek et al. 2021, with "
@@ -79,7 +79,7 @@ def draw_world(
         )
         panels = {f"κ, σ as {reading}": [r.measure(f"kl {reading}") for r in members] for reading in READINGS}
         path = _curves(folder / f"scores-{name}.png", world, members, looks, panels)
-        pictures.append(Picture(0, f"KLPER's score, {world}", caption, path))
+        pictures.append(Picture(f"KLPER's score, {world}", caption, path=path))
     divergences, far = ([r.measure(measure) for r in members] for measure in DEPARTURE)
     if np.isfinite([values[:, -1].mean() for values in divergences]).any():
         caption = (
@@ -92,7 +92,7 @@ def draw_world(
             "share of far experiences": far,
         }
         path = _curves(folder / f"departure-{name}.png", world, members, looks, panels)
-        pictures.append(Picture(0, f"Distance from the policies that acted, {world}", caption, path))
+        pictures.append(Picture(f"Distance from the policies that acted, {world}", caption, path=path))
     return pictures
 
 
@@ -168,7 +168,11 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
         "over the trials and their 95 % intervals. Green: the rule of thumb of figure 17, the experiences that "
         "FULL[Uniform] needed for 90 % of its final performance, above the return of its first evaluation."
     )
-    return [Picture(16, "Retention and the size of the memory", caption, save(figure, folder / "capacities.png"))]
+    return [
+        Picture(
+            "Retention and the size of the memory", caption, number=16, path=save(figure, folder / "capacities.png")
+        )
+    ]
 
 
 def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:

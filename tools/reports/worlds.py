@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from msgspec import UNSET
 
-from onrig.learner.trials.intervals import bounded, holm, median_bounds, paired, paired_difference
+from onrig.learner.trials.intervals import holm, median_bounds, paired, paired_difference
 from onrig.learner.trials.measures import final_mean
 from onrig.learner.trials.step_run import DEPARTURE, ORIGINS, READINGS, SHIELD
 from onrig.learner.trials.worlds import NoSuchTask
@@ -18,9 +18,10 @@ from onrig.runtime.memory.strategy import parts_of_sampling
 from onrig.tools.experiments.cost import read_costs
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import WorldCell
-from onrig.tools.reports.page import Content, Sheet, without_empty
-from onrig.tools.reports.results import warn_of_few
+from onrig.tools.quantity import bounded
+from onrig.tools.reports.results import Findings, warn_of_few
 from onrig.tools.reports.scores import scored_world, scores_sheets
+from onrig.tools.reports.sheet import Sheet, without_empty
 from onrig.tools.reports.style import Picture, why_no_pictures
 from onrig.tools.reports.tables import ESTIMATES, TESTED, marked
 from onrig.tools.reports.world_pictures import STEPS, draw_capacities, draw_world, looks_of
@@ -56,7 +57,7 @@ _DEPARTED: Final = (
 )
 
 
-def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Content | None:
+def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
     """Draw and compare what is finished; None where nothing is.  Raises OSError."""
     results = read_results(folder, cells)
     usable = [result for result in results if len(result.seeds)]
@@ -112,7 +113,7 @@ def content_of(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCel
         f"{spec.name}: {len(cells)} cells, {spec.trials} trials each, {spec.steps} {STEPS}, an evaluation of "
         f"{spec.evaluation.episodes} episodes every {spec.evaluation.every}. {ESTIMATES}"
     )
-    return Content(spec.title or spec.name, lead, warnings, {}, pictures, sheets, {})
+    return Findings(spec.title or spec.name, lead, warnings, {}, pictures, sheets)
 
 
 def cells_sheet(results: Sequence[WorldResult]) -> Sheet:

@@ -22,7 +22,7 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array, effective, rk4
 from onrig.sim.plants.plant import Command
 from onrig.sim.plants.registry import simulated
-from onrig.tools.bench.report import aligned
+from onrig.tools.terminal import aligned
 
 Wish = Sequence[float] | None
 Law = Callable[[Sequence[float]], Wish]

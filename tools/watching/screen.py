@@ -10,10 +10,11 @@ import numpy as np
 
 from onrig.runtime.histogram import CoarseHistogram, coarse_edges_us
 from onrig.runtime.printable import printable
-from onrig.runtime.record import Miss, Rule
+from onrig.runtime.record import Rule
 from onrig.runtime.run_state.states import State
 from onrig.runtime.scoring import measure_of
-from onrig.runtime.view.reader import Figures
+from onrig.tools.quantity import duration
+from onrig.tools.run_facts import LAST, PERCENTILES, Times, promise_of, times_in_words
 from onrig.tools.watching.rig_text import Sketch, bar, columns, rig_rows, sparkline
 from onrig.tools.watching.snapshot import Happened, Snapshot
 
@@ -34,7 +35,6 @@ KEYS: Final = "q leaves (the run goes on)   s stops the run"
 _TOP, _MIDDLE, _LEAST_EVENTS = 9, 7, 4
 _BORDERS: Final = 2
 _STYLES: Final = {"bad": "red", "warn": "yellow", "good": "green"}
-_LAST: Final = 20
 _EDGES_US: Final = coarse_edges_us()
 FROM_US, TO_US = 4.0, 65_536.0
 """What the histograms show; what lies outside counts as at their ends."""
@@ -113,7 +113,7 @@ def headline(s: Snapshot) -> str:
 
 def learning(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
     """The learning curve, exploration, memory, learner and policies."""
-    seen = _finite(s.train[-_LAST:])
+    seen = _finite(s.train[-LAST:])
     low, high = min(0.0, *seen, 0.0), 1.0
     if s.config.task.normalization is None:
         low, high = min(seen, default=0.0), max(seen, default=1.0)
@@ -124,48 +124,43 @@ def learning(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
     ]
     if s.now is not None:
         rows.append(f"explore amplitude {s.now.amplitude:.2f}, now {s.now.exploration:.2f}")
-    f = s.figures
-    if f is not None:
-        share = f.stored / f.capacity if f.capacity else 0.0
-        rows.append(f"memory {bar(share, 10, fancy=fancy)} {f.stored} of {f.capacity}")
-        rows.append(f"learner {f.updates} updates, {f.updates_per_s:.0f}/s")
-        verdicts = f"{f.policies_offered} offered, {f.policies_refused} refused"
-        rows.append(f"policy {s.policy} acts; {verdicts}")
-    else:
-        rows += [f"policy {s.policy} acts", "the replay process has told nothing yet"]
-    return rows
+    if s.facts is None:
+        return [*rows, f"policy {s.policy} acts", "the replay process has told nothing yet"]
+    told = s.facts.words()
+    share = (s.facts.stored or 0) / s.facts.capacity if s.facts.capacity else 0.0
+    return [
+        *rows,
+        f"memory {bar(share, 4, fancy=fancy)} {told['memory']}",
+        f"learner {told['learner']}",
+        f"policy {s.policy} acts; {told['policies']}",
+    ]
 
 
 def timing(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
     """Histograms of ticks and of lateness."""
-    f = s.figures
-    if f is None:
+    if s.facts is None or s.durations is None:
         return ["no figures yet"]
     bins = max(8, width - 5)
-    rows = [_spread("tick", f.tick, bins, fancy=fancy)]
-    rows.append(_percentiles(f.tick))
-    if f.lateness.counts.any():
-        rows.append(_spread("late", f.lateness, bins, fancy=fancy))
-        rows.append(_percentiles(f.lateness))
+    tick, lateness = s.durations
+    rows = [_spread("tick", tick, bins, fancy=fancy), f"     {_percentiles(s.facts.tick)}"]
+    if s.facts.lateness:
+        rows += [_spread("late", lateness, bins, fancy=fancy), f"     {_percentiles(s.facts.lateness)}"]
     else:
         rows.append("late lockstep: nothing is ever late")
-    rows.append(f"     {_us(FROM_US)}{_us(TO_US):>{bins - len(_us(FROM_US))}}")
-    return rows
+    first, last = duration(FROM_US * 1e-6), duration(TO_US * 1e-6)
+    return [*rows, f"     {first}{last:>{bins - len(first)}}"]
 
 
 def _spread(name: str, histogram: CoarseHistogram, bins: int, *, fancy: bool) -> str:
     return f"{name:4} {columns(rebinned(histogram, bins), fancy=fancy)}"
 
 
-def _percentiles(histogram: CoarseHistogram) -> str:
-    p50, p99 = histogram.percentile_us(50), histogram.percentile_us(99)
-    if p50 is None or p99 is None:
-        return "     none yet"
-    return f"     p50 {_us(p50)} p99 {_us(p99)} max {_us(histogram.max_ns / 1000)}"
+def _percentiles(times: Times) -> str:
+    return times_in_words(times, {name: PERCENTILES[name] for name in ("p50", "p99", "max")}) or "none yet"
 
 
 def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
-    """Counts in so many bins of equal width in logarithmic time, from 4 us to 65 ms."""
+    """Counts in so many bins of equal width in logarithmic time, from 4 µs to 65 ms."""
     middle = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
     share = np.log(middle / FROM_US) / math.log(TO_US / FROM_US)
     at = np.clip((share * bins).astype(np.int64), 0, bins - 1)
@@ -173,42 +168,29 @@ def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
 
 
 def safety(s: Snapshot) -> list[str]:
-    """Interventions, misses, faults and the current actor."""
-    f = s.figures
+    """Current actor, interventions, misses, faults, and what the shield keeps."""
     acting = s.now.rule.name.lower() if s.now is not None and s.now.rule is not Rule.NONE else "no rule"
-    rows = [f"acting now    {acting}; {s.actuators}"]
-    if f is None:
-        return rows
-    rows.append(f"intervened {sum(f.rules[1:])}{_parts(f.rules, Rule)}")
-    rows.append(f"missed {sum(f.missed)}{_parts(f.missed, Miss)}")
-    rows.append(f"late commands {f.late_commands} of {f.ticks}")
-    rows.append(f"faults        {f.faults}{f', {f.dropped} records lost' if f.dropped else ''}")
-    return rows
-
-
-def _parts(counts: Sequence[int], names: type[Rule] | type[Miss]) -> str:
-    listed = [f"{names(i).name.lower()} {n}" for i, n in enumerate(counts) if i and n]
-    return f": {', '.join(listed)}" if listed else ""
+    rows = [f"acting now {acting}; {s.actuators}"]
+    if s.facts is not None:
+        told = s.facts.words()
+        rows += [f"shield {told['shield']}", told["ticks"]]
+        rows.append(
+            ", ".join(f"{name} {told[name]}" for name in ("faults", "late commands", "records lost") if name in told)
+        )
+    return [*rows, f"keeps {promise_of(s.config)}"]
 
 
 def one_line(s: Snapshot) -> str:
     """One-line summary, for a plain terminal."""
-    f: Figures | None = s.figures
-    measure = measure_of(s.config.task)
-    score = f"{f.score_last20:{measure.form}}" if f is not None and f.score_last20 is not None else "-"
-    counts = f", missed {sum(f.missed)}, kept {f.stored}, {f.updates_per_s:.0f} updates/s" if f is not None else ""
+    facts = f", {s.facts.line()}" if s.facts is not None else f", policy {s.policy}"
     ending = f", {s.actuators}" if s.state is State.DISCONNECTED and s.tick else ""
-    return f"{s.state.name.lower()}  {headline(s)}, policy {s.policy}, {measure.column}(20) {score}{counts}{ending}"
+    return f"{s.state.name.lower()}  {headline(s)}{facts}{ending}"
 
 
 def _mean(values: Sequence[float], form: str) -> str:
-    some = _finite(values[-_LAST:])
-    return f"{sum(some) / len(some):5{form}}" if some else "    -"
+    some = _finite(values[-LAST:])
+    return f"{sum(some) / len(some):5{form}}" if some else "    –"
 
 
 def _finite(values: Sequence[float]) -> list[float]:
     return [v for v in values if math.isfinite(v)]
-
-
-def _us(value: float) -> str:
-    return f"{value / 1e3:.3g}ms" if value >= 1e3 else f"{value:.3g}us"

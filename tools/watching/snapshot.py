@@ -11,14 +11,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
-from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event, counted, sentence
+from onrig.tools.run_facts import RunFacts, of_figures
 
 _RECENT: Final = 400
 """Records looked at in one go: what came since the last look, as far as it is worth a look."""
@@ -62,7 +63,10 @@ class Snapshot(NamedTuple):
     train: Sequence[float]
     """Scores by episode (``onrig.runtime.scoring.measure_of``)."""
     evaluation: Sequence[float]
-    figures: Figures | None
+    facts: RunFacts | None
+    """None before the replay process has written its first figures."""
+    durations: tuple[CoarseHistogram, CoarseHistogram] | None
+    """Of ticks and of lateness."""
     events: Sequence[Happened]
     """The newest last."""
     actuators: str
@@ -93,7 +97,8 @@ class Watcher:
         for episode in view.episodes():
             (self._train if episode.kind == "train" else self._evaluation).append(episode.score)
         self._happened += [h for e in view.events() if (h := happened(e)) is not None]
-        tick = view.word(Word.TICK)
+        tick, policy, figures = view.word(Word.TICK), view.word(Word.POLICY), live.figures()
+        actuators = _actuators(live.actuators)
         return Snapshot(
             view.config,
             view.folder,
@@ -101,13 +106,14 @@ class Watcher:
             view.word(Word.EPISODE),
             tick,
             self._rate_hz(tick),
-            view.word(Word.POLICY),
+            policy,
             self._now,
             tuple(self._train),
             tuple(self._evaluation),
-            live.figures(),
+            None if figures is None else of_figures(view.config, figures, policy, actuators),
+            None if figures is None else (figures.tick, figures.lateness),
             tuple(self._happened),
-            _actuators(live.actuators),
+            actuators,
         )
 
     def _rate_hz(self, tick: int) -> float | None:

@@ -11,11 +11,12 @@ from onrig.runtime.explore.schedule import amplitudes
 from onrig.runtime.explore.settings import Scheduled
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.printable import printable
-from onrig.runtime.record import STAGES, Miss, Rule
+from onrig.runtime.record import STAGES, Rule
 from onrig.runtime.run_config import RunConfig, Scaled
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.drawings import drawing_of
+from onrig.tools.run_facts import promise_of
 from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200
@@ -74,10 +75,10 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "exploration": schedule(config),
         "process": config.exploration.title,
         "episode_fields": FIELDS,
+        "promise": promise_of(config),
         "measure": {**measure_of(task)._asdict(), "normalized": task.normalization is not None},
         "edges_us": [float(f"{e:.6g}") for e in coarse_edges_us().tolist()],
         "rules": [r.name.lower() for r in Rule],
-        "misses": [m.name.lower() for m in Miss],
         "stages": STAGES,
     }
 

@@ -144,7 +144,7 @@ class Motion:
         before = np.concatenate([[self._next_ns], slots[:-1]])
         chosen = np.flatnonzero(slots != before)
         self._next_ns = int(slots[-1])
-        return _samples(records[chosen], _worst_rule(records, chosen)) if len(chosen) else None
+        return _samples(records, chosen) if len(chosen) else None
 
     def recent(self, records: Records) -> Samples | None:
         """Thin the last seconds for a page that opens now; leaves ``live`` as it was."""
@@ -153,7 +153,7 @@ class Motion:
         records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_KEPT_S * 1e9)]
         slots = records["t_mono_ns"].astype(np.int64) // self._spacing_ns
         chosen = np.flatnonzero(np.diff(slots, prepend=slots[:1] - 1))
-        return _samples(records[chosen], _worst_rule(records, chosen))
+        return _samples(records, chosen)
 
     def clip(self, records: Records) -> Samples | None:
         """Thin the newest complete episode, with times from its start; None if there is none."""
@@ -167,7 +167,7 @@ class Motion:
             if len(episode) < 2 or episode["kind"][0] == Kind.RESET:
                 continue
             chosen = np.unique(np.linspace(0, len(episode) - 1, min(len(episode), _CLIP_SAMPLES)).astype(np.int64))
-            samples = _samples(episode[chosen], _worst_rule(episode, chosen))
+            samples = _samples(episode, chosen)
             samples["t"] = [round(int(i) * self._period_s, 4) for i in chosen]
             samples["episode"] = int(episode["episode"][0])
             samples["kind"] = _KINDS[Kind(episode["kind"][0])]
@@ -177,14 +177,21 @@ class Motion:
 
 def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:
     """The shield's rule in each chosen record or the skipped ones before it, so that no intervention is missed."""
-    rules = np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64)
-    worst = np.maximum.reduceat(rules, np.concatenate([[0], chosen[:-1] + 1])[: len(chosen)]) if len(chosen) else rules
+    worst = _since(np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), chosen)
     own = records["rule"][chosen].astype(np.int64)
     rules_shown: list[int] = np.where(worst > 0, worst, own).tolist()
     return rules_shown
 
 
-def _samples(records: Records, rules: list[int]) -> Samples:
+def _since(values: NDArray[np.int64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Largest value of each chosen record and the skipped ones before it."""
+    if not len(chosen):
+        return values[:0]
+    return np.asarray(np.maximum.reduceat(values, np.concatenate([[0], chosen[:-1] + 1])))[: len(chosen)]
+
+
+def _samples(every: Records, chosen: NDArray[np.int64]) -> Samples:
+    records = every[chosen]
     composed = "input" in (records.dtype.names or ())
     return {
         "t": [round(v, 4) for v in (records["t_mono_ns"].astype(np.float64) / 1e9).tolist()],
@@ -192,7 +199,8 @@ def _samples(records: Records, rules: list[int]) -> Samples:
         **({"input": _columns(records["input"])} if composed else {}),
         "policy": _columns(records["policy"]),
         "applied": _columns(records["applied"]),
-        "rule": rules,
+        "rule": _worst_rule(every, chosen),
+        "begins": _since((every["flags"] & Flag.FIRST).astype(np.int64), chosen).astype(bool).tolist(),
         "reward": _rounded(records["reward"]),
         "amplitude": _rounded(records["amplitude"].max(axis=1)),
         "margin": _rounded(records["margin"]),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,7 @@ from onrig.runtime.run_state.running import Running, SegmentError
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.runtime.view.run_view import RunView
+from onrig.tools.run_facts import LAST, PERCENTILES, RunFacts, of_figures, of_summary, times_of
 from onrig.tools.web.about import about
 from onrig.tools.web.connections import Message
 from onrig.tools.web.coverage import pack_sample, stored_memory
@@ -50,6 +53,7 @@ class Producer:
         self._view = RunView(folder, config)
         self._about = about(config, self._view.folder)
         self._curve, self._story = Curve(), Story()
+        self._scores: deque[float] = deque(maxlen=LAST)
         self._motion = Motion(config)
         pace = config.device.pace
         self._in_clips = config.lockstep or (isinstance(pace, Scaled) and pace.scaled > _FAST)
@@ -118,7 +122,8 @@ class Producer:
             live.keep_sampling()
             figures = live.figures()
             if figures is not None:
-                yield self._note(Message("figures", plain_figures(figures)))
+                facts = self._evaluated(of_figures(self._view.config, figures, self._view.word(Word.POLICY)))
+                yield self._note(Message("figures", {**plain_figures(figures), "words": facts.words()}))
             yield from self._memory(live, figures)
 
     def farewell(self) -> Iterator[Message]:
@@ -161,6 +166,7 @@ class Producer:
             if self._sessions or self._ended:
                 self._view.rewind()
                 self._curve, self._story = Curve(), Story()
+                self._scores.clear()
                 self._latest.clear()
                 with contextlib.suppress(ConfigError):
                     self._about = about(load_resolved(self._view.folder / "config.yaml"), self._view.folder)
@@ -226,13 +232,18 @@ class Producer:
     def _farewell(self) -> Message:
         summary, histograms = self._view.summary, self._view.histograms()
         shown = {name: _binned(histograms[name]) for name in ("tick", "lateness") if name in histograms}
-        return Message("ended", {"reason": summary.get("exit_reason"), "summary": summary, "histograms": shown})
+        words = self._evaluated(of_summary(self._view.config, summary)).words()
+        return Message("ended", {"words": words, "summary": summary, "histograms": shown})
+
+    def _evaluated(self, facts: RunFacts) -> RunFacts:
+        return facts._replace(evaluated=sum(self._scores) / len(self._scores)) if self._scores else facts
 
     # -- what changes ----------------------------------------------------------------------------------------------
 
     def _files(self) -> Iterator[Message]:
         episodes = self._view.episodes()
         if episodes:
+            self._scores += [e.score for e in episodes if e.kind == "eval" and math.isfinite(e.score)]
             fresh = self._curve.take(episodes)
             rows = self._curve.rows if fresh is None else fresh
             yield Message("episodes", {"whole": fresh is None, "merged": self._curve.merged, "rows": rows})
@@ -296,10 +307,4 @@ def _binned(histogram: CoarseHistogram) -> dict[str, object]:
 
 
 def _with_percentiles(histogram: CoarseHistogram) -> dict[str, object]:
-    return {
-        **_binned(histogram),
-        "p50": histogram.percentile_us(50),
-        "p99": histogram.percentile_us(99),
-        "p999": histogram.percentile_us(99.9),
-        "max": histogram.max_ns / 1000 if histogram.counts.any() else None,
-    }
+    return {**_binned(histogram), **dict.fromkeys(PERCENTILES), **times_of(histogram)}

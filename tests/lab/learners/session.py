@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
-from onrig.tools.bench.report import Check, Row, aligned, at_most, number, percentiles
+from onrig.tools.bench.report import Check, Row, at_most, number, percentiles
 from onrig.tools.bench.timing import Timings
 from onrig.tools.progress import Progress
+from onrig.tools.terminal import aligned
 from tests.lab.learners.cases import (
     ONRIG,
     RIDE_EPISODES,

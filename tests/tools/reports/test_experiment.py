@@ -53,7 +53,7 @@ def test_an_experiment_is_told_in_figures_tables_and_one_page(
     assert "A &lt;b&gt;title&lt;/b&gt;" in page
     assert page.count("data:image/png;base64,") == 2
     assert not re.search(r"<script|https?://|<link|@import|url\(", page)
-    order = [page.index(part) for part in ("At a glance", "Figures", "Differences to", "All cells", "<h2>Spec")]
+    order = [page.index(part) for part in ("At a glance", "Figures", "Differences to", "All cells", ">Spec</h2>")]
     assert order == sorted(order)
     assert "n = 12" in page
 

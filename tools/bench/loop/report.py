@@ -26,8 +26,9 @@ from onrig.tools.bench.loop.tally import (
     Tally,
     as_row,
 )
-from onrig.tools.bench.report import Check, Fact, Report, Row, aligned, at_most, number
+from onrig.tools.bench.report import Check, Fact, Report, Row, at_most, number
 from onrig.tools.bench.timing import Ratio, ratio
+from onrig.tools.terminal import aligned
 
 LATENESS_RATIO: Final = 1.5
 LATENESS_ALLOWANCE_US: Final = 60.0

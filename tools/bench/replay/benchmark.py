@@ -26,7 +26,6 @@ from onrig.tools.bench.replay.subject import Verdict, Weighed
 from onrig.tools.bench.report import (
     Report,
     Row,
-    aligned,
     checks_table,
     conclude,
     describe_subjects,
@@ -36,7 +35,7 @@ from onrig.tools.bench.report import (
 )
 from onrig.tools.bench.timing import Timings, quantiles_us
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import complain, unwritable
+from onrig.tools.terminal import aligned, complain, unwritable
 
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"
 _SEED: Final = 0

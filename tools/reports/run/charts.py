@@ -17,18 +17,18 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import RunFiles, Values, by_episode, episode_columns, number, read_episodes
 from onrig.runtime.view.sentences import Event
+from onrig.tools.quantity import duration
 from onrig.tools.reports.style import (
-    BLUE,
     ORANGE,
     PALETTE,
-    PINK,
     RED,
     RULE_COLOURS,
-    Chart,
+    Picture,
+    inlined,
     legend_beside,
     new_figure,
+    page_colour,
     save,
-    svg_uri,
     title,
     whole_numbers,
     yardsticks,
@@ -38,14 +38,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SMOOTH: Final = 20
+_LOWEST, _HIGHEST = -1.5, 2.0
+"""Normalised rewards of single episodes beyond these do not stretch the axis."""
 _CAUSES: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
 VERDICTS: Final = {
-    "policy_admitted": ("admitted", BLUE, ".", 4.0),
-    "policy_refused": ("refused", RED, "x", 7.0),
-    "policy_rolled_back": ("rolled back", ORANGE, "v", 7.0),
-    "policy_probation_failed": ("failed its probation", PINK, "^", 7.0),
+    "policy_admitted": ("admitted", "good", ".", 4.0),
+    "policy_refused": ("refused", "bad", "x", 7.0),
+    "policy_rolled_back": ("rolled back", "warn", "v", 7.0),
+    "policy_probation_failed": ("failed its probation", "violet", "^", 7.0),
 }
-"""How each is told: word, colour, marker and its size, by the kind of the event."""
+"""How each is told: word, colour of the page, marker and its size, by the kind of the event."""
 
 
 def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
@@ -57,50 +59,57 @@ def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     m = RunFiles(folder, config, {}, {}, episode_columns(episodes, "train"), episode_columns(episodes, "eval"), (), {})
     if not len(m.train["episode"]):
         return None
+    acted = m.train["interventions"]
     try:
-        figure, rows = new_figure(3, 1, 6.4)
+        figure, rows = new_figure(2 + bool(acted.any()), 1, 5.2 + 1.2 * bool(acted.any()))
     except ImportError:
         return None
     panels = [row[0] for row in rows]
     _performance(panels[0], m)
     _exploration(panels[1], m)
-    title(panels[2], "ticks in which the shield acted, per episode")
-    acted = m.train["interventions"]
-    panels[2].bar(m.train["episode"], acted, width=1.0, color=RED, alpha=0.7)
-    panels[2].set_ylim(0, max(1.0, 1.1 * float(acted.max())))
-    whole_numbers(panels[2])
-    _share_episodes(panels, m, (2.4, 1, 1))
+    if acted.any():
+        title(panels[2], "ticks in which the shield acted, per episode")
+        panels[2].bar(m.train["episode"], acted, width=1.0, color=page_colour("warn"), alpha=0.7)
+        panels[2].set_ylim(0, max(1.0, 1.1 * float(acted.max())))
+        whole_numbers(panels[2])
+    _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     what = (config.rig.name, config.task.name, config.selection.strategy, f"{config.rate_hz:g} Hz")
     figure.suptitle(f"{', '.join(what)}, seed {config.seed}", x=0.01, ha="left", fontsize=11)
     return save(figure, folder / "learning_curve.png")
 
 
-def episodes_chart(m: RunFiles) -> Chart | None:
+def episodes_chart(m: RunFiles) -> Picture | None:
     """Performance, exploration, interventions by rule and missed ticks by cause; None where no episode was finished."""
     if not len(m.train["episode"]):
         return None
-    figure, rows = new_figure(4, 1, 8.6)
+    rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
+    rules.pop("fallback", None)  # it goes on from an earlier one
+    stacks = [
+        (rules, RULE_COLOURS, "interventions: how often a rule of the shield began to act, per episode"),
+        (causes, _CAUSES, "missed ticks by cause, per episode"),
+    ]
+    stacks = [stack for stack in stacks if stack[0]]
+    figure, rows = new_figure(2 + len(stacks), 1, 5.4 + 1.6 * len(stacks))
     panels = [row[0] for row in rows]
     _performance(panels[0], m)
     _exploration(panels[1], m)
-    rules, causes = by_episode(m.events, "rule"), by_episode(m.events, "cause", "missed")
-    rules.pop("fallback", None)  # it goes on from an earlier one
-    _stacked(panels[2], rules, RULE_COLOURS, m.train["episode"])
-    title(panels[2], "interventions: how often a rule of the shield began to act, per episode")
-    _stacked(panels[3], causes, _CAUSES, m.train["episode"])
-    title(panels[3], "missed ticks by cause, per episode")
-    _share_episodes(panels, m, (2.4, 1, 1, 1))
+    for axes, (found, colours, name) in zip(panels[2:], stacks, strict=True):
+        _stacked(axes, found, colours, m.train["episode"])
+        title(axes, name)
+    _share_episodes(panels, m, (2.4, *(1 for _ in panels[1:])))
     normalised = "Normalised reward: 0 is what random actions earn, 1 the reference controller"
     if m.config.task.terminates:
         normalised += ", steps cut off by an early end counted as random or as the terminal reward"
     if m.config.task.normalization is None:
         normalised = "Return: sum of an episode's rewards in raw units; the task has no references to compare with"
+    nothing = [what for what, some in (("interventions", rules), ("missed ticks", causes)) if not some]
+    quiet = f" There were no {' and no '.join(nothing)}." if nothing else ""
     caption = (
-        f"{normalised}; lines are means of the last {_SMOOTH} episodes. Evaluation episodes run without exploration "
+        f"{normalised}; lines are means of the last {_SMOOTH} episodes.{quiet} Evaluation episodes run without exploration "
         "after a training episode and are not learned from. Exploration is the mean distance of what was tried from "
         "what the policy asked for, in normalised units."
     )
-    return Chart("Episode by episode", caption, svg_uri(figure), "learning curve, exploration, interventions, misses")
+    return inlined(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
 
 
 def _share_episodes(panels: Sequence[Axes], m: RunFiles, heights: Sequence[float]) -> None:
@@ -127,29 +136,40 @@ def smooth(values: Values, window: int = _SMOOTH) -> Values:
 
 
 def _performance(axes: Axes, m: RunFiles) -> None:
+    """Points of single episodes beyond the axis lie at its edge; the means are always inside."""
     measure, has_scale = measure_of(m.config.task), m.config.task.normalization is not None
     title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
     if has_scale:
         yardsticks(axes)
-    for columns, colour, name in ((m.train, BLUE, "training"), (m.evaluation, ORANGE, "evaluation, no noise")):
+    kinds = (
+        (m.train, page_colour("accent"), "training"),
+        (m.evaluation, page_colour("second"), "evaluation, no noise"),
+    )
+    shown = []
+    for columns, colour, name in kinds:
         finite = np.isfinite(columns[measure.column])
         x, y = columns["episode"][finite], columns[measure.column][finite]
         if len(x):
-            axes.plot(x, y, ".", ms=2.5, color=colour, alpha=0.4)
+            shown.append((x, y, colour))
             axes.plot(x, smooth(y), "-", color=colour, lw=1.6, label=name)
-    if not has_scale:
-        return
-    every = np.concatenate([m.train[measure.column], m.evaluation[measure.column]])
-    low = float(np.nanmin(every)) if np.isfinite(every).any() else 0.0
-    high = float(np.nanmax(every)) if np.isfinite(every).any() else 1.0
-    axes.set_ylim(min(-0.1, max(low, -1.5)) - 0.05, max(1.08, min(high, 2.0) + 0.05))
+    low, high = -np.inf, np.inf
+    if has_scale:
+        means = np.concatenate([[0.0], *(smooth(y) for _, y, _ in shown)])
+        lows, highs = ([float(of(y)) for _, y, _ in shown] for of in (np.min, np.max))
+        low = min(-0.1, max(min(lows, default=0.0), _LOWEST), float(means.min())) - 0.05
+        high = max(1.08, min(max(highs, default=1.0), _HIGHEST) + 0.05, float(means.max()) + 0.05)
+        axes.set_ylim(low, high)
+    for x, y, colour in shown:
+        axes.plot(x, np.clip(y, low, high), ".", ms=2.5, color=colour, alpha=0.4, clip_on=False)
 
 
 def _exploration(axes: Axes, m: RunFiles) -> None:
     title(axes, "exploration")
     x = m.train["episode"]
-    axes.plot(x, m.train["exploration"], ".", ms=2.5, color=PINK, alpha=0.5)
-    axes.plot(x, smooth(m.train["exploration"]), "-", color=PINK, lw=1.6, label="measured (mean of 1-norm)")
+    axes.plot(x, m.train["exploration"], ".", ms=2.5, color=page_colour("violet"), alpha=0.5)
+    axes.plot(
+        x, smooth(m.train["exploration"]), "-", color=page_colour("violet"), lw=1.6, label="measured (mean of 1-norm)"
+    )
     exploration = m.config.exploration
     if isinstance(exploration, Scheduled):
         done = np.cumsum(m.train["steps"])
@@ -178,11 +198,9 @@ def _stacked(axes: Axes, found: Mapping[str, Counter[int]], colours: Mapping[str
     if width == 1:
         whole_numbers(axes)
     axes.set_ylim(0.0, max(1.0, 1.1 * float(base.max(initial=0.0))))
-    if not found:
-        axes.text(0.5, 0.45, "none", transform=axes.transAxes, ha="center", va="center", color="0.5")
 
 
-def policies_chart(m: RunFiles) -> Chart | None:
+def policies_chart(m: RunFiles) -> Picture | None:
     """When which policy came and what became of it; None where none came."""
     events = m.of_kind(*VERDICTS)
     if not events or not m.events:
@@ -196,7 +214,9 @@ def policies_chart(m: RunFiles) -> Chart | None:
         some = [e for e in events if e.kind == kind]
         if some:
             x = [(e.t_unix_s - start) / scale for e in some]
-            axes.plot(x, [_policy(e) for e in some], mark, color=colour, ms=size, label=f"{word} ({len(some)})")
+            axes.plot(
+                x, [_policy(e) for e in some], mark, color=page_colour(colour), ms=size, label=f"{word} ({len(some)})"
+            )
     axes.set_xlabel(f"time since the start ({unit})", fontsize=9.5)
     whole_numbers(axes)
     legend_beside(axes)
@@ -204,14 +224,14 @@ def policies_chart(m: RunFiles) -> Chart | None:
         "Policies as the learner offered them. Admitted: contract, operators, finite and bounded outputs and speed "
         "were found in order, so the loop may take it up. Refused and rolled back: the reason is in the table below."
     )
-    return Chart("Policies", caption, svg_uri(figure), "policies over time by verdict")
+    return inlined(figure, "Policies", caption, "policies over time by verdict")
 
 
 def _policy(event: Event) -> float:
     return number(event.fields.get("policy"))
 
 
-def timing_chart(m: RunFiles) -> Chart | None:
+def timing_chart(m: RunFiles) -> Picture | None:
     """One histogram above the other, in logarithmic time; None where nothing was timed."""
     names = [n for n in ("lateness", "tick", *STAGES) if n in m.timing]
     if not names:
@@ -225,22 +245,22 @@ def timing_chart(m: RunFiles) -> Chart | None:
         first, last = int(filled[0]), int(filled[-1])
         counts, bins_us = histogram.counts[first : last + 1], edges_us[first : last + 2]
         height = np.sqrt(counts / counts.max())
-        colour = ORANGE if name == "lateness" else "0.25" if name == "tick" else BLUE
+        colour = page_colour("accent" if name == "lateness" else "second" if name == "tick" else "faint")
         axes.stairs(row + 0.85 * height, bins_us, baseline=row, fill=True, color=colour, alpha=0.35)
         axes.stairs(row + 0.85 * height, bins_us, baseline=row, color=colour, lw=0.8)
         p50, p99 = histogram.percentile_us(50) or 0.0, histogram.percentile_us(99) or 0.0
         for value, dash in ((p50, "-"), (p99, (0, (2, 1)))):
             axes.plot((value, value), (row, row + 0.85), color="0.1", lw=1.0, ls=dash)
-        told = f"p50 {_us(p50)}, p99 {_us(p99)}, max {_us(float(bins_us[-1]))}"
+        told = f"p50 {duration(p50 * 1e-6)}, p99 {duration(p99 * 1e-6)}, max {duration(float(bins_us[-1]) * 1e-6)}"
         axes.text(1.01, row + 0.3, told, transform=axes.get_yaxis_transform(), fontsize=8.5, va="center")
     period_us = m.config.wall_period_ns / 1e3
     if not m.config.lockstep:
-        axes.axvline(period_us, color=RED, lw=1.0)
-        axes.text(period_us, len(names) + 0.05, "one period", color=RED, fontsize=8.5, ha="center")
-    axes.set_yticks([i + 0.3 for i in range(len(names))], [_NAMES.get(n, n) for n in reversed(names)])
+        axes.axvline(period_us, color=page_colour("bad"), lw=1.0)
+        axes.text(period_us, len(names) + 0.05, "one period", color=page_colour("bad"), fontsize=8.5, ha="center")
+    axes.set_yticks([i + 0.3 for i in range(len(names))], ["whole tick" if n == "tick" else n for n in reversed(names)])
     axes.set_ylim(-0.1, len(names) + 0.35)
     axes.set_xlim(left=max(0.5, axes.get_xlim()[0]))  # an estimated time of sampling may lie after the receipt
-    axes.set_xlabel("duration (us, logarithmic)", fontsize=9.5)
+    axes.set_xlabel("duration (µs, logarithmic)", fontsize=9.5)
     axes.grid(axis="y", visible=False)
     lateness = "" if m.config.lockstep else "Lateness is the time from the device's sample to its receipt. "
     caption = (
@@ -249,11 +269,4 @@ def timing_chart(m: RunFiles) -> Chart | None:
     )
     if m.config.lockstep:
         caption += " In lockstep nothing is ever late: these are durations of work, on an ordinary scheduler."
-    return Chart("Where the time of a tick went", caption, svg_uri(figure), "histograms of tick stages and lateness")
-
-
-_NAMES: Final = {"lateness": "lateness", "tick": "whole tick"}
-
-
-def _us(value: float) -> str:
-    return f"{value / 1e3:.3g} ms" if value >= 1e3 else f"{value:.3g} us"
+    return inlined(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")

@@ -73,6 +73,11 @@ class LastMoments(NamedTuple):
         """
         return (self.columns["t_mono_ns" if self.virtual else "t_receive_ns"] - self._zero_ns()) / 1e9
 
+    def begins(self) -> NDArray[np.bool_]:
+        """Whether an episode, or a reset, begins with each record."""
+        flags = self.words.get("flags", [""] * len(next(iter(self.columns.values()), ())))
+        return np.array(["first" in words.split("|") for words in flags], np.bool_)
+
     def frame_seconds(self, frames: Sequence[Frame]) -> Values:
         """The frames' times on the same axis."""
         if self.virtual:
@@ -175,9 +180,9 @@ def _headline(told: LastMoments) -> str:
     return f"{told.fault}: {story.get('cause', '')}\n{where}, policy {story.get('policy', '?')}"
 
 
-def _unbroken(x: Values, y: Values, span: float) -> tuple[Values, Values]:
-    """Take a line apart where it wraps round."""
-    jumps = np.flatnonzero(np.abs(np.diff(y)) > 0.5 * span) + 1
+def _unbroken(x: Values, y: Values, span: float, begins: NDArray[np.bool_]) -> tuple[Values, Values]:
+    """Take a line apart where it wraps round, and where an episode or a reset begins."""
+    jumps = np.flatnonzero((np.abs(np.diff(y)) > 0.5 * span) | begins[1:]) + 1
     return np.insert(x, jumps, np.nan), np.insert(y, jumps, np.nan)
 
 
@@ -187,7 +192,7 @@ def _signal(axes: Axes, told: LastMoments, name: str, unit: str, wraps: float) -
     if values is None:
         return
     t = told.seconds()
-    axes.plot(*_unbroken(t, values, wraps), "-", color=BLUE, lw=1.2)
+    axes.plot(*_unbroken(t, values, wraps, told.begins()), "-", color=BLUE, lw=1.2)
     axes.plot(t, values, ".", color=BLUE, ms=2.5)
 
 

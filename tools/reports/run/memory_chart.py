@@ -1,4 +1,4 @@
-"""Chart of the memory's contents over the policy, after figure 4 of de Bruin et al. 2018."""
+"""Picture of the memory's contents over the policy, after figure 4 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
-from onrig.tools.reports.style import INK, Chart, new_figure, svg_uri, title
+from onrig.tools.reports.style import INK, Picture, inlined, new_figure, title
 from onrig.tools.web.coverage import surface_actions
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _rest(config: RunConfig, observation: Observation) -> float:
     return config.task.reward.target.get(observation.name, 0.5 * (observation.low + observation.high))
 
 
-def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | None) -> Chart:
+def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | None) -> Picture:
     """Draw the experiences twice, coloured by their age and by their exploration."""
     single = surface is not None and surface.action.shape[0] == 1
     figure, [[left, right]] = new_figure(1, 2, 4.3, sharey="row")
@@ -160,10 +160,10 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
     )
     if single and surface is not None:
         caption += f" Behind them the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
-    return Chart("What the memory holds", caption, svg_uri(figure), "experiences in the state space")
+    return inlined(figure, "What the memory holds", caption, "experiences in the state space")
 
 
-def surfaces_chart(config: RunConfig, surface: Surface) -> Chart:
+def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
     """Draw the policy alone, one panel for each actuator."""
     n = min(surface.action.shape[0], 4)
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
@@ -173,7 +173,7 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Chart:
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
     caption = f"What policy {surface.policy_id} commands before exploration and shield{_held(surface)}."
-    return Chart("The policy", caption, svg_uri(figure), "policy surface")
+    return inlined(figure, "The policy", caption, "policy surface")
 
 
 def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure: Figure | None = None) -> None:

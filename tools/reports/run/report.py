@@ -17,7 +17,19 @@ from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
 from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import write_whole
-from onrig.tools.reports.page import Fault, RunPage, run_page
+from onrig.tools.reports.page import (
+    Badge,
+    Contents,
+    Figures,
+    Incident,
+    Incidents,
+    Page,
+    Part,
+    Properties,
+    Source,
+    Tiles,
+    Warnings,
+)
 from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timing_chart
 from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
@@ -30,7 +42,8 @@ from onrig.tools.reports.run.tables import (
     tiles,
     warnings,
 )
-from onrig.tools.reports.style import Chart, png_uri, why_no_pictures
+from onrig.tools.reports.style import Picture, png_uri, why_no_pictures
+from onrig.tools.run_facts import RunFacts, of_files
 from onrig.tools.terminal import drawn
 
 PAGE: Final = "report.html"
@@ -45,13 +58,13 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     """
     material = read_run(folder, config)
     notes = [f"Damaged: {line}." for line in damage]
-    charts: list[Chart] = []
+    charts: list[Picture] = []
     if why := why_no_pictures():
         notes.append(why)
     else:
         drawn("A post-mortem", lambda: draw_post_mortems(folder, config), notes.append)
         charts = _charts(material, notes)
-    page = run_page(_page(material, charts, notes)).encode()
+    page = _page(material, charts, notes).html().encode()
     if out is None:
         write_whole(folder / PAGE, page)
     else:
@@ -59,8 +72,8 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
     return out or folder / PAGE
 
 
-def _charts(m: RunFiles, notes: list[str]) -> list[Chart]:
-    drawers: tuple[Callable[[RunFiles], Chart | None], ...] = (episodes_chart, policies_chart, timing_chart)
+def _charts(m: RunFiles, notes: list[str]) -> list[Picture]:
+    drawers: tuple[Callable[[RunFiles], Picture | None], ...] = (episodes_chart, policies_chart, timing_chart)
     charts = [c for draw in drawers if (c := drawn("A chart", partial(draw, m), notes.append)) is not None]
     active = int(number(m.section("policies").get("active")))
     contents, surface = read_contents(m.folder, m.config), read_surface(m.folder, m.config, active)
@@ -74,38 +87,46 @@ def _charts(m: RunFiles, notes: list[str]) -> list[Chart]:
     return charts
 
 
-def _page(m: RunFiles, charts: list[Chart], notes: list[str]) -> RunPage:
-    config, reason = m.config, m.summary.get("exit_reason")
-    sheets = [s for s in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if s is not None]
+def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
+    config, facts = m.config, of_files(m)
     text = ""
     with contextlib.suppress(OSError):
         text = read_file(m.folder / "config.yaml", MAX_BYTES).decode(errors="replace")[:_CONFIG_LIMIT].rstrip()
-    return RunPage(
-        title=f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
-        lead=f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
-        outcome=_outcome(m, reason),
-        completed=reason == "completed",
-        tiles=tiles(m),
-        warnings=warnings(m, notes),
-        charts=charts,
-        sheets=sheets,
-        faults=_faults(m.folder),
-        circumstances=circumstances(m),
-        reproduce=how_to_reproduce(m),
-        configuration=text,
-        footer=f"Onrig {_version()}, {time.strftime('%Y-%m-%d %H:%M')}",
+    faults = _faults(m.folder)
+    sections: list[Part] = [Figures(charts)]
+    if faults:
+        sections.append(Incidents("Post-mortems", "The last two seconds before each fault that was kept.", faults))
+    sections += [sheet for sheet in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if sheet is not None]
+    sections += [
+        Properties("Where it ran", circumstances(m)),
+        Source("How to reproduce it", "\n".join(how_to_reproduce(m))),
+        Source("Configuration", text, "config.yaml, as resolved"),
+    ]
+    there = {"Figures": charts, "Post-mortems": faults, "Where it ran": True, "How to reproduce it": True}
+    head: list[Part] = [
+        Badge(_outcome(facts), facts.completed),
+        Contents([heading for heading, content in there.items() if content]),
+        Tiles(tiles(m, facts)),
+        Warnings(warnings(m, facts, notes)),
+    ]
+    return Page(
+        f"{config.rig.name} {config.task.name}: run {m.folder.resolve().name}",
+        f"{in_one_line(config)}; strategy {config.selection.strategy}, seed {config.seed}.",
+        [*head, *sections],
+        f"Onrig {_version()}, {time.strftime('%Y-%m-%d %H:%M')}",
     )
 
 
-def _outcome(m: RunFiles, reason: object) -> str:
+def _outcome(facts: RunFacts) -> str:
     """How it ended, in two or three words; the reason itself is among the warnings."""
-    if not reason:
+    if not facts.ended:
         return "unfinished"
-    fault = m.summary.get("fault")
-    return str(reason) if len(str(reason)) < _SHORT else f"ended by a fault: {fault}" if fault else "did not complete"
+    if len(facts.ended) < _SHORT:
+        return facts.ended
+    return f"ended by a fault: {facts.fault}" if facts.fault else "did not complete"
 
 
-def _faults(folder: Path) -> list[Fault]:
+def _faults(folder: Path) -> list[Incident]:
     found = []
     for at in post_mortems(folder):
         told = read_last_moments(at)
@@ -117,7 +138,7 @@ def _faults(folder: Path) -> list[Fault]:
         t = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(number(story.get("t_unix_s"))))
         detail = f" ({story['detail']})" if story.get("detail") else ""
         found.append(
-            Fault(
+            Incident(
                 f"{at.name}: {where}",
                 f"{t}: {story.get('cause', 'unknown')}{detail}",
                 str(story.get("hint", "")),

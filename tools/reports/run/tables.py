@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from onrig.runtime.scoring import FORMAT, measure_of
+from onrig.runtime.scoring import FORMAT
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.runtime.view.sentences import Event, in_fields, sentence
-from onrig.tools.reports.page import Sheet, Tile
+from onrig.tools.quantity import count, duration
+from onrig.tools.reports.page import Tile
 from onrig.tools.reports.run.charts import VERDICTS
+from onrig.tools.reports.sheet import Sheet
+from onrig.tools.run_facts import LAST, RunFacts, promise_of
 
 _MOST: Final = 120
 """Rows of the table of events: the first few, and the last ones."""
@@ -24,40 +25,41 @@ _QUIET: Final = frozenset(
     {"tick", "transition", "policy_admitted", "policy_warning", "policy_probation_passed", "learner_attached"}
 )
 """Kinds that the figures show, or of which another event tells."""
-_LAST: Final = 20
+_MANY_MISSED: Final = 1e-3
+"""Share of missed ticks that alarms."""
 
 
-def tiles(m: RunFiles) -> list[Tile]:
+def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     """Headline figures."""
-    s = m.summary
-    measure = measure_of(m.config.task)
-    last = m.train[measure.column][-_LAST:]
-    found = [Tile(f"{len(m.train['episode'])} of {m.config.episodes}", "training episodes")]
-    if len(last):
-        found.insert(0, Tile(f"{np.nanmean(last):{measure.form}}", f"{measure.title}, last {len(last)} episodes"))
-    if len(m.evaluation["episode"]):
-        best = m.evaluation[measure.column][-_LAST:]
-        found.insert(1, Tile(f"{np.nanmean(best):{measure.form}}", f"evaluated without noise, last {len(best)}"))
-    if not s:
-        return found
-    ticks, missed = number(s.get("ticks")), number(s.get("missed_ticks"))
-    found.append(Tile(f"{missed:.0f} of {ticks:.0f}", "ticks missed", missed > 1e-3 * ticks))
-    for key, label in (("lateness_us", "lateness p99"), ("tick_us", "tick p99")):
-        p99 = m.section(key).get("p99")
-        if isinstance(p99, float):
-            found.append(Tile(f"{p99:.0f} us" if p99 < 1e4 else f"{p99 / 1e3:.0f} ms", label))
-    found.append(Tile(f"{number(s.get('interventions')):.0f}", "ticks in which the shield acted"))
-    faults = len(_faults(m))
-    found.append(Tile(str(faults), "faults", faults > 0))
-    buffer, policies, learner = m.section("buffer"), m.section("policies"), m.section("learner")
-    if buffer:
-        found.append(Tile(f"{buffer.get('stored')} of {buffer.get('capacity')}", "experiences kept"))
-    if policies:
-        refused = number(policies.get("refused")) + number(policies.get("rolled_back"))
-        told = f"policies admitted, {refused:.0f} refused or rolled back"
-        found.append(Tile(str(policies.get("admitted", 0)), told))
-    if learner:
-        found.append(Tile(f"{number(learner.get('updates')):.0f}", "updates of the learner"))
+    title, told = facts.measure.title, facts.words()
+    found = []
+    for value, label in ((facts.score, f"{title}, last {LAST} episodes"), (facts.evaluated, "evaluated without noise")):
+        if value is not None:
+            found.append(Tile(facts.score_of(value), label))
+    found.append(Tile(f"{len(m.train['episode'])} of {facts.episodes}", "training episodes"))
+    if facts.missed is not None and facts.ticks is not None:
+        missed = f"{count(facts.missed)} of {count(facts.ticks)}"
+        found.append(Tile(missed, "ticks missed", facts.missed > _MANY_MISSED * facts.ticks))
+    for times, label in ((facts.lateness, "lateness p99"), (facts.tick, "tick p99")):
+        if "p99" in times:
+            found.append(Tile(duration(times["p99"] * 1e-6), label))
+    if facts.acted is not None:
+        found.append(Tile(count(facts.acted), "ticks in which the shield acted"))
+    if m.summary:
+        faults = len(_faults(m))
+        found.append(Tile(str(faults), "faults", faults > 0))
+    if facts.stored is not None:
+        found.append(Tile(facts.kept, "experiences in the memory"))
+    if facts.offered is not None:
+        refused = count(facts.refused + facts.rolled_back)
+        found.append(
+            Tile(
+                f"{count(facts.admitted)} of {count(facts.offered)}",
+                f"policies admitted, {refused} refused or rolled back",
+            )
+        )
+    if facts.updates is not None:
+        found.append(Tile(told["learner"].partition(" ")[0], "updates of the learner"))
     return found
 
 
@@ -72,17 +74,16 @@ def _begins(event: Event) -> bool:
     return event.kind == "fault" and event.fields.get("source") == "supervisor"
 
 
-def warnings(m: RunFiles, notes: Sequence[str]) -> list[str]:
+def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     """Caveats on the figures."""
     lines = []
-    s = m.summary
-    if not s:
+    if not m.summary:
         lines.append("There is no summary: the run is still running, or was killed before it wrote one.")
-    elif s.get("exit_reason") != "completed":
-        lines.append(f"It did not complete: {s.get('exit_reason', '?')}.")
-    if number(s.get("dropped_records")):
-        lines.append(f"{number(s.get('dropped_records')):.0f} step records were lost: nobody took them in.")
-    if number(s.get("mirror_mismatches")):
+    elif not facts.completed:
+        lines.append(f"It did not complete: {facts.ended or '?'}.")
+    if facts.lost:
+        lines.append(f"{count(facts.lost)} step records were lost: nobody took them in.")
+    if number(m.summary.get("mirror_mismatches")):
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
         lines.append("The program had changes that were not committed: its revision alone does not tell what ran.")
@@ -158,7 +159,7 @@ def counts_sheet(m: RunFiles) -> Sheet | None:
 
 
 def circumstances(m: RunFiles) -> list[tuple[str, str]]:
-    """Versions, machine and time of the run."""
+    """Versions, machine and time of the run, and what its shield kept."""
     versions = m.meta.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
     revision = str(m.meta.get("git_revision") or "unknown")
@@ -166,6 +167,7 @@ def circumstances(m: RunFiles) -> list[tuple[str, str]]:
     rows = [
         ("started", str(m.meta.get("started", "?"))),
         ("seed", str(m.config.seed)),
+        ("shield keeps", promise_of(m.config)),
         ("revision", f"{revision}{dirty}"),
         ("versions", listed),
         ("board", f"{m.meta.get('board', '?')}, {m.meta.get('cpus', '?')} CPUs"),
@@ -177,12 +179,8 @@ def circumstances(m: RunFiles) -> list[tuple[str, str]]:
     return rows
 
 
-def how_to_reproduce(m: RunFiles) -> list[str]:
+def how_to_reproduce(m: RunFiles) -> Iterator[str]:
     """Commands that run it again, and look at what is there."""
-    return list(_commands(m))
-
-
-def _commands(m: RunFiles) -> Iterator[str]:
     folder = m.folder.resolve()
     started = m.meta.get("command")
     if isinstance(started, list) and started:

@@ -12,7 +12,7 @@ import { drawScene } from "./draw_scene.js";
 import { drawTrace } from "./trace.js";
 import { Coverage } from "./coverage.js";
 import { Learning } from "./learning.js";
-import { Timing } from "./timing.js";
+import { Timing, duration } from "./timing.js";
 import { Lists } from "./lists.js";
 
 const KINDS = ["about", "status", "episodes", "story", "figures", "memory", "motion", "clip", "ended"];
@@ -75,9 +75,7 @@ const handle = {
   story(story) { page.lists.take(story); },
   figures(figures) {
     page.timing.take(figures);
-    page.lists.takeFigures(figures);
-    const rate = figures.updates_per_s ? ` at ${short(figures.updates_per_s)}/s` : "";
-    $("foot").textContent = `${figures.updates.toLocaleString("en")} updates${rate} · ${figures.inserted.toLocaleString("en")} experiences written · ${figures.dropped} records lost`;
+    tellFacts(figures.words);
   },
   memory(memory) { page.coverage.take(memory); },
   motion(samples) { page.stage.extend(samples); },
@@ -86,11 +84,24 @@ const handle = {
     disableStops();
     page.over = page.coverage.ended = true;
     page.timing.takeSummary(ended.summary, ended.histograms);
-    page.lists.takeSummary(ended.summary);
-    const { actuators } = ended.summary;
-    notice(`The run has ended${ended.reason ? `: ${ended.reason}` : ""}.${actuators ? ` Actuators ${actuators}.` : ""} This is its final state.`);
+    tellFacts(ended.words);
+    const why = ended.words.ended, { actuators } = ended.words;
+    notice(`The run has ended${why ? `: ${why}` : ""}.${actuators ? ` Actuators ${actuators}.` : ""} This is its final state.`);
   },
 };
+
+/** The run's facts, in the words that the terminal and the report have, too. */
+function tellFacts(words) {
+  const say = (id, text) => { if (text) $(id).textContent = text; };
+  const lost = words["records lost"];
+  say("learning-note", words.performance && `${words.performance} (mean of 20)`);
+  say("missed", words.ticks && `${words.ticks}; period ${duration(page.about.period_us)}`);
+  say("policies-note", words.policies);
+  say("safety-note", words.shield && `the shield ${words.shield}; it keeps ${page.about.promise}`);
+  say("foot", [words.learner, words.memory, lost && `${lost} records lost`].filter(Boolean).join(" · "));
+  page.learning.describe(words.performance);
+  page.timing.describe(words);
+}
 
 function progress(episode) {
   const { episodes } = page.about;

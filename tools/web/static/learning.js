@@ -1,7 +1,7 @@
 // The learning curve and, below it, the exploration.
 
 import { Picture, colours, sayEmpty } from "./theme.js";
-import { Plot, niceTicks, short } from "./plot.js";
+import { Plot, niceTicks } from "./plot.js";
 
 const WINDOW = 20;
 
@@ -26,17 +26,11 @@ export class Learning {
     }
     this.curve.draw();
     this.exploration.draw();
-    this.note();
   }
 
-  note() {
-    const last = (series) => series?.mean.at(-1);
-    const train = last(this.train), evaluation = last(this.eval);
-    const parts = [];
-    if (train !== undefined && train !== null) parts.push(`training ${short(train)}`);
-    if (evaluation !== undefined && evaluation !== null) parts.push(`evaluation ${short(evaluation)}`);
-    document.getElementById("learning-note").textContent = parts.length ? `mean of 20: ${parts.join(", ")}` : "";
-    this.curve.describe(parts.length ? `Learning curve after ${this.train.x.at(-1)} episodes; ${parts.join(", ")} (${this.about.measure.scale})` : "No completed episode yet");
+  /** For screen readers. */
+  describe(performance) {
+    this.curve.describe(performance ? `Learning curve after ${this.train?.x.at(-1) ?? 0} episodes; ${performance} (${this.about.measure.scale})` : "No completed episode yet");
   }
 
   get end() {
@@ -74,9 +68,12 @@ export class Learning {
 
   /** Axis of the normalised reward: the levels 0 and 1 are always seen. */
   scale() {
-    const lowest = Math.min(0, ...(this.train?.y ?? []).filter((v) => v !== null));
-    const low = Math.max(-1, Math.min(-0.15, lowest - 0.05));
-    return { low, high: 1.12, ticks: low < -0.4 ? [-0.5, 0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1] };
+    const known = (values) => (values ?? []).filter((v) => v !== null);
+    const means = [...known(this.train?.mean), ...known(this.eval?.mean)];
+    const lowest = Math.max(-1, Math.min(0, ...known(this.train?.y))); // single episodes further out lie at the edge,
+    const low = Math.min(-0.15, lowest - 0.05, ...means.map((v) => v - 0.05)); // means never
+    const high = Math.max(1.12, ...means.map((v) => v + 0.05));
+    return { low, high, ticks: low < -1.2 || high > 1.5 ? undefined : low < -0.4 ? [-1, -0.5, 0, 0.5, 1].filter((t) => t > low) : [0, 0.25, 0.5, 0.75, 1] };
   }
 
   /** Axis of returns in raw units: what there is. */

@@ -35,23 +35,6 @@ export class Lists {
     this.policies = [];
   }
 
-  takeFigures(figures) {
-    const acted = figures.rules.map((n, i) => [n, this.about.rules[i]]).filter(([n], i) => n && i);
-    const total = acted.reduce((a, [n]) => a + n, 0);
-    document.getElementById("safety-note").textContent = total
-      ? `the shield acted in ${total.toLocaleString("en")} ticks: ${acted.map(([n, rule]) => `${n.toLocaleString("en")} ${rule}`).join(", ")}`
-      : "no interventions by the shield";
-    this.count(figures.policies_offered, figures.policies_admitted, figures.policies_refused);
-  }
-
-  takeSummary(summary) {
-    if (summary.policies) this.count(summary.policies.offered, summary.policies.admitted, summary.policies.refused);
-  }
-
-  count(offered, admitted, refused) {
-    document.getElementById("policies-note").textContent = `${offered} offered, ${admitted} admitted, ${refused} refused`;
-  }
-
   /** A row may stand for `merged` episodes, of which it has the sum. */
   takeEpisodes(rows, at, merged) {
     this.merged = merged;

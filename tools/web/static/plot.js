@@ -131,8 +131,9 @@ export class Plot {
     return this;
   }
 
-  /** A line through the existing points; if it wraps at `turn`, it leaves at one edge and enters at the other. */
-  line(xs, ys, colour, width = 1.8, turn = 0) {
+  /** A line through the existing points; if it wraps at `turn`, it leaves at one edge and enters at the other.  It is
+   * broken before the points that `begins` marks. */
+  line(xs, ys, colour, width = 1.8, turn = 0, begins = []) {
     const { ctx } = this;
     ctx.strokeStyle = colour;
     ctx.lineWidth = width;
@@ -144,6 +145,7 @@ export class Plot {
         on = false;
         continue;
       }
+      if (begins[i]) on = false;
       const px = this.px(xs[i]), py = this.py(ys[i]);
       const jump = on && turn ? ys[i] - ys[i - 1] : 0;
       if (turn && Math.abs(jump) > turn / 2) {

@@ -6,7 +6,7 @@
 const BEHIND_S = 0.15;
 const KEPT_S = 12;
 const WAITING = 60;
-const FIELDS = ["t", "rule", "reward", "amplitude", "margin"];
+const FIELDS = ["t", "rule", "begins", "reward", "amplitude", "margin"];
 const COLUMNS = ["observation", "input", "policy", "applied"]; // input: where it is not the observation
 
 export class Stage {

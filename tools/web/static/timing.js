@@ -20,30 +20,22 @@ export class Timing {
     this.figures = figures;
     this.picture.draw();
     this.table(figures);
-    const missed = figures.missed.reduce((a, b) => a + b, 0);
-    this.count(figures.ticks, missed, this.causes());
-    this.picture.describe(`Work in a tick: half below ${duration(figures.tick_us.p50)}, 99 % below ${duration(figures.tick_us.p99)}; ${missed} missed ticks`);
   }
 
-  causes() {
-    return (this.figures?.missed ?? []).map((n, i) => [n, this.about.misses[i]]).filter(([n], i) => n && i).map(([n, cause]) => `${n} ${cause}`);
+  /** For screen readers. */
+  describe(words) {
+    if (words["time of a tick"]) this.picture.describe(`Work in a tick: ${words["time of a tick"]}; ${words.ticks}`);
   }
 
   /** Takes the summary of a finished run: its last figures, or all of them for a run that was not seen live. */
   takeSummary(summary, histograms) {
     if (!summary.tick_us) return;
     this.table(summary);
-    this.count(summary.ticks, summary.missed_ticks, this.causes());
     if (this.figures) return;
     this.over = true;
     const none = { first: 0, counts: [] };
     if (histograms.tick) this.figures = { ticks: summary.ticks, tick_us: histograms.tick, lateness_us: histograms.lateness ?? none };
     this.picture.draw();
-  }
-
-  count(ticks, missed, causes) {
-    document.getElementById("missed").textContent =
-      `${ticks.toLocaleString("en")} ticks, ${missed.toLocaleString("en")} missed${causes.length ? ` (${causes.join(", ")})` : ""}; period ${duration(this.about.period_us)}`;
   }
 
   table(figures) {
@@ -130,7 +122,7 @@ function decades(low, high) {
   return ticks;
 }
 
-function duration(us) {
+export function duration(us) {
   if (us === null || us === undefined) return "–";
   return us >= 1e6 ? `${+(us / 1e6).toPrecision(3)} s` : us >= 1000 ? `${+(us / 1000).toPrecision(3)} ms` : `${+us.toPrecision(3)} µs`;
 }

@@ -18,7 +18,8 @@ export function drawTrace(ctx, width, height, about, stage) {
   const shown = about.observations.slice(0, ROWS);
   const rows = shown.length + 1;
   const foot = 18, gap = 18, h = (height - foot - gap * rows) / rows;
-  const times = s.t.slice(first, last + 1);
+  const part = (values) => values.slice(first, last + 1);
+  const times = part(s.t), begins = part(s.begins);
   for (let row = 0; row < rows; row++) {
     const action = row === rows - 1;
     const axis = action ? spanOf(about.actuators) : shown[row];
@@ -33,11 +34,11 @@ export function drawTrace(ctx, width, height, about, stage) {
     if (action) {
       about.actuators.forEach((_, j) => {
         const colour = about.actuators.length > 1 ? colours.series[j % colours.series.length] : colours.second;
-        if (about.actuators.length === 1) plot.line(times, s.policy[j].slice(first, last + 1), colours.faint, 1);
-        plot.line(times, s.applied[j].slice(first, last + 1), colour, about.actuators.length > 1 ? 1 : 1.5);
+        if (about.actuators.length === 1) plot.line(times, part(s.policy[j]), colours.faint, 1, 0, begins);
+        plot.line(times, part(s.applied[j]), colour, about.actuators.length > 1 ? 1 : 1.5, 0, begins);
       });
     } else {
-      plot.line(times, s.observation[row].slice(first, last + 1), colours.accent, 1.6, round ? 2 * Math.PI : 0);
+      plot.line(times, part(s.observation[row]), colours.accent, 1.6, round ? 2 * Math.PI : 0, begins);
     }
     plot.unclip();
     ctx.fillStyle = colours.soft;

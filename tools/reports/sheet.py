@@ -1,0 +1,101 @@
+"""Tables as plain text, Markdown and HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape as escape_markup
+from typing import Final, NamedTuple
+
+from onrig.runtime.printable import printable_lines
+from onrig.tools.terminal import aligned
+
+BETTER: Final = "▲"
+WORSE: Final = "▼"
+_CLASSES: Final = {BETTER: "better", WORSE: "worse"}
+_CODE: Final = re.compile(r"`([^`]+)`")
+
+
+def escape(text: str) -> str:
+    """Make of any text what a browser shows as that text: no markup, no control characters, no reversals."""
+    return escape_markup(printable_lines(text))
+
+
+def prose(text: str) -> str:
+    """The same of a sentence, in which backticks mark code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+def anchor(text: str) -> str:
+    """Name of a heading in its page's addresses."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def heading(text: str) -> str:
+    """Heading of a section."""
+    return f'<h2 id="{anchor(text)}">{escape(text)}</h2>'
+
+
+def markdown_table(rows: Sequence[Sequence[str]], names: int = 1) -> str:
+    """Rows, the first one the heads, whose first ``names`` columns are words and the others figures."""
+    rule = ["---"] * names + ["---:"] * (len(rows[0]) - names)
+    return "\n".join(map(_piped, (rows[0], rule, *rows[1:])))
+
+
+def _piped(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
+
+
+class Sheet(NamedTuple):
+    """Rows of equal length under their heads; the first ``names`` columns say what a row is of."""
+
+    title: str
+    names: int
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """Columns of plain text; a terminal's spaces are all of one width."""
+        rows = (self.heads, *self.rows)
+        text = aligned([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
+        return text.replace("\u2009", " ")
+
+    def markdown(self) -> str:
+        """Markdown with its title and notes."""
+        table = markdown_table((self.heads, *self.rows), self.names)
+        return "\n".join((f"## {self.title}", "", table, *(f"\n{note}" for note in self.notes), ""))
+
+    def html(self) -> str:
+        """An HTML section; what repeats in the first column is shown once, and tables without figures wrap."""
+        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in self.heads)
+        body, before = [], None
+        for row in self.rows:
+            first = "" if self.names > 1 and row[0] == before else row[0]
+            start = ' class="start"' if self.names > 1 and row[0] != before else ""
+            before = row[0]
+            cells = "".join(self._cell(k, cell) for k, cell in enumerate((first, *row[1:])))
+            body.append(f"<tr{start}>{cells}</tr>")
+        notes = "".join(f'<p class="note">{prose(note)}</p>' for note in self.notes)
+        kind = "prose" if self.names == len(self.heads) else "wide"
+        return (
+            f"{heading(self.title)}\n"
+            f'<div class="{kind}"><table><thead><tr>{head}</tr></thead>\n<tbody>\n'
+            + "\n".join(body)
+            + f"\n</tbody></table></div>\n{notes}"
+        )
+
+    def _cell(self, column: int, cell: str) -> str:
+        if column < self.names:
+            return f'<th scope="row">{prose(cell)}</th>'
+        mark = _CLASSES.get(cell[:1])
+        return f'<td class="{mark}">{escape(cell)}</td>' if mark else f"<td>{escape(cell)}</td>"
+
+
+def without_empty(sheet: Sheet) -> Sheet:
+    """Leave out the columns after the first that say nothing in any row, and an empty first one."""
+    keep = [k for k in range(len(sheet.heads)) if any(row[k] for row in sheet.rows)]
+    names = sum(k < sheet.names for k in keep)
+    rows = tuple(tuple(row[k] for k in keep) for row in sheet.rows)
+    return sheet._replace(names=names, heads=tuple(sheet.heads[k] for k in keep), rows=rows)

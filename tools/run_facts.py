@@ -1,0 +1,307 @@
+"""The facts of a run and their words, the same on the page, in a terminal, in ``onrig watch`` and in the report.  Pure.
+
+A fact comes from the live figures, from a progress report, or from the files of a run; None where it is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.histogram import CoarseHistogram
+from onrig.runtime.record import Miss, Rule
+from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.scoring import Measure, measure_of
+from onrig.runtime.view.reader import Figures
+from onrig.runtime.view.run_view import RunFiles, by_episode, number
+from onrig.tools.quantity import count, duration, size, unit_text
+
+LAST: Final = 20
+"""Episodes over which performance is averaged."""
+PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
+"""Percentiles of a run's files, as they are written for people."""
+_FINE: Final = "completed"
+
+Times = Mapping[str, float]
+"""Percentiles in µs, by their names in the files."""
+
+
+class RunFacts(NamedTuple):
+    """What is known of a run."""
+
+    measure: Measure
+    episodes: int
+    """Planned training episodes."""
+    episode: int = 0
+    """Last training episode, or the one under way."""
+    score: float | None = None
+    """Mean of the last training episodes."""
+    evaluated: float | None = None
+    """Mean of the last evaluation episodes."""
+    policy: int | None = None
+    ticks: int | None = None
+    missed: int | None = None
+    causes: Mapping[str, int] = MappingProxyType({})
+    """Missed ticks by cause."""
+    late_commands: int | None = None
+    acted: int | None = None
+    """Ticks in which the shield acted."""
+    rules: Mapping[str, int] = MappingProxyType({})
+    """The same by its rule."""
+    faults: int | None = None
+    tick: Times = MappingProxyType({})
+    lateness: Times = MappingProxyType({})
+    stored: int | None = None
+    capacity: int = 0
+    stored_bytes: int | None = None
+    synthetic: int = 0
+    inserted: int | None = None
+    updates: int | None = None
+    updates_per_s: float = 0.0
+    offered: int | None = None
+    admitted: int = 0
+    refused: int = 0
+    too_soon: int = 0
+    rolled_back: int = 0
+    lost: int = 0
+    """Step records that were lost."""
+    ended: str = ""
+    """Why it ended; empty while it runs, and where it was killed."""
+    fault: str = ""
+    """That ended it."""
+    actuators: str = ""
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ran to its end."""
+        return self.ended == _FINE
+
+    def score_of(self, value: float | None) -> str:
+        """A performance in its format."""
+        return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.form}}"
+
+    def words(self) -> dict[str, str]:
+        """Each fact that is known, by its name, in words; in the order in which tables have them."""
+        found = {
+            "ended": self.ended,
+            "episodes": f"{self.episode} of {self.episodes}",
+            "performance": self._performance(),
+            "policy": "" if self.policy is None else f"policy {self.policy}",
+            "ticks": self._ticks(),
+            "time of a tick": times_in_words(self.tick),
+            "lateness": times_in_words(self.lateness),
+            "late commands": self._late(),
+            "shield": _parts("acted in", self.acted, "tick", self.rules) if self.acted else self._idle(),
+            "faults": "" if self.faults is None else str(self.faults or "none"),
+            "memory": self._memory(),
+            "learner": self._learner(),
+            "policies": self._policies(),
+            "records lost": count(self.lost) if self.lost else "",
+            "actuators": self.actuators,
+        }
+        return {name: text for name, text in found.items() if text}
+
+    def line(self) -> str:
+        """What matters most, in one line."""
+        told = self.words()
+        return ", ".join(told[name] for name in ("performance", "policy", "memory", "learner", "ticks") if name in told)
+
+    def _performance(self) -> str:
+        if self.score is None and self.evaluated is None:
+            return ""
+        evaluated = "" if self.evaluated is None else f", {self.score_of(self.evaluated)} evaluated"
+        return f"{self.measure.title} {self.score_of(self.score)}{evaluated}"
+
+    def _ticks(self) -> str:
+        if self.missed is None:
+            return ""
+        of = "" if self.ticks is None else f"{count(self.ticks)} ticks, "
+        return f"{of}{_parts('', self.missed, '', self.causes, what='missed')}"
+
+    def _late(self) -> str:
+        return "" if self.late_commands is None else f"{count(self.late_commands)} of {count(self.ticks or 0)}"
+
+    def _idle(self) -> str:
+        return "" if self.acted is None else "did not act"
+
+    @property
+    def kept(self) -> str:
+        """Experiences in the memory, of how many."""
+        return f"{count(self.stored or 0)} of {count(self.capacity)}"
+
+    def _memory(self) -> str:
+        if self.stored is None:
+            return ""
+        synthetic = f", {count(self.synthetic)} synthetic" if self.synthetic else ""
+        written = "" if self.inserted is None or self.inserted <= self.stored else f", {count(self.inserted)} written"
+        return f"{self.kept} experiences{synthetic}{written}" + (
+            f", {size(self.stored_bytes)}" if self.stored_bytes is not None else ""
+        )
+
+    def _learner(self) -> str:
+        if self.updates is None:
+            return ""
+        rate = f", {count(self.updates_per_s)}/s" if math.isfinite(self.updates_per_s) and self.updates_per_s else ""
+        return f"{count(self.updates)} updates{rate}"
+
+    def _policies(self) -> str:
+        if self.offered is None:
+            return ""
+        others = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
+        rest = "".join(f", {count(n)} {name}" for name, n in others.items() if n)
+        return f"{count(self.admitted)} of {count(self.offered)} admitted{rest}"
+
+
+def _parts(before: str, n: int, unit: str, by: Mapping[str, int], what: str = "") -> str:
+    """``acted in 12 ticks: 10 predicted, 2 rate``; ``3 missed: 2 link, 1 host``."""
+    units = unit + "s" * bool(unit and n != 1)
+    listed = ", ".join(f"{count(k)} {name}" for name, k in by.items() if k)
+    return " ".join(filter(None, (before, count(n), units, what))) + (f": {listed}" if listed else "")
+
+
+def times_in_words(times: Times, names: Mapping[str, str] = PERCENTILES) -> str:
+    """Percentiles: ``p50 120 µs, p99 1.4 ms, p99.9 2 ms, max 5 ms``."""
+    return ", ".join(f"{names[name]} {duration(times[name] * 1e-6)}" for name in names if name in times)
+
+
+def times_of(histogram: CoarseHistogram) -> dict[str, float]:
+    """Percentiles of a histogram in µs; empty without a duration."""
+    if not histogram.counts.any():
+        return {}
+    found = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
+    percentiles = {name: histogram.percentile_us(q) for name, q in found.items()}
+    return {**{name: us for name, us in percentiles.items() if us is not None}, "max": histogram.max_ns / 1000}
+
+
+def promise_of(config: RunConfig) -> str:
+    """What the shield keeps within which bounds, and by what: its prediction, or the measured state alone."""
+    predicted = config.limits.predicted
+    units = {o.name: unit_text(o.unit) for o in config.rig.signals}
+    told = []
+    for name, envelope in config.limits.envelope.items():
+        by = "predicted" if predicted is not None and predicted.velocity == name else "measured"
+        told.append(f"{name} {envelope.low:g} to {envelope.high:g} {units.get(name, '')}, {by}")
+    return "; ".join(told).replace("-", "−") or "nothing"
+
+
+def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
+    """Facts of a progress report."""
+    measure = measure_of(config.task)
+    score, policy = values.get(measure.column), values.get("policy")
+    return RunFacts(
+        measure,
+        config.episodes,
+        int(number(values.get("episode"))),
+        score if isinstance(score, float) else None,
+        policy=policy if isinstance(policy, int) else None,
+        missed=int(number(values.get("missed"))),
+        stored=int(number(values.get("stored"))),
+        capacity=capacity_of(config),
+        updates=int(number(values.get("updates"))),
+        updates_per_s=number(values.get("updates_per_s")),
+    )
+
+
+def of_figures(config: RunConfig, figures: Figures, policy: int, actuators: str = "") -> RunFacts:
+    """Facts of a run under way."""
+    return RunFacts(
+        measure_of(config.task),
+        config.episodes,
+        figures.episode,
+        figures.score_last20,
+        policy=policy,
+        ticks=figures.ticks,
+        missed=sum(figures.missed),
+        causes=_named(figures.missed, Miss),
+        late_commands=figures.late_commands,
+        acted=sum(figures.rules[1:]),
+        rules=_named(figures.rules, Rule),
+        faults=figures.faults,
+        tick=times_of(figures.tick),
+        lateness=times_of(figures.lateness),
+        stored=figures.stored,
+        capacity=figures.capacity,
+        inserted=figures.inserted,
+        updates=figures.updates,
+        updates_per_s=figures.updates_per_s,
+        offered=figures.policies_offered,
+        admitted=figures.policies_admitted,
+        refused=figures.policies_refused,
+        lost=figures.dropped,
+        actuators=actuators,
+    )
+
+
+def _named(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> dict[str, int]:
+    """Counts by name, the first (none) left out."""
+    return {names(i).name.lower(): n for i, n in enumerate(counts) if i}
+
+
+def of_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
+    """Facts of ``summary.json``; whatever it lacks is unknown."""
+    measure = measure_of(config.task)
+
+    def whole(section: Mapping[str, object], key: str) -> int | None:
+        return int(number(section[key])) if isinstance(section.get(key), int | float) else None
+
+    buffer, policies, learner = (_section(summary, key) for key in ("buffer", "policies", "learner"))
+    score = summary.get(f"{measure.column}_last20")
+    return RunFacts(
+        measure,
+        config.episodes,
+        whole(summary, "episodes") or 0,
+        score if isinstance(score, float) else None,
+        policy=whole(policies, "active"),
+        ticks=whole(summary, "ticks"),
+        missed=whole(summary, "missed_ticks"),
+        acted=whole(summary, "interventions"),
+        faults=whole(summary, "faults"),
+        tick=_times(_section(summary, "tick_us")),
+        lateness=_times(_section(summary, "lateness_us")),
+        stored=whole(buffer, "stored"),
+        capacity=whole(buffer, "capacity") or 0,
+        stored_bytes=whole(buffer, "bytes"),
+        synthetic=whole(buffer, "synthetic") or 0,
+        updates=whole(learner, "updates"),
+        updates_per_s=number(learner.get("updates_per_s")),
+        offered=whole(policies, "offered"),
+        admitted=whole(policies, "admitted") or 0,
+        refused=whole(policies, "refused") or 0,
+        too_soon=whole(policies, "too_soon") or 0,
+        rolled_back=whole(policies, "rolled_back") or 0,
+        lost=whole(summary, "dropped_records") or 0,
+        ended=str(summary.get("exit_reason") or ""),
+        fault=str(summary.get("fault") or ""),
+        actuators=str(summary.get("actuators") or ""),
+    )
+
+
+def of_files(m: RunFiles) -> RunFacts:
+    """Facts of a run's folder: of the summary, if there is one, of the episodes, and of the events."""
+    found = of_summary(m.config, m.summary)
+    column = found.measure.column
+    return found._replace(
+        episode=int(m.train["episode"][-1]) if len(m.train["episode"]) else found.episode,
+        score=_mean(m.train[column]),
+        evaluated=_mean(m.evaluation[column]),
+        causes={cause: sum(n.values()) for cause, n in sorted(by_episode(m.events, "cause", "missed").items())},
+    )
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    last = values[-LAST:]
+    return float(np.nanmean(last)) if np.isfinite(last).any() else None
+
+
+def _section(summary: Mapping[str, object], key: str) -> Mapping[str, object]:
+    section = summary.get(key)
+    return section if isinstance(section, dict) else {}
+
+
+def _times(section: Mapping[str, object]) -> dict[str, float]:
+    return {name: float(us) for name in PERCENTILES if isinstance(us := section.get(name), int | float)}
