@@ -37,6 +37,19 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain import release_bounds
 from onrig.tools.explain_exploration import reach
+from onrig.tools.reports.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PALETTE,
+    RED,
+    VIOLET,
+    WINE,
+    new_figure,
+    save,
+    styled,
+    title,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,11 +68,11 @@ _COLOURS: Final = {
     "configured range": _CONFIGURED,
 }
 _MARKS: Final = {
-    "start": ("o", 6.0, "tab:blue"),
-    "target": ("*", 11.0, "tab:orange"),
+    "start": ("o", 6.0, BLUE),
+    "target": ("*", 11.0, ORANGE),
     "safe output": ("s", 6.0, "k"),
-    "the episode ends": ("|", 14.0, "tab:red"),
-    "wall": ("|", 14.0, "tab:brown"),
+    "the episode ends": ("|", 14.0, RED),
+    "wall": ("|", 14.0, WINE),
 }
 
 
@@ -174,7 +187,7 @@ def draw_limits(axes: Axes, bars: list[LimitBar]) -> None:
     axes.set_xlim(-reach, reach)
     axes.set_xticks([-1, 0, 1], ["-1", "0\nnormalised", "1"])
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=3.4, ncols=4, fontsize=8, frameon=False)
-    axes.set_title("limits and landmarks", fontsize=10, loc="left")
+    title(axes, "limits and landmarks")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)
@@ -187,7 +200,7 @@ def _edge(shape: str, colour: str) -> str:
 _TRACE_STEPS: Final = 100
 _NOISE_REACH: Final = 2.6
 _TRIPS_SHOWN: Final = 8
-_FIRST, _LAST, _SCHEDULE, _GATE = "tab:blue", "tab:orange", "tab:purple", "tab:green"
+_FIRST, _LAST, _SCHEDULE, _GATE = BLUE, ORANGE, VIOLET, GREEN
 _UNITS: Final = {"episodes": "training episode", "steps": "training step", "seconds": "time in training (s)"}
 _ONE: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "seconds": "{:g} s"}
 
@@ -204,28 +217,22 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
 
     Raises OSError if the file cannot be written, ValueError for a suffix that matplotlib does not know.
     """
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        return False
     bars, rows = limit_bars(config), exploration_rows(config)
     heights = [*(row.height for row in rows), 0.7 + 0.5 * len(bars)]
-    figure = plt.figure(figsize=(9, sum(heights) + 0.8 * len(heights) + 0.5), layout="constrained")
-    grid = figure.add_gridspec(len(heights), 1, height_ratios=heights)
-    for at, row in enumerate(rows):
-        beside = grid[at].subgridspec(1, len(row.panels))
+    try:
+        figure, grid = new_figure(len(heights), 1, sum(heights) + 0.8 * len(heights) + 0.5)
+    except ImportError:
+        return False
+    figure.axes[0].get_gridspec().set_height_ratios(heights)  # type: ignore[union-attr]
+    for [place], row in zip(grid, rows, strict=False):
+        beside = place.get_subplotspec().subgridspec(1, len(row.panels))  # type: ignore[union-attr]
+        place.remove()
         for i, draw in enumerate(row.panels):
-            draw(figure.add_subplot(beside[i]))
-    draw_limits(figure.add_subplot(grid[-1]), bars)
+            draw(styled(figure.add_subplot(beside[i])))
+    draw_limits(grid[-1][0], bars)
     what = (config.rig.name, config.task.name, f"{config.rate_hz:g} Hz", f"seed {config.seed}")
     figure.suptitle(", ".join(what), fontsize=11)
-    try:
-        figure.savefig(path, dpi=120)
-    finally:
-        plt.close(figure)
+    save(figure, path)
     return True
 
 
@@ -255,7 +262,7 @@ def _schedule(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
     distinct = {points: [n for n in names if own[n] == points] for points in dict.fromkeys(own.values())}
     for i, (points, its) in enumerate(distinct.items()):
         amplitude = [interpolate(points, x) for x in shown]
-        colour = _SCHEDULE if len(distinct) == 1 else f"C{i}"
+        colour = _SCHEDULE if len(distinct) == 1 else PALETTE[i % len(PALETTE)]
         axes.fill_between(shown, amplitude, color=colour, alpha=0.12 / len(distinct), lw=0)
         axes.plot(shown, amplitude, color=colour, label=", ".join(its))
         for x, value in points:
@@ -275,7 +282,7 @@ def _schedule(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
     axes.set_xlabel(_UNITS[exploration.over], labelpad=1)
     quiet = exploration.quiet
     said = "" if quiet is None else f"; the last {quiet.episodes} of every {quiet.every} episodes without noise"
-    axes.set_title(f"exploration over the run{said}", fontsize=10, loc="left")
+    title(axes, f"exploration over the run{said}")
 
 
 def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
@@ -315,7 +322,7 @@ def _noise(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
     axes.set_xlim(0, time_s[-1] if shown > 1 else 1)
     axes.set_xlabel("time in the episode (s)", labelpad=1)
     axes.set_ylabel("the policy's input" if own else "added, normalised")
-    axes.set_title(f"noise on {names[0]}", fontsize=10, loc="left")
+    title(axes, f"noise on {names[0]}")
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=8, ncols=3, frameon=False, borderaxespad=0.2)
 
 
@@ -340,8 +347,8 @@ def _room(axes: Axes, warn: float) -> None:
     axes.set_xlim(0, 1.1)
 
 
-def _factor(axes: Axes, title: str, x: str) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
+def _factor(axes: Axes, heading: str, x: str) -> None:
+    title(axes, heading)
     axes.set_xlabel(x, labelpad=1, fontsize=9)
     axes.set_ylabel("times", labelpad=1)
     axes.set_ylim(0, 1.1)

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from onrig.learner.trials.intervals import Bounds, Paired
 
 _SHORT: Final = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
+_NOTHING: Final = 1e-9
+"""Seconds that are none."""
 _SIZES: Final = (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LEAST: Final = 1e-3
@@ -23,8 +25,10 @@ def duration(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     if seconds >= 60:
         return f"{minutes} min {rest:02d} s"
+    if seconds < _NOTHING:
+        return "0 s"
     unit, scale = next(((u, s) for u, s in _SHORT if float(f"{seconds / s:.3g}") < 1000), _SHORT[-1])
-    return f"{round(seconds / scale, 3):.3g} {unit}"
+    return f"{seconds / scale:.3g} {unit}"
 
 
 def count(n: float) -> str:

@@ -185,8 +185,10 @@ def promise_of(config: RunConfig) -> str:
     told = []
     for name, envelope in config.limits.envelope.items():
         by = "predicted" if predicted is not None and predicted.velocity == name else "measured"
-        told.append(f"{name} {envelope.low:g} to {envelope.high:g} {units.get(name, '')}, {by}")
-    return "; ".join(told).replace("-", "−") or "nothing"
+        low, high = envelope.low, envelope.high
+        within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
+        told.append(f"{name} {within} {units.get(name, '')}, {by}")
+    return "; ".join(told) or "nothing"
 
 
 def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:

@@ -12,6 +12,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.registry import simulated
 from onrig.tools.load import explain, load
 from onrig.tools.progress import progress_of
+from onrig.tools.reports.style import RED, new_figure, save, title
 from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 if TYPE_CHECKING:
@@ -81,17 +82,11 @@ def _predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfi
 
 def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
     """Draw one panel per configuration with a prediction; raises ImportError without matplotlib."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(configs), figsize=(6.2 * len(configs), 5.2), layout="constrained", squeeze=False)
-    for config, ax in zip(configs, axes[0], strict=True):
-        _panel(config, ax)
-        ax.set_title(config.rig.name)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    figure, [panels] = new_figure(1, len(configs), 5.2, width_in=6.2 * len(configs))
+    for config, axes in zip(configs, panels, strict=True):
+        _panel(config, axes)
+        title(axes, config.rig.name)
+    save(figure, path)
 
 
 def _panel(config: RunConfig, ax: Axes) -> None:
@@ -101,8 +96,8 @@ def _panel(config: RunConfig, ax: Axes) -> None:
     safe = simulated(box).safe_set(box, config.limits.setting(config.rig, config.period_us * 1e-6))
     ax.fill_between(safe.place, safe.low, safe.high, color="#bfe3c3", label=safe.label)
     envelope = config.limits.envelope[box.velocity]
-    ax.axhline(envelope.high, color="tab:red", lw=1.2, label="envelope")
-    ax.axhline(envelope.low, color="tab:red", lw=1.2)
+    ax.axhline(envelope.high, color=RED, lw=1.2, label="envelope")
+    ax.axhline(envelope.low, color=RED, lw=1.2)
     for x, y, label, colour, dashes in safe.curves:
         ax.plot(x, y, label=label or None, color=colour, ls=dashes, lw=1.2, marker="" if dashes else ".", ms=1.2)
     ax.set(**safe.axes)

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     rows = [_cells(case, found[case.name], bound_ms) for case in cases]
     conclude(report(cases, found, bound_ms), [aligned([_HEAD, *rows])], args.json)
     if args.markdown is not None:
-        args.markdown.write_text(markdown_table([_HEAD, *rows]), encoding="utf-8")
+        args.markdown.write_text(markdown_table([_HEAD, *rows], len(_HEAD)) + "\n", encoding="utf-8")
     return ExitCode.OK
 
 

@@ -235,7 +235,7 @@ def attack_text(verdicts: Sequence[Verdict]) -> str:
 
 def attack_markdown(verdicts: Sequence[Verdict]) -> str:
     """The table as Markdown."""
-    return markdown_table(attack_table(verdicts))
+    return markdown_table(attack_table(verdicts)) + "\n"
 
 
 class AttackReport(Report, frozen=True):

@@ -90,7 +90,7 @@ def test_the_faults_that_cases_name_are_in_the_table_of_faults() -> None:
 
 
 def test_the_table_is_markdown() -> None:
-    assert markdown_table([("a", "b"), ("1", "2")]) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert markdown_table([("a", "b"), ("1", "2")]) == "| a | b |\n| --- | ---: |\n| 1 | 2 |"
 
 
 def test_the_command_takes_cases_by_name() -> None:

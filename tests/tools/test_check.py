@@ -12,7 +12,7 @@ from onrig.learner.settings import LearnerSettings
 from onrig.runtime.config.document import shipped
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.cli import main
-from onrig.tools.explain import device_seconds, duration, release_bounds, reuse, tables
+from onrig.tools.explain import device_seconds, release_bounds, reuse, tables
 from onrig.tools.explain_exploration import shown_at
 from onrig.tools.explain_picture import limit_bars
 from onrig.tools.load import load
@@ -217,14 +217,6 @@ def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:
 @pytest.mark.parametrize(("every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])
 def test_device_time_counts_whole_episodes(every: int, evaluation_s: float) -> None:
     assert device_seconds(load("pendulum", [f"evaluate_every={every}"])) == (2000.0, evaluation_s)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(4.0, "4 s"), (59.96, "60 s"), (60.0, "1 min 00 s"), (3599.7, "1 h 00 min"), (4000, "1 h 06 min")],
-)
-def test_durations_are_written_for_people(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_the_fallback_lets_go_within_the_middle_of_the_envelope() -> None:

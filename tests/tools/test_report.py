@@ -14,6 +14,7 @@ from onrig.tools.cli import main
 from onrig.tools.load import load
 from onrig.tools.report import Curve, best_stretch, learning_curves, report_table, rise_time
 from onrig.tools.reports.run.tables import warnings
+from onrig.tools.run_facts import of_files
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SUMMARY = {
@@ -68,10 +69,10 @@ def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsy
     rows = lines(out)
     assert rows["configuration"].startswith("rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz")
     assert rows["ended"] == "completed, episode 100 of 500"
-    assert rows["buffer"] == "20000 of 20000 experiences, 0.64 MB"
-    assert rows["policies"] == "101 offered, 100 admitted, 1 refused, 7 too soon, 0 rolled back"
-    assert rows["ticks"] == "40200, 3 missed"
-    assert rows["time of a tick"] == "p50 100 us, p99 250 us, p99.9 900 us, max 5000 us"
+    assert rows["memory"] == "20,000 of 20,000 experiences, 640 kB"
+    assert rows["policies"] == "100 of 101 admitted, 1 refused, 7 too soon"
+    assert rows["ticks"] == "40,200 ticks, 3 missed"
+    assert rows["time of a tick"] == "p50 100 µs, p99 250 µs, p99.9 900 µs, max 5 ms"
     assert "lateness" not in rows, "none in lockstep"
     assert rows["last 20"].startswith("1.000 (training")
     assert rows["best 20"] == "1.000 (training, episodes 50 to 69)"
@@ -84,7 +85,7 @@ def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
     a_run(tmp_path, RAMP)
     rule = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
     # 0.9 of the evaluations' final 1.05 is their 45th (0.945); the mean of ten reaches it with the 50th.
-    assert rule.startswith("a buffer of about 10000 experiences (0.4 MB)")
+    assert rule.startswith("a memory of about 10000 experiences (400 kB)")
     assert "90% of its final performance of 1.050 (de Bruin et al. 2018, §8.5)" in rule
     assert "but" not in rule
 
@@ -117,7 +118,7 @@ def test_what_was_kept_and_altered_is_told(tmp_path: Path) -> None:
     assert rows["strategy"] == (
         "FIFO[Uniform], each experience kept with probability 0.5, synthetic: states 0.1, actions 0.2, refresh 0.25"
     )
-    assert rows["buffer"] == "9 of 10 experiences, 3 synthetic, 0.000288 MB"
+    assert rows["memory"] == "9 of 10 experiences, 3 synthetic, 288 B"
 
 
 @pytest.mark.parametrize("summary", [None, b"{"])
@@ -143,8 +144,8 @@ def test_figures_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
     with (tmp_path / "episodes.csv").open("a") as file:
         file.write(f"{'1' * 200_000},train,2\n")
     rows = lines(str(report_table(tmp_path, load("pendulum"))))
-    assert rows["buffer"] == "9 of 10 experiences"
-    assert rows["time of a tick"] == "p50 3 us, max 9 us"
+    assert rows["memory"] == "9 of 10 experiences"
+    assert rows["time of a tick"] == "p50 3 µs, max 9 µs"
 
 
 def test_a_run_without_an_episode_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +230,8 @@ def test_a_run_whose_scores_hid_early_ends_is_told_of(tmp_path: Path) -> None:
     falls = "task.terminate={velocity: [-6, 6]}"
     config = load("pendulum", [falls])
     a_run(tmp_path, RAMP, falls)
-    assert any("hides early ends" in line for line in warnings(read_run(tmp_path, config), []))
+    before = read_run(tmp_path, config)
+    assert any("hides early ends" in line for line in warnings(before, of_files(before), []))
     (tmp_path / "meta.json").write_text('{"score_format": 2}')
-    assert not any("hides early ends" in line for line in warnings(read_run(tmp_path, config), []))
+    now = read_run(tmp_path, config)
+    assert not any("hides early ends" in line for line in warnings(now, of_files(now), []))

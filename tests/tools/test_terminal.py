@@ -11,6 +11,7 @@ from onrig.runtime.run_state.report import Report
 from onrig.tools import cli
 from onrig.tools.cli import main
 from onrig.tools.display import PlainDisplay, RichDisplay
+from onrig.tools.load import load
 from onrig.tools.terminal import PrintableStream, drawing_stream, printable_streams
 
 EVIL = "[/x] [bold]onrig[log][/] \x1b[2J\u202e"
@@ -46,7 +47,8 @@ def test_the_command_line_goes_through_it(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("kind", ["ready", "warning", "error", "fault"])
 def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
-    for display in (RichDisplay(3), PlainDisplay(3)):
+    config = load("pendulum")
+    for display in (RichDisplay(config), PlainDisplay(config)):
         with printable_streams():
             display.show(Report("replay [/]", kind, f"pip install 'onrig[log]' {EVIL}"))
             display.show(Report("replay", "progress", "", {"policy": "[/x]\x1b", "episode": 1}))

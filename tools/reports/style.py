@@ -149,30 +149,46 @@ def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
     return Look(to_hex(colormaps["viridis"](0.05 + 0.8 * index / max(1, count - 1))), "-", marker)
 
 
-def new_figure(rows: int, columns: int, height_in: float, *, sharey: str = "none") -> tuple[Figure, list[list[Axes]]]:
-    """Make a figure of page width and its panels, ``(rows, columns)``; raises ImportError without matplotlib."""
+def new_figure(
+    rows: int, columns: int, height_in: float, *, sharey: str = "none", width_in: float = WIDTH_IN
+) -> tuple[Figure, list[list[Axes]]]:
+    """Make a figure, by default of page width, and its panels, ``(rows, columns)``.
+
+    Raises ImportError without matplotlib.
+    """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as NewFigure
 
-    with rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = NewFigure(figsize=(WIDTH_IN, height_in), layout="constrained")
+    with rc_context({"font.size": 10}):
+        figure = NewFigure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(figure)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)  # type: ignore[call-overload]
     panels: list[list[Axes]] = [list(row) for row in grid]
     for axes in (axes for row in panels for axes in row):
-        axes.tick_params(labelsize=9, colors=INK)
-        axes.grid(color="0.9", lw=0.6)
-        axes.set_axisbelow(True)
-        for spine in axes.spines.values():
-            spine.set_color("0.6")
+        styled(axes)
     return figure, panels
 
 
+def styled(axes: Axes) -> Axes:
+    """A panel in the style of all figures."""
+    axes.tick_params(labelsize=9, colors=INK)
+    axes.grid(color="0.9", lw=0.6)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_color("0.6")
+        spine.set_visible(side not in ("top", "right"))
+    return axes
+
+
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture, without dates, so that the same results give the same file; raises OSError."""
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=DPI, metadata={"Software": None})
+    """Write the picture in the format of its suffix, without dates: the same results give the same file.
+
+    Raises OSError, and ValueError for an unknown suffix.
+    """
+    picture, form = io.BytesIO(), path.suffix.lower().removeprefix(".") or "png"
+    undated = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    figure.savefig(picture, dpi=DPI, format=form, metadata=undated.get(form))
     replace_own_file(path, picture.getbuffer())
     return path
 

@@ -11,6 +11,7 @@ import numpy as np
 from onrig.learner.trials.intervals import curve_bounds, median_bounds
 from onrig.learner.trials.step_run import DEPARTURE, READINGS
 from onrig.tools.reports.style import (
+    GREEN,
     INK,
     Label,
     Look,
@@ -154,7 +155,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
             if full is not None:
                 axes.axhline(float(np.median(getattr(full, measure))), color=INK, lw=1, ls="--", label="FULL")
             if size is not None:
-                axes.axvline(size.experiences, color="tab:green", lw=1, label="rule of thumb")
+                axes.axvline(size.experiences, color=GREEN, lw=1, label="rule of thumb")
             graded_axis(axes, [x for points in lines.values() for x in points])
             axes.tick_params(axis="x", labelrotation=90)
             axes.set_ylabel(name)

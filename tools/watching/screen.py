@@ -132,7 +132,7 @@ def learning(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
         *rows,
         f"memory {bar(share, 4, fancy=fancy)} {told['memory']}",
         f"learner {told['learner']}",
-        f"policy {s.policy} acts; {told['policies']}",
+        f"policy {s.policy}; {told['policies']}",
     ]
 
 

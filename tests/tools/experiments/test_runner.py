@@ -14,7 +14,7 @@ from onrig.hw.native import executor_of
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.supported import trial_bytes
 from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of
-from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, duration, missing, run_units, split
+from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, missing, run_units, split
 from onrig.tools.experiments.store import Cell, WorldCell, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor
 from onrig.tools.workers import Unavailable
@@ -169,11 +169,6 @@ def test_as_many_trials_run_at_once_as_fit_into_memory(monkeypatch: pytest.Monke
     cell = WorldCell("id", {"world": "Pendulum-v1"}, run)
     assert at_once_of([cell], 1) == int(0.6 * (10 << 30) / each) > at_once_of([cell], 2) >= 1
     assert at_once_of([WorldCell("id", {}, StepRun("gym:Pendulum-v1", 1000))], 2) == AT_ONCE
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(7.4, "7 s"), (185, "3 min 05 s"), (7500, "2 h 05 min")])
-def test_times_are_told_in_two_units(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_a_job_of_another_executor_is_refused_and_named(cells: list[Cell]) -> None:

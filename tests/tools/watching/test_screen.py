@@ -13,6 +13,7 @@ import pytest
 from onrig.runtime.record import Miss, Rule
 from onrig.runtime.run_state.episodes import COLUMNS
 from onrig.runtime.run_state.states import State
+from onrig.runtime.scoring import measure_of
 from onrig.runtime.shm.board import Word
 from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import Event
@@ -96,11 +97,12 @@ def test_everything_is_on_a_small_one(watched: Watched) -> None:
         "amplitude 0.50",
         "60 of ",
         "500 updates, 1500/s",
-        "policy 7 acts; 4 offered, 1 refused",
-        "acting now    envelope",
-        "intervened 1: envelope 1",
-        "missed 2: host 2",
-        "p50 150us",
+        "policy 7; 3 of 4 admitted, 1 refused",
+        "acting now envelope",
+        "shield acted in 1 tick: 1 envelope",
+        "200 ticks, 2 missed: 2 host",
+        "keeps velocity ±15 rad/s, predicted",
+        "p50 150 µs",
         "[bold]careful[/]",
         "q leaves",
         "▁▁▂",
@@ -125,7 +127,7 @@ def test_before_anything_happened_there_is_a_screen_too(watched: Watched) -> Non
 def test_a_line_says_what_matters(watched: Watched) -> None:
     watched.go_on()
     told = one_line(watched.watcher.look())
-    assert told.startswith("running  episode 3 of 500, tick 200, policy 7, normalized(20) 0.50, missed 2, kept 60")
+    assert told.startswith("running  episode 3 of 500, tick 200, normalised reward 0.50, policy 7, 60 of ")
 
 
 def test_looking_takes_only_what_is_new(watched: Watched) -> None:
@@ -150,8 +152,8 @@ def test_without_references_returns_are_shown(watched: Watched) -> None:
     watched.go_on()
     seen = watched.watcher.look()
     config = msgspec.structs.replace(seen.config, task=msgspec.structs.replace(seen.config.task, normalization=None))
-    assert seen.figures is not None
-    figures = seen.figures._replace(score_last20=-26102.4)
-    raw = seen._replace(config=config, figures=figures, train=(-31400.0, -13510.0), evaluation=())
-    assert "return(20) -26102.4" in one_line(raw)
+    assert seen.facts is not None
+    facts = seen.facts._replace(measure=measure_of(config.task), score=-26102.4)
+    raw = seen._replace(config=config, facts=facts, train=(-31400.0, -13510.0), evaluation=())
+    assert "return -26102.4" in one_line(raw)
     assert learning(raw, 40)[0].startswith("train  -22455 ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,12 @@ from onrig.tools.bench.loop.tally import (
 )
 from onrig.tools.bench.report import Check, Fact, Report, Row, at_most, number
 from onrig.tools.bench.timing import Ratio, ratio
+from onrig.tools.quantity import duration
+from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save, title
 from onrig.tools.terminal import aligned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LATENESS_RATIO: Final = 1.5
 LATENESS_ALLOWANCE_US: Final = 60.0
@@ -235,7 +240,7 @@ def misses_table(measured: Sequence[AtRate]) -> str:
 
 def misses_list(misses: Sequence[LoopMiss]) -> str:
     """The first of the misses, one line each."""
-    head = ["miss", "frames", "cause", "delay us", "stall ms", "line ms", "tick before us", "mostly", "near a swap"]
+    head = ["miss", "frames", "cause", "delay µs", "stall ms", "line ms", "tick before µs", "mostly", "near a swap"]
     cells = [
         [
             f"{m.rate_hz:g} Hz, {m.subject}",
@@ -289,40 +294,40 @@ def share_beyond(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDA
 
 def plot(measured: Sequence[AtRate], path: Path) -> None:
     """Draw one row of panels for each rate; raises ImportError without matplotlib, ValueError for an unknown format."""
-    import matplotlib
+    figure, grid = new_figure(len(measured), 2, 3.6 * len(measured), width_in=12.0)
+    for (left, right), found in zip(grid, measured, strict=True):
+        _plot_lateness(left, found)
+        _plot_stages(right, found)
+    save(figure, path)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        len(measured), 2, figsize=(12, 3.6 * len(measured)), squeeze=False, layout="constrained"
-    )
-    for (left, right), found in zip(axes, measured, strict=True):
-        lines = [(rig.name, rig.tally.histograms["lateness"], f"C{k}") for k, rig in enumerate(found.rigs)]
-        if found.cyclictest is not None:
-            lines.append((CYCLICTEST, found.cyclictest, "black"))
-        latest = max(float(h.bins().edges_us[-1]) for _, h, _ in lines)
-        decades = np.log10(max(latest, 10 * _LEAST_US))
-        edges = np.logspace(0, decades, int(_PER_DECADE * decades) + 1)
-        for name, histogram, colour in lines:
-            share = share_in_bins(histogram, edges)
-            p99 = histogram.percentile_us(99) or 0.0
-            left.stairs(share, edges, color=colour, lw=1.3, label=f"{name}: p99 {p99:.0f} µs, {histogram.count}")
-            left.axvline(p99, color=colour, lw=1, ls=":")
-        left.set(xscale="log", yscale="log", xlabel="lateness in µs (dotted: p99)", ylabel="share of wake-ups per bin")
-        left.set_title(f"{found.rate_hz:g} Hz: lateness", fontsize=10)
-        left.legend(frameon=False, fontsize=8)
-        base = found.rigs[0].tally
-        for k, name in enumerate(("tick", *STAGES)):
-            x, above = share_beyond(base.histograms[name])
-            tick = name == "tick"
-            right.step(x, above, where="post", color="black" if tick else f"C{k}", lw=1.8 if tick else 1.0, label=name)
-        right.axvline(1e6 / found.rate_hz, color="tab:red", lw=1, ls="--")
-        right.text(1e6 / found.rate_hz, 0.5, " period", color="tab:red", fontsize=8)
-        right.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of ticks that take longer")
-        right.set_xlim(left=0.5)
-        right.set_ylim(0.5 / max(base.ticks, 2), 1.1)
-        right.set_title(f"{found.rate_hz:g} Hz: the tick and its stages", fontsize=10)
-        right.legend(frameon=False, fontsize=8, ncols=2)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+def _plot_lateness(axes: Axes, found: AtRate) -> None:
+    lines = [(rig.name, rig.tally.histograms["lateness"], PALETTE[k]) for k, rig in enumerate(found.rigs)]
+    if found.cyclictest is not None:
+        lines.append((CYCLICTEST, found.cyclictest, BLACK))
+    latest = max(float(h.bins().edges_us[-1]) for _, h, _ in lines)
+    decades = np.log10(max(latest, 10 * _LEAST_US))
+    edges = np.logspace(0, decades, int(_PER_DECADE * decades) + 1)
+    for name, histogram, colour in lines:
+        p99 = histogram.percentile_us(99) or 0.0
+        label = f"{name}: p99 {duration(p99 * 1e-6)}, {histogram.count}"
+        axes.stairs(share_in_bins(histogram, edges), edges, color=colour, lw=1.3, label=label)
+        axes.axvline(p99, color=colour, lw=1, ls=":")
+    axes.set(xscale="log", yscale="log", xlabel="lateness in µs (dotted: p99)", ylabel="share of wake-ups per bin")
+    title(axes, f"{found.rate_hz:g} Hz: lateness")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _plot_stages(axes: Axes, found: AtRate) -> None:
+    base, period_us = found.rigs[0].tally, 1e6 / found.rate_hz
+    for k, name in enumerate(("tick", *STAGES)):
+        x, above = share_beyond(base.histograms[name])
+        colour, width = (BLACK, 1.8) if name == "tick" else (PALETTE[k % len(PALETTE)], 1.0)
+        axes.step(x, above, where="post", color=colour, lw=width, label=name)
+    axes.axvline(period_us, color=RED, lw=1, ls="--")
+    axes.text(period_us, 0.5, " period", color=RED, fontsize=8)
+    axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of ticks that take longer")
+    axes.set_xlim(left=0.5)
+    axes.set_ylim(0.5 / max(base.ticks, 2), 1.1)
+    title(axes, f"{found.rate_hz:g} Hz: the tick and its stages")
+    axes.legend(frameon=False, fontsize=8, ncols=2)

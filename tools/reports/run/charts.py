@@ -105,9 +105,9 @@ def episodes_chart(m: RunFiles) -> Picture | None:
     nothing = [what for what, some in (("interventions", rules), ("missed ticks", causes)) if not some]
     quiet = f" There were no {' and no '.join(nothing)}." if nothing else ""
     caption = (
-        f"{normalised}; lines are means of the last {_SMOOTH} episodes.{quiet} Evaluation episodes run without exploration "
-        "after a training episode and are not learned from. Exploration is the mean distance of what was tried from "
-        "what the policy asked for, in normalised units."
+        f"{normalised}; lines are means of the last {_SMOOTH} episodes.{quiet} Evaluation episodes run without "
+        "exploration after a training episode and are not learned from. Exploration is the mean distance of what was "
+        "tried from what the policy asked for, in normalised units."
     )
     return inlined(figure, "Episode by episode", caption, "learning curve, exploration, interventions, misses")
 
@@ -141,12 +141,9 @@ def _performance(axes: Axes, m: RunFiles) -> None:
     title(axes, measure.title if has_scale else f"{measure.title} ({measure.scale})")
     if has_scale:
         yardsticks(axes)
-    kinds = (
-        (m.train, page_colour("accent"), "training"),
-        (m.evaluation, page_colour("second"), "evaluation, no noise"),
-    )
     shown = []
-    for columns, colour, name in kinds:
+    for columns, role, name in ((m.train, "accent", "training"), (m.evaluation, "second", "evaluation, no noise")):
+        colour = page_colour(role)
         finite = np.isfinite(columns[measure.column])
         x, y = columns["episode"][finite], columns[measure.column][finite]
         if len(x):

@@ -84,7 +84,7 @@ def test_it_needs_nothing_from_anywhere(whole: Page) -> None:
 
 
 def test_its_figures_are_the_runs(whole: Page) -> None:
-    for told in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 us", "600"):
+    for told in ("5 of 1206", "300 of 500", "6 of 6", "completed", "seed 0", "FIFO[Uniform]", "250 µs", "600"):
         assert told in whole.text, told
     assert "300 experiences are kept, of 500 for which there is room" in whole.text
 
