@@ -52,7 +52,7 @@ def bounded(
 ) -> str:
     """Estimate with the bounds of its interval, if any, and its unit: ``0.912 [0.901, 0.923] s``.
 
-    ``digits``: decimals, by default such that the interval has two or three significant digits.
+    ``digits``: decimals, by default such that the interval's width has two significant digits.
     """
     values, known = (bounds.value, bounds.low, bounds.high), not math.isnan(bounds.low)
     power = 0
@@ -60,12 +60,14 @@ def bounded(
         largest = max(abs(v) for v in values if not math.isnan(v))
         power = math.floor(math.log10(largest)) if 0 < largest < _LEAST else 0
         width = (bounds.high - bounds.low if known else largest) / 10.0**power
-        digits = max(0, 2 - math.floor(math.log10(width))) if width > 0 else 3
+        digits = max(0, 1 - math.floor(math.log10(width))) if width > 0 else 0
     form = f"{'+' if signed else ''}.{min(digits, 12)}f"
     value, low, high = (f"{v / 10.0**power:{form}}" for v in values)
     shown = f"{'≥ ' if at_least else ''}{value}" + (f" [{low}, {high}]" if known else "")
-    times = f"·10{str(power).translate(_SUPERSCRIPTS)}" if power else ""
-    return f"{shown}{times} {unit_text(unit)}".rstrip()
+    if power:
+        shown = f"({shown})" if known else shown
+        shown += f"·10{str(power).translate(_SUPERSCRIPTS)}"
+    return f"{shown} {unit_text(unit)}".rstrip()
 
 
 def share_of(n: int, trials: int) -> str:

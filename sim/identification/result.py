@@ -209,7 +209,8 @@ def _undetermined(
         if not known:
             yield f"{p.name}: the recorded signals do not depend on it; it stays {p.value:.6g}."
         elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
-            yield f"{p.name}: not significantly different from 0; at most {p.high:.3g} {p.unit}. The twin has none."
+            most = f"{p.high:.3g} {p.unit}".rstrip()
+            yield f"{p.name}: not significantly different from 0; at most {most}. The twin has none."
         elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE * p.value:
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, not enough excitation."
     scale = np.sqrt(np.diag(found.joint.covariance))

@@ -17,7 +17,7 @@ from onrig.sim.identification.result import Parameter, Result
 from onrig.tools.quantity import bounded
 from onrig.tools.reports.page import Claims, Figures, Page, Warnings
 from onrig.tools.reports.sheet import Sheet
-from onrig.tools.reports.style import BLUE, INK, ORANGE, Picture, inlined, new_figure, title
+from onrig.tools.reports.style import INK, Picture, inlined, new_figure, page_colour, title
 from onrig.tools.terminal import drawn
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def _windows_chart(found: Identified, rig: Rig) -> Picture:
         for k, window in enumerate(shown):
             t = k * 1.15 * span_s + np.arange(found.windows.periods + 1) * found.windows.period_s
             measured = found.windows.readings[window, :, i]
-            axes.plot(t, measured, ".", color=BLUE, ms=3, label="measured" if k == 0 else None)
+            axes.plot(t, measured, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
             predicted = measured - found.fit.residuals[window, :, i]
-            axes.plot(t, predicted, color=ORANGE, lw=1.0, label="predicted" if k == 0 else None)
+            axes.plot(t, predicted, color=page_colour("second"), lw=1.0, label="predicted" if k == 0 else None)
         axes.set_ylabel(f"{sensor.name} ({sensor.unit})")
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
@@ -99,7 +99,11 @@ def _residuals_chart(found: Identified, rig: Rig) -> Picture:
         _histogram(row[0], residuals.ravel())
         title(row[0], f"{sensor.name}: residual / noise")
         lags = range(1, min(_LAGS, residuals.shape[1] - 1))
-        row[1].bar(list(lags), [float(np.mean(residuals[:, k:] * residuals[:, :-k])) for k in lags], color=BLUE)
+        row[1].bar(
+            list(lags),
+            [float(np.mean(residuals[:, k:] * residuals[:, :-k])) for k in lags],
+            color=page_colour("accent"),
+        )
         row[1].axhline(0.0, color=INK, lw=0.8)
         row[1].set_ylim(-1, 1)
         title(row[1], "autocorrelation, lags in periods")
@@ -111,9 +115,9 @@ def _residuals_chart(found: Identified, rig: Rig) -> Picture:
 
 
 def _histogram(axes: Axes, values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> None:
-    axes.hist(values, bins=np.linspace(-4, 4, 41).tolist(), density=True, color=BLUE, alpha=0.7)
+    axes.hist(values, bins=np.linspace(-4, 4, 41).tolist(), density=True, color=page_colour("accent"), alpha=0.7)
     x = np.linspace(-4, 4, 201)
-    axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=ORANGE, lw=1.2)
+    axes.plot(x, np.exp(-0.5 * x**2) / np.sqrt(2 * np.pi), color=page_colour("second"), lw=1.2)
 
 
 def _correlation_chart(result: Result) -> Picture:

@@ -33,7 +33,7 @@ figure h3 { margin-bottom: .5rem; } figcaption { margin-top: .5rem; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .7rem; white-space: nowrap; text-align: right; }
 tbody th { font-weight: 500; text-align: left; } tbody th:first-child { color: var(--soft); }
-thead th { border-bottom: 1px solid var(--soft); font-weight: 600; } thead th:first-child { text-align: left; }
+thead th { border-bottom: 1px solid var(--soft); font-weight: 600; } thead th.name { text-align: left; }
 tr.start > * { border-top: 1px solid var(--line); }
 tbody tr:hover { background: var(--raised); }
 pre { background: var(--raised); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; font-size: .8rem; }

@@ -69,7 +69,8 @@ class Sheet(NamedTuple):
 
     def html(self) -> str:
         """An HTML section; what repeats in the first column is shown once, and tables without figures wrap."""
-        head = "".join(f'<th scope="col">{escape(h)}</th>' for h in self.heads)
+        kinds = (' class="name"' if k < self.names else "" for k in range(len(self.heads)))
+        head = "".join(f'<th scope="col"{kind}>{escape(h)}</th>' for kind, h in zip(kinds, self.heads, strict=True))
         body, before = [], None
         for row in self.rows:
             first = "" if self.names > 1 and row[0] == before else row[0]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
+from onrig.tools.quantity import unit_text
 from onrig.tools.reports.style import INK, Picture, inlined, new_figure, title
 from onrig.tools.web.coverage import surface_actions
 
@@ -156,7 +157,7 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
     caption = (
         f"{contents.stored} experiences are kept, of {contents.capacity} for which there is room (strategy "
         f"{config.selection.strategy}); {len(contents.points)} are drawn. They lie in {contents.covered:.0%} of the "
-        f"{CELLS} x {CELLS} cells of the range that is shown."
+        f"{CELLS} × {CELLS} cells of the range that is shown."
     )
     if single and surface is not None:
         caption += f" Behind them the action of policy {surface.policy_id} ({_range(config, 0)}){_held(surface)}."
@@ -196,7 +197,8 @@ def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure:
 
 def _range(config: RunConfig, i: int) -> str:
     actuator = config.rig.actuators[i]
-    return f"{actuator.name} from {actuator.low:g} (brown) to {actuator.high:g} {actuator.unit} (violet)"
+    low, high = (f"{x:g}".replace("-", "−") for x in (actuator.low, actuator.high))
+    return f"{actuator.name} from {low} (brown) to {high} {unit_text(actuator.unit)} (violet)"
 
 
 def _held(surface: Surface) -> str:
