@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -21,6 +21,14 @@ Sample = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 
 class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """The description of a sampling, with checks against what is learned with it."""
+
+    common: ClassVar[tuple[str, ...]] = ()
+    """Its settings that are no fields of its section but of ``learner`` itself."""
+
+    def exponent(self, learner: Any) -> float | None:
+        """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
+        none."""
+        return None
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:
         """List (path in the run, message) for reasons why it cannot draw for an algorithm."""
@@ -41,6 +49,10 @@ class RankSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     home_of_trials = "onrig.learner.trials.sampling:ranked_for"
     corrections = ("IS", "FIS")
     bytes_per_slot = BYTES_PER_SLOT + 8.0
+    common = ("per_alpha",)
+
+    def exponent(self, learner: Any) -> float | None:
+        return float(learner.per_alpha)
 
 
 class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
@@ -107,6 +119,9 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
     """Divisor of weights: none, or the largest weight of the minibatch or of the memory."""
     over: Literal["episodes", "updates"] | UnsetType = UNSET
     """Axis of ``beta``'s linear growth."""
+
+    def exponent(self, learner: Any) -> float | None:
+        return self.settled.alpha
 
     @property
     def settled(self) -> ProportionalLaw:

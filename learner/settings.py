@@ -18,7 +18,7 @@ from onrig.runtime.memory.keepers.keeper import FEEDBACK, Signal
 from onrig.runtime.memory.strategy import parse_strategy, parts_of_sampling, sampling_of
 
 _DEFAULT: Final = "ddpg"
-_ALWAYS: Final = ("ddpg", "dqn")
+ALWAYS: Final = ("ddpg", "dqn")
 """Sections that every resolved configuration has; the others appear only if selected or given, so that
 the identity of a run does not change with the number of algorithms."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
@@ -91,7 +91,7 @@ def _sections(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Ite
     """Fields of the sections: those of the algorithms, then of the samplers that have options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT
     for name, section in algorithms.items():
-        yield (name, section, section()) if name in _ALWAYS else (name, section | UnsetType, UNSET)
+        yield (name, section, section()) if name in ALWAYS else (name, section | UnsetType, UNSET)
     for sampling in samplers.values():
         if sampling.section:
             yield sampling.section, sampling | UnsetType, UNSET
@@ -193,7 +193,7 @@ def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[
     Experiments may set what only some of their cells read, and every run has the sections of ``ddpg`` and ``dqn``.
     """
     read = {settings.algorithm, sampling_of(parts_of_sampling(parse_strategy(strategy).sampling).name).section}
-    readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in _ALWAYS}
+    readers = {name: f"{settings.algorithm} does not read it" for name in algorithm_names() if name not in ALWAYS}
     samplings: dict[str, type[SamplerSettings]] = registry.loadable(registry.SAMPLERS)
     readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
     for name, message in readers.items():

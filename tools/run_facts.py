@@ -164,9 +164,9 @@ def _parts(before: str, n: int, unit: str, by: Mapping[str, int], what: str = ""
     return " ".join(filter(None, (before, count(n), units, what))) + (f": {listed}" if listed else "")
 
 
-def times_in_words(times: Times, names: Mapping[str, str] = PERCENTILES) -> str:
+def times_in_words(times: Times, names: Mapping[str, str] = PERCENTILES, between: str = ", ") -> str:
     """Percentiles: ``p50 120 µs, p99 1.4 ms, p99.9 2 ms, max 5 ms``."""
-    return ", ".join(f"{names[name]} {duration(times[name] * 1e-6)}" for name in names if name in times)
+    return between.join(f"{names[name]} {duration(times[name] * 1e-6)}" for name in names if name in times)
 
 
 def times_of(histogram: CoarseHistogram) -> dict[str, float]:
@@ -187,7 +187,7 @@ def promise_of(config: RunConfig) -> str:
         by = "predicted" if predicted is not None and predicted.velocity == name else "measured"
         low, high = envelope.low, envelope.high
         within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
-        told.append(f"{name} {within} {units.get(name, '')}, {by}")
+        told.append(" ".join(filter(None, (name, within, units.get(name), by))))
     return "; ".join(told) or "nothing"
 
 

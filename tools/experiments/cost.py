@@ -16,6 +16,7 @@ from onrig.learner.on_policy_settings import PpoConfig
 from onrig.learner.settings import learner_settings
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.worlds.making import spaces_of_world
+from onrig.runtime import registry
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
@@ -112,8 +113,10 @@ def in_words(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) 
 def kind_of(run: StepRun | RunConfig) -> bytes:
     """What the cost of an update depends on: not on fractions such as rates and exponents, nor on the memory's size."""
     alike = msgspec.to_builtins(run)
-    for name in ("klper", "prop_per"):
-        alike["learner"].pop(name, None)
+    for sampling in registry.loadable(registry.SAMPLERS).values():
+        options = alike["learner"].get(sampling.section)
+        if options is not None and not any(isinstance(value, int | list | tuple) for value in options.values()):
+            del alike["learner"][sampling.section]  # it has no sizes
     alike["selection"]["capacity"] = None
     alike["selection"]["strategy"] = re.sub(r"\(\d+\.\d+\)", "", alike["selection"]["strategy"])
     horizon = None if isinstance(run, StepRun) else episode_steps(run.task, run.rate_hz)

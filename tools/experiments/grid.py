@@ -22,13 +22,14 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.spec import (
-    AXES,
     PLACEHOLDER,
     Block,
     Setting,
     Spec,
     SpecFile,
     cell_id,
+    field_of_algorithm,
+    fields_of,
     name_problem,
     paths_of,
     settings_of,
@@ -293,12 +294,20 @@ def _sets_updates(values: Values) -> bool:
 
 
 def _unread(values: Values, learner: LearnerSettings) -> Iterator[_Trouble]:
-    """Axes that set other algorithms' sections alone."""
+    """Axes for a setting that the algorithm does not have."""
     for name, (_, at) in values.items():
-        paths = AXES.get(name, ())
-        sections = {path.split(".")[1] for path in paths if path.count(".") == 2 and path.startswith("learner.")}
-        if sections and learner.algorithm not in sections:
-            yield _Trouble(f"'{name}' sets {' and '.join(paths)}: {learner.algorithm} reads neither", at)
+        field = field_of_algorithm(name)
+        if field is not None and field not in fields_of(learner.algorithm):
+            yield _Trouble(f"'{name}' sets learner.{learner.algorithm}.{field}, which there is not", at)
+
+
+def _algorithm(base: RunConfig | None, values: Values) -> str:
+    """Algorithm of a cell, whether or not there is one of that name."""
+    learner, _ = values.get("learner", (None, ()))
+    within = learner.get("algorithm") if isinstance(learner, Mapping) else None
+    given = None if base is None else base.learner.get("algorithm")
+    chosen, _ = values.get("algorithm", (within or given or LearnerSettings().algorithm, ()))
+    return str(chosen)
 
 
 def _pieces(spec: Spec) -> Iterator[Setting]:
@@ -320,13 +329,14 @@ def _filled(base: RunConfig | None, values: Values) -> list[Setting]:
     """Everything a cell sets, placeholders filled; what comes later in ``values`` comes later here, and so wins."""
     filler = values.get(PLACEHOLDER)
     settings: list[Setting] = []
+    algorithm = _algorithm(base, values)
     for name, (value, at) in values.items():
         if name == "strategy" and isinstance(value, str) and _FILLED in value:
             if filler is None:
                 message = f"'{value}' has a place for {PLACEHOLDER}, but there is no axis '{PLACEHOLDER}' at strategy"
                 raise _Unfilled(message, at)
             value = value.replace(_FILLED, str(_as_label(filler[0])))
-        settings += settings_of(name, value, at, base)
+        settings += settings_of(name, value, at, base, algorithm)
     return settings
 
 

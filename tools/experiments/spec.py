@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from onrig.learner.settings import learner_settings
+from onrig.learner.algorithm_config import algorithm_names, defaults_of
+from onrig.learner.sampler_settings import SamplerSettings
+from onrig.learner.settings import ALWAYS, learner_settings
 from onrig.learner.trials.step_run import PLANT, Evaluation, StepRun
+from onrig.runtime import registry
 from onrig.runtime.config.conversion import convert_by_section
 from onrig.runtime.config.document import Document, load_document, problem_at
 from onrig.runtime.config.pieces import with_pieces
@@ -126,7 +129,7 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
 PLACEHOLDER: Final = "alpha"
 """The axis that fills ``{alpha}`` in a strategy and sets nothing of its own."""
 
-AXES: Final[Mapping[str, tuple[str, ...]]] = {
+_AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "strategy": ("selection.strategy",),
     PLACEHOLDER: (),
     "capacity": ("selection.capacity",),
@@ -138,13 +141,13 @@ AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "noise": ("device.twin.sensor_noise", "device.twin.actuator_noise"),
     "inertia": ("device.twin.plant.inertia",),
     "algorithm": ("learner.algorithm",),
-    "network": ("learner.ddpg.network", "learner.dqn.network"),
-    "gamma": ("learner.ddpg.gamma", "learner.dqn.gamma"),
-    "per_alpha": ("learner.per_alpha",),
+    "network": ("learner.*.network",),
+    "gamma": ("learner.*.gamma",),
 }
-"""Short names, and the paths of the configuration that get an axis's value."""
+"""Short names, and the paths of the configuration that get an axis's value; ``*``: the section of the cell's algorithm,
+and those that every configuration has."""
 
-_SHORT: Final = {paths[0]: name for name, paths in AXES.items() if len(paths) == 1}
+_ANY: Final = "learner.*."
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")
 _OURS: Final = {"seed": "first_seed", "episodes": "episodes", "steps": "steps", "world": "world"}
 """Paths that the spec or its blocks have keys of their own for."""
@@ -168,9 +171,30 @@ class Setting(NamedTuple):
         return f"{self.path}={msgspec.json.encode(self.value).decode()}"
 
 
+def axes() -> dict[str, tuple[str, ...]]:
+    """Short names of axes, those of the samplings included, and the paths that they set."""
+    return {**_AXES, **{name: (f"learner.{name}",) for sampling in _samplings() for name in sampling.common}}
+
+
+def _samplings() -> Iterable[type[SamplerSettings]]:
+    return registry.loadable(registry.SAMPLERS).values()
+
+
+def tells_of_sampling(axis: str) -> bool:
+    """Whether an axis sets an option of a sampling, in whatever section."""
+    head = axis.removeprefix("learner.").partition(".")[0]
+    return any(head in (sampling.section, *sampling.common) for sampling in _samplings())
+
+
 def short_name(name: str) -> str:
     """The one name of an axis that may also be written as the path it sets."""
-    return _SHORT.get(name, name)
+    return next((short for short, paths in axes().items() if paths == (name,)), name)
+
+
+def field_of_algorithm(name: str) -> str | None:
+    """The setting of an algorithm that an axis stands for, whatever the algorithm; None for other axes."""
+    paths = axes().get(name, ())
+    return paths[0].removeprefix(_ANY) if paths and paths[0].startswith(_ANY) else None
 
 
 def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | None:
@@ -179,19 +203,28 @@ def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | No
         return f"'{name}' is set by the spec's own '{_OURS[name]}'"
     head = re.split(r"[.\[]", name, maxsplit=1)[0]
     fields = config.__struct_fields__
-    if name in AXES or (_PATH.fullmatch(name) and head in fields):
+    if name in axes() or (_PATH.fullmatch(name) and head in fields):
         return None
-    hint = suggestion(name, list(AXES))
+    hint = suggestion(name, list(axes()))
     return f"unknown axis '{name}' ({hint if hint.startswith('did') else f'paths of the configuration, and {hint}'})"
 
 
-def paths_of(name: str) -> tuple[str, ...]:
-    """The paths of the configuration that a value under this name sets."""
-    return AXES.get(name, (name,))
+def paths_of(name: str, algorithm: str | None = None) -> tuple[str, ...]:
+    """The paths of the configuration that a value under this name sets in cells of ``algorithm``, or of any."""
+    field = field_of_algorithm(name)
+    if field is None:
+        return axes().get(name, (name,))
+    sections = algorithm_names() if algorithm is None else dict.fromkeys((*ALWAYS, algorithm))
+    return tuple(f"learner.{s}.{field}" for s in sections if algorithm is None or field in fields_of(s))
 
 
-def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None) -> Iterator[Setting]:
-    """What a value under this name sets, around the run ``base`` or in a world.
+def fields_of(algorithm: str) -> tuple[str, ...]:
+    """Settings of an algorithm; none for an unknown one."""
+    return defaults_of(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
+
+
+def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, algorithm: str) -> Iterator[Setting]:
+    """What a value under this name sets in a cell of ``algorithm``, around the run ``base`` or in a world.
 
     The pendulum's inertia is a property of the plant, but the yardsticks that go with it are the task's:
     between the two shipped presets rig and task change with it.
@@ -200,7 +233,7 @@ def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None) 
     if name == "inertia" and base and base.rig.name in pendulums and base.task.name.startswith("swingup"):
         preset = _INERTIA.get(value) if isinstance(value, str) else None
         yield from (Setting(path, given, at) for path, given in (preset or {}).items())
-    yield from (Setting(path, value, at) for path in paths_of(name))
+    yield from (Setting(path, value, at) for path in paths_of(name, algorithm))
 
 
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:

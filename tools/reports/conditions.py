@@ -13,10 +13,12 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from onrig.learner.sampler_settings import SamplerSettings
 from onrig.learner.settings import LearnerSettings, learner_settings
-from onrig.runtime.memory.strategy import Strategy, parse_strategy
+from onrig.runtime.memory.strategy import Strategy, parse_strategy, parts_of_sampling, sampling_of
 from onrig.runtime.run_config import RunConfig, capacity_of
 from onrig.sim.twin.options import TwinOptions
+from onrig.tools.experiments.spec import tells_of_sampling
 from onrig.tools.experiments.store import Cell
 
 Value = str | float | None
@@ -41,7 +43,7 @@ AXES: Final = (
 """Conditions in the order in which they are named; further ones of a grid follow."""
 _PLACED: Final = frozenset(
     {
-        *("config", "strategy", "alpha", "per_alpha", "algorithm", "network", "hidden", "rate_hz", "gamma", "inertia"),
+        *("config", "strategy", "alpha", "algorithm", "network", "hidden", "rate_hz", "gamma", "inertia"),
         *("noise", "sensor_noise", "actuator_noise", "synthetic_states", "synthetic_actions", "refresh", "episodes"),
         *("write_probability", "capacity", "capacity_bytes"),
     }
@@ -54,15 +56,16 @@ class Setting(NamedTuple):
     """Where a cell stands in the grid."""
 
     strategy: str
-    """In the notation of the paper, with the exponent of PER where the grid has several: ``FIFO[PER(0.4)]``."""
+    """In the notation of the paper, with the exponent of the sampling where the grid has several:
+    ``FIFO[PER(0.4)]``."""
     family: str
     """The same with α for the exponents: ``Expl(α)[PER]``."""
     retention: str
     sampling: str
     alpha: float | None
     """Exponent of the retention's rank law."""
-    per_alpha: float | None
-    """Exponent of prioritised sampling, where the grid has several."""
+    exponent: float | None
+    """Of the sampling, where the grid has several."""
     conditions: Mapping[str, Value]
 
 
@@ -73,16 +76,17 @@ def settings(cells: Sequence[Cell]) -> list[Setting]:
     """Place every cell; raises msgspec.ValidationError or ValueError for configurations of another version."""
     learners = [learner_settings(cell.config.learner) for cell in cells]
     strategies = [parse_strategy(cell.config.selection.strategy) for cell in cells]
-    exponents = {learner.per_alpha for learner, strategy in zip(learners, strategies, strict=True) if _ranked(strategy)}
+    exponents = [_exponent(learner, strategy) for learner, strategy in zip(learners, strategies, strict=True)]
     conditions = [
         _conditions(cell.config, learner, strategy)
         for cell, learner, strategy in zip(cells, learners, strategies, strict=True)
     ]
     _free_base_rate(conditions)
     found = []
-    for learner, strategy, condition in zip(learners, strategies, conditions, strict=True):
-        per_alpha = learner.per_alpha if _ranked(strategy) and len(exponents) > 1 else None
-        found.append(_setting(strategy, per_alpha, condition))
+    for strategy, exponent, condition in zip(strategies, exponents, conditions, strict=True):
+        name = parts_of_sampling(strategy.sampling).name
+        alike = {e for s, e in zip(strategies, exponents, strict=True) if parts_of_sampling(s.sampling).name == name}
+        found.append(_setting(strategy, name, exponent if len(alike) > 1 else None, condition))
     _tell_apart(cells, found)
     return found
 
@@ -169,18 +173,18 @@ def _agree(key: tuple[Value, ...], group: tuple[Value, ...]) -> bool:
     return all(a is None or a == b for a, b in zip(key, group, strict=True))
 
 
-def _ranked(strategy: Strategy) -> bool:
-    return strategy.sampling.startswith("PER")
+def _exponent(learner: LearnerSettings, strategy: Strategy) -> float | None:
+    sampling = sampling_of(parts_of_sampling(strategy.sampling).name)
+    assert issubclass(sampling, SamplerSettings)
+    return learner.of_sampler(sampling).exponent(learner)
 
 
-def _setting(strategy: Strategy, per_alpha: float | None, conditions: Mapping[str, Value]) -> Setting:
+def _setting(strategy: Strategy, name: str, exponent: float | None, conditions: Mapping[str, Value]) -> Setting:
     retention, sampling = strategy.retention, strategy.sampling
-    exponent = "" if strategy.alpha is None else f"({strategy.alpha:g})"
-    drawn = sampling if per_alpha is None else sampling.replace("PER", f"PER({per_alpha:g})", 1)
-    family = retention + ("(α)" if exponent else "") + f"[{sampling}]"
-    return Setting(
-        f"{retention}{exponent}[{drawn}]", family, retention, sampling, strategy.alpha, per_alpha, conditions
-    )
+    kept = "" if strategy.alpha is None else f"({strategy.alpha:g})"
+    drawn = sampling if exponent is None else sampling.replace(name, f"{name}({exponent:g})", 1)
+    family = retention + ("(α)" if kept else "") + f"[{sampling}]"
+    return Setting(f"{retention}{kept}[{drawn}]", family, retention, sampling, strategy.alpha, exponent, conditions)
 
 
 def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy) -> dict[str, Value]:
@@ -262,7 +266,7 @@ def _tell_apart(cells: Sequence[Cell], found: list[Setting]) -> None:
         seen: dict[tuple[object, ...], set[str | float | int | None]] = {}
         for cell, setting in zip(cells, found, strict=True):
             same: tuple[object, ...] = tuple(setting.conditions[a] for a in certain)
-            if axis.rpartition(".")[2] in _PLACED:
+            if axis.rpartition(".")[2] in _PLACED or tells_of_sampling(axis):
                 same = (setting.strategy, *sorted(setting.conditions.items()))
             seen.setdefault(same, set()).add(cell.label.get(axis))
         if any(len(values) > 1 for values in seen.values()):

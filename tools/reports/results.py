@@ -271,6 +271,6 @@ def _plainer(result: Result, group: Group) -> Iterator[Result]:
     wanted.pop(sampling, None)
     for other in group.results:
         same = (other.setting.retention, other.setting.alpha) == (result.setting.retention, result.setting.alpha)
-        exponents = {other.setting.per_alpha, result.setting.per_alpha} - {None}
+        exponents = {other.setting.exponent, result.setting.exponent} - {None}
         if same and other.setting.sampling in wanted and len(exponents) <= 1 and other is not baseline(group):
             yield other

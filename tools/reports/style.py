@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onrig.learner.trials.measures import LEVEL
+from onrig.runtime import registry
 from onrig.runtime.files import replace_own_file
+from onrig.runtime.memory.strategy import samplings
 from onrig.tools.terminal import reason
 
 if TYPE_CHECKING:
@@ -45,23 +47,24 @@ RULE_COLOURS: Final = {
     "fallback": "0.45",
 }
 """Of the shield's rules."""
-_RETENTION: Final = {"FIFO": BLUE, "FULL": ORANGE, "Resv": GREEN, "TDE": PINK, "Expl": GOLD}
-_OTHERS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
 LineStyle = str | tuple[int, tuple[float, ...]]
 _LINES: Final[tuple[LineStyle, ...]] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-_SAMPLING: Final[dict[str, tuple[LineStyle, str]]] = {
-    "Uniform": ("-", "o"),
-    "PER": ("--", "^"),
-    "PER+IS": ("-.", "s"),
-    "PER+FIS": (":", "D"),
-    "Uniform+FIS": ((0, (7, 2, 1, 2, 1, 2)), "v"),
-    "PropPER": ((0, (2, 1)), "P"),
-    "PropPER+IS": ((0, (2, 1, 1, 1)), "X"),
-    "KLPER": ((0, (5, 1)), "p"),
-    "NERS": ((0, (6, 1, 1, 1, 1, 1)), "*"),
-    "ERO": ((0, (1, 2)), "h"),
-}
-"""Of samplings without their number."""
+_RETENTIONS: Final = (BLUE, ORANGE, GREEN, PINK, GOLD, SKY, BLACK, WINE)
+_RETENTIONS_FIRST: Final = ("FIFO", "FULL", "Resv", "TDE", "Expl")
+"""Those of de Bruin et al. 2018 have the first looks, in the order of its figures; all others follow as registered."""
+_SAMPLINGS: Final[tuple[tuple[LineStyle, str], ...]] = (
+    ("-", "o"),
+    ("--", "^"),
+    ("-.", "s"),
+    (":", "D"),
+    ((0, (7, 2, 1, 2, 1, 2)), "v"),
+    ((0, (2, 1)), "P"),
+    ((0, (2, 1, 1, 1)), "X"),
+    ((0, (5, 1)), "p"),
+    ((0, (6, 1, 1, 1, 1, 1)), "*"),
+    ((0, (1, 2)), "h"),
+)
+_SAMPLINGS_FIRST: Final = ("Uniform", "PER", "PER+IS", "PER+FIS", "Uniform+FIS")
 
 
 _DECLARED: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
@@ -79,6 +82,7 @@ def page_colour(name: str) -> str:
     return dict(_DECLARED.findall(palette().partition("light")[2]))[name]
 
 
+_NUMBER: Final = re.compile(r"\(.*\)")
 NO_PICTURES: Final = "No figures: matplotlib is not installed (pip install 'onrig[viz]')."
 
 
@@ -130,11 +134,23 @@ class Look(NamedTuple):
 
 
 def strategy_look(retention: str, sampling: str) -> Look:
-    """How a strategy looks in every figure."""
-    drawn = re.sub(r"\(.*\)", "", sampling)
-    other = zlib.crc32(drawn.encode())  # another package's: the same in every figure, whatever else is in it
-    line, marker = _SAMPLING.get(drawn, (_LINES[other % len(_LINES)], "hHdp8"[other % 5]))
-    return Look(_RETENTION.get(retention, INK), line, marker, sampling == "Uniform")
+    """How a strategy looks in every figure: a colour for each retention, a line and a marker for each sampling."""
+    drawn = _NUMBER.sub("", sampling)
+    at = _place(drawn, _SAMPLINGS_FIRST, [_NUMBER.sub("", name) for name in samplings()])
+    beyond = at - len(_SAMPLINGS)
+    line, marker = _SAMPLINGS[at] if beyond < 0 else ((0, (3, 1, *(1, 1) * (beyond + 1))), "Hd8<>"[beyond % 5])
+    kept = _place(retention, _RETENTIONS_FIRST, registry.names(registry.RETENTIONS))
+    colour = _RETENTIONS[kept % len(_RETENTIONS)]
+    darker = 0.55 ** (kept // len(_RETENTIONS))
+    if darker < 1:
+        colour = "#" + "".join(f"{round(int(colour[i : i + 2], 16) * darker):02x}" for i in (1, 3, 5))
+    return Look(colour, line, marker, sampling == "Uniform")
+
+
+def _place(name: str, first: Sequence[str], registered: Sequence[str]) -> int:
+    """Place of a name in the order of looks; one that is not registered here, of an older experiment, is behind."""
+    order = list(dict.fromkeys((*first, *registered)))
+    return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTIONS)
 
 
 def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
@@ -142,7 +158,7 @@ def ordinal_look(index: int, count: int, *, graded: bool) -> Look:
     marker = "os^DvPX"[index % 7]
     if not graded:
         # Four of each kind of line, for prints without colour; no two of sixteen look the same.
-        return Look(_OTHERS[index % len(_OTHERS)], _LINES[index // 4 % len(_LINES)], marker)
+        return Look(_RETENTIONS[index % len(_RETENTIONS)], _LINES[index // 4 % len(_LINES)], marker)
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

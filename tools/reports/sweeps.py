@@ -66,7 +66,7 @@ SWEEPS: Final = (
     Sweep("rate", "control frequency (Hz)", lambda s: s.conditions["rate"], frozenset({"rate"})),
     Sweep("noise", "noise σ (normalised)", lambda s: s.conditions["noise"], frozenset({"noise"})),
     Sweep("retention-alpha", "α of the retention", lambda s: s.alpha, frozenset(), family=True),
-    Sweep("per-alpha", "α of PER", lambda s: s.per_alpha, frozenset(), family=True),
+    Sweep("sampling-alpha", "α of the sampling", lambda s: s.exponent, frozenset(), family=True),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,10 @@ from numpy.typing import NDArray
 from onrig.learner.trials.measures import BufferSize, final_mean, rule_of_thumb
 from onrig.learner.trials.step_run import REPLAYED
 from onrig.runtime.memory.strategy import Strategy, parse_strategy
+from onrig.tools.experiments.spec import tells_of_sampling
 from onrig.tools.experiments.store import CALLED, WorldCell, finite_trials, read_trials
 
 Values = NDArray[np.float64]
-
-_OF_STRATEGY: Final = [
-    ["strategy"],
-    ["per_alpha"],
-    *(["learner", name] for name in ("klper", "prop_per", "ners", "ero")),
-]
 
 
 class WorldResult(NamedTuple):
@@ -103,7 +98,7 @@ def in_words(result: WorldResult, members: Sequence[WorldResult]) -> str:
 
 def apart_from_strategy(result: WorldResult) -> dict[str, str | float | int]:
     """What a cell differs in from others, strategy and options of the samplings left out."""
-    return {k: v for k, v in result.cell.label.items() if k.split(".")[:2] not in _OF_STRATEGY}
+    return {k: v for k, v in result.cell.label.items() if k != "strategy" and not tells_of_sampling(k)}
 
 
 def full_memory(members: Sequence[WorldResult]) -> WorldResult | None:

@@ -64,7 +64,7 @@ def screen(s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *,
     )
     layout["middle"].split_row(
         Layout(_panel("timing (logarithmic)", timing(s, inside[0], fancy=fancy)), size=left),
-        Layout(_panel("safety", safety(s))),
+        Layout(_panel(f"safety: {promise_of(s.config)}", safety(s))),
     )
     events = max(1, height - 2 - top - _MIDDLE - _BORDERS)
     layout["events"].update(Panel(_events(s.events[-events:]), title="events", title_align="left", border_style="dim"))
@@ -142,9 +142,9 @@ def timing(s: Snapshot, width: int, *, fancy: bool = True) -> list[str]:
         return ["no figures yet"]
     bins = max(8, width - 5)
     tick, lateness = s.durations
-    rows = [_spread("tick", tick, bins, fancy=fancy), f"     {_percentiles(s.facts.tick)}"]
+    rows = [_spread("tick", tick, bins, fancy=fancy), _percentiles(s.facts.tick)]
     if s.facts.lateness:
-        rows += [_spread("late", lateness, bins, fancy=fancy), f"     {_percentiles(s.facts.lateness)}"]
+        rows += [_spread("late", lateness, bins, fancy=fancy), _percentiles(s.facts.lateness)]
     else:
         rows.append("late lockstep: nothing is ever late")
     first, last = duration(FROM_US * 1e-6), duration(TO_US * 1e-6)
@@ -156,7 +156,8 @@ def _spread(name: str, histogram: CoarseHistogram, bins: int, *, fancy: bool) ->
 
 
 def _percentiles(times: Times) -> str:
-    return times_in_words(times, {name: PERCENTILES[name] for name in ("p50", "p99", "max")}) or "none yet"
+    shown = {name: PERCENTILES[name] for name in ("p50", "p99", "max")}
+    return times_in_words(times, shown, between=" ") or "none yet"
 
 
 def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
@@ -168,16 +169,15 @@ def rebinned(histogram: CoarseHistogram, bins: int) -> list[int]:
 
 
 def safety(s: Snapshot) -> list[str]:
-    """Current actor, interventions, misses, faults, and what the shield keeps."""
+    """Current actor, interventions, misses, late commands and faults."""
     acting = s.now.rule.name.lower() if s.now is not None and s.now.rule is not Rule.NONE else "no rule"
     rows = [f"acting now {acting}; {s.actuators}"]
     if s.facts is not None:
         told = s.facts.words()
         rows += [f"shield {told['shield']}", told["ticks"]]
-        rows.append(
-            ", ".join(f"{name} {told[name]}" for name in ("faults", "late commands", "records lost") if name in told)
-        )
-    return [*rows, f"keeps {promise_of(s.config)}"]
+        rows += [f"late commands {told['late commands']}", f"faults {told['faults']}"]
+        rows[-1] += f", {told['records lost']} records lost" if "records lost" in told else ""
+    return rows
 
 
 def one_line(s: Snapshot) -> str:

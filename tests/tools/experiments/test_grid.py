@@ -230,8 +230,8 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
 
 def test_an_axis_that_the_algorithm_does_not_read_is_refused(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, "- {config: pendulum, set: {algorithm: td3}, grid: {gamma: [0.9, 0.95]}}")
-    assert "'gamma' sets learner.ddpg.gamma and learner.dqn.gamma: td3 reads neither" in found
+    (found,) = problems(tmp_path, "- {config: pendulum, set: {algorithm: td3}, grid: {network: [small, ddpg_original]}}")
+    assert "'network' sets learner.td3.network, which there is not" in found
 
 
 @pytest.mark.parametrize("name", shipped("experiments"))

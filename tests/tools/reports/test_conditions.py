@@ -52,7 +52,7 @@ def test_exponents_are_part_of_the_strategy_and_shown_where_there_are_several() 
     found = settings(cells)
     assert [s.strategy for s in found] == ["Expl(1)[PER(0.7)]", "FIFO[PER(0.4)+IS]", "TDE(1.2)[Uniform]"]
     assert [s.family for s in found] == ["Expl(α)[PER]", "FIFO[PER+IS]", "TDE(α)[Uniform]"]
-    assert [(s.alpha, s.per_alpha) for s in found] == [(1.0, 0.7), (None, 0.4), (1.2, None)]
+    assert [(s.alpha, s.exponent) for s in found] == [(1.0, 0.7), (None, 0.4), (1.2, None)]
     assert settings(cells[:1])[0].strategy == "Expl(1)[PER]"
 
 
