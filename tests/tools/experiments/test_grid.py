@@ -230,7 +230,8 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
 
 
 def test_an_axis_that_the_algorithm_does_not_read_is_refused(tmp_path: Path) -> None:
-    (found,) = problems(tmp_path, "- {config: pendulum, set: {algorithm: td3}, grid: {network: [small, ddpg_original]}}")
+    block = "- {config: pendulum, set: {algorithm: td3}, grid: {network: [small, ddpg_original]}}"
+    (found,) = problems(tmp_path, block)
     assert "'network' sets learner.td3.network, which there is not" in found
 
 

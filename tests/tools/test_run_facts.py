@@ -1,0 +1,106 @@
+"""One run, described from its progress, its live figures and its files: the same words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onrig.runtime.run_state.report import Report
+from onrig.runtime.view.reader import ViewReader
+from onrig.runtime.view.run_view import read_run
+from onrig.tools.display import progress_line
+from onrig.tools.load import load
+from onrig.tools.run_facts import of_figures, of_files, of_progress, of_summary, promise_of
+from tests.runtime.samples import records
+from tests.runtime.view.live import LiveRun
+
+SUMMARY = {
+    "exit_reason": "completed",
+    "episodes": 30,
+    "normalized_last20": 0.5,
+    "ticks": 12000,
+    "missed_ticks": 2,
+    "interventions": 1,
+    "faults": 0,
+    "tick_us": {"p50": 150.0, "p99": 1417.0, "p999": None, "max": 5000.0},
+    "buffer": {"capacity": 20000, "stored": 60, "bytes": 640000},
+    "learner": {"updates": 500, "updates_per_s": 1500.0},
+    "policies": {"offered": 4, "admitted": 3, "refused": 1, "rolled_back": 0, "active": 7},
+    "dropped_records": 0,
+    "actuators": "safe: a state frame of the device shows it",
+}
+PROGRESS = {
+    "episode": 30,
+    "normalized": 0.5,
+    "missed": 2,
+    "updates": 500,
+    "updates_per_s": 1500.0,
+    "policy": 7,
+    "stored": 60,
+}
+
+
+def test_a_summary_in_words() -> None:
+    assert of_summary(load("pendulum"), SUMMARY).words() == {
+        "ended": "completed",
+        "episodes": "30 of 500",
+        "performance": "normalised reward 0.50",
+        "policy": "policy 7",
+        "ticks": "12,000 ticks, 2 missed",
+        "time of a tick": "p50 150 µs, p99 1.42 ms, max 5 ms",
+        "shield": "acted in 1 tick",
+        "faults": "none",
+        "memory": "60 of 20,000 experiences, 640 kB",
+        "learner": "500 updates, 1500/s",
+        "policies": "3 of 4 admitted, 1 refused",
+        "actuators": "safe: a state frame of the device shows it",
+    }
+
+
+def test_progress_and_summary_tell_alike() -> None:
+    config = load("pendulum")
+    progress, summary = of_progress(config, PROGRESS).words(), of_summary(config, SUMMARY).words()
+    for name in ("episodes", "performance", "policy", "learner"):
+        assert progress[name] == summary[name]
+    line = progress_line(config, Report("replay", "progress", "", PROGRESS), 60.0)
+    assert line.startswith("episode 30 of 500, normalised reward 0.50, policy 7, 60 of ")
+    assert line.endswith(" experiences, 500 updates, 1500/s, 2 missed, 15 min 40 s left")
+
+
+@pytest.mark.parametrize("values", [{}, {"normalized": None, "policy": "[/x]", "episode": None, "stored": "x"}])
+def test_what_a_report_lacks_is_left_out(values: dict[str, object]) -> None:
+    assert of_progress(load("pendulum"), values).line().startswith("0 of ")
+
+
+def test_live_figures_have_the_causes_too(tmp_path: Path) -> None:
+    with LiveRun(tmp_path / "run", tmp_path / "shm") as live:
+        rows = records(50, episode=3)
+        rows["rule"][:2], rows["missed"][9], rows["miss"][9] = 6, 3, 1
+        live.push(rows)
+        live.telemetry.turn(1e9)
+        with ViewReader.attach(live.running) as view:
+            figures = view.figures()
+            assert figures is not None
+            words = of_figures(view.config, figures, 7).words()
+    assert words["ticks"] == "50 ticks, 3 missed: 3 link"
+    assert words["shield"].startswith("acted in 2 ticks: 2 ")
+    assert words["policies"] == "3 of 4 admitted, 1 refused"
+
+
+def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None:
+    (tmp_path / "episodes.csv").write_text(
+        "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns\n"
+        "1,train,200,-1,-0.1,0.25,0,0,0,1,0\n1,eval,200,-1,-0.1,0.75,0,0,0,1,0\n"
+    )
+    facts = of_files(read_run(tmp_path, load("pendulum")))
+    assert facts.words() == {"episodes": "1 of 500", "performance": "normalised reward 0.25, 0.75 evaluated"}
+
+
+def test_the_promise_names_what_is_kept_and_by_what() -> None:
+    assert promise_of(load("pendulum")) == "velocity ±15 rad/s predicted"
+    measured = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
+    assert promise_of(measured) == "velocity −5 to 6 rad/s measured"
+    none = msgspec.structs.replace(measured, limits=msgspec.structs.replace(measured.limits, envelope={}))
+    assert promise_of(none) == "nothing"
