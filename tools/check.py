@@ -8,9 +8,9 @@ from pathlib import Path
 from onrig.runtime.config.document import find, load_document
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_config import RunConfig, Scaled
-from onrig.runtime.task import episode_steps
+from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig, tell
+from onrig.tools.run_facts import in_one_line
 from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 
@@ -64,28 +64,6 @@ def _check_experiment(name: str, path: Path, *, for_run: object) -> int:
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
     print(f"{name}: sound: an experiment of {len(cells)} cells, {file.spec.trials} trials of {length} each")
     return ExitCode.OK
-
-
-def in_one_line(config: RunConfig) -> str:
-    """One-line summary of a run of this configuration."""
-    steps = episode_steps(config.task, config.rate_hz)
-    parts = (
-        f"rig {config.rig.name}",
-        f"task {config.task.name}",
-        f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
-        device_in_words(config),
-    )
-    return ", ".join(parts)
-
-
-def device_in_words(config: RunConfig) -> str:
-    """The device and the pace of its clock."""
-    if config.device.line is not None:
-        return f"device on {config.device.line.place}"
-    pace = config.device.pace
-    return (
-        f"{'real-time' if pace == 'realtime' else pace if not isinstance(pace, Scaled) else f'x{pace.scaled:g}'} twin"
-    )
 
 
 def _draw(config: RunConfig, path: Path) -> int:

@@ -19,12 +19,11 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.folder_access import check_folder
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.view.run_view import episode_columns, read_episodes, read_run
-from onrig.tools.check import in_one_line
 from onrig.tools.damage import FIGURES, POLICIES, name_damage, with_damage
 from onrig.tools.experiments.store import SPEC
 from onrig.tools.load import explain
 from onrig.tools.quantity import size
-from onrig.tools.run_facts import of_summary, promise_of
+from onrig.tools.run_facts import in_one_line, of_summary, promise_of
 from onrig.tools.terminal import Table, complain, drawn, unwritable, unwritable_folder
 
 RISEN: Final = 0.8

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from onrig.runtime.histogram import CoarseHistogram
 from onrig.runtime.record import Miss, Rule
-from onrig.runtime.run_config import RunConfig, capacity_of
+from onrig.runtime.run_config import RunConfig, Scaled, capacity_of
 from onrig.runtime.scoring import Measure, measure_of
+from onrig.runtime.task import episode_steps
 from onrig.runtime.view.reader import Figures
 from onrig.runtime.view.run_view import RunFiles, by_episode, number
 from onrig.tools.quantity import count, duration, size, unit_text
@@ -176,6 +177,27 @@ def times_of(histogram: CoarseHistogram) -> dict[str, float]:
     found = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
     percentiles = {name: histogram.percentile_us(q) for name, q in found.items()}
     return {**{name: us for name, us in percentiles.items() if us is not None}, "max": histogram.max_ns / 1000}
+
+
+def in_one_line(config: RunConfig) -> str:
+    """What a run of this configuration is."""
+    steps = episode_steps(config.task, config.rate_hz)
+    line = config.device.line
+    parts = (
+        f"rig {config.rig.name}",
+        f"task {config.task.name}",
+        f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
+        f"{pace_of(config)} twin" if line is None else f"device on {line.place}",
+    )
+    return ", ".join(parts)
+
+
+def pace_of(config: RunConfig) -> str:
+    """How the run's time passes."""
+    pace = config.device.pace
+    if isinstance(pace, Scaled):
+        return f"{pace.scaled:g}× real-time"
+    return "lockstep" if pace == "lockstep" else "real-time"
 
 
 def promise_of(config: RunConfig) -> str:

@@ -31,7 +31,7 @@ SUMMARY = {
     "dropped_records": 0,
     "actuators": "safe: a state frame of the device shows it",
 }
-PROGRESS = {
+PROGRESS: dict[str, float | int | str | bool | None] = {
     "episode": 30,
     "normalized": 0.5,
     "missed": 2,

@@ -15,7 +15,7 @@ from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.result import Parameter, Result
 from onrig.tools.quantity import bounded
-from onrig.tools.reports.page import Claims, Figures, Page, Warnings
+from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import INK, Picture, inlined, new_figure, page_colour, title
 from onrig.tools.terminal import drawn
@@ -42,7 +42,12 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> Page:
     charts = [chart for draw in drawers if (chart := drawn("A chart", draw, notes.append)) is not None]
     unknown = result.not_known or ("All parameters were identified.",)
     lead = f"{result.source}; {found.windows.size} windows of {_span(found)} fitted, {found.excluded_windows} excluded."
-    parts = (Warnings(notes), *sheets(result), Claims("Not identifiable", {"": unknown}), Figures(charts))
+    parts: tuple[Part, ...] = (
+        Warnings(notes),
+        *sheets(result),
+        Claims("Not identifiable", {"": unknown}),
+        Figures(charts),
+    )
     return Page(f"{result.rig}: a plant identified", lead, parts)
 
 

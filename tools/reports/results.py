@@ -33,7 +33,7 @@ from onrig.learner.trials.measures import (
 from onrig.tools.experiments.spec import Spec
 from onrig.tools.experiments.store import Cell, CellTrials, finite_trials, read_cells, read_spec, read_trials, scores_of
 from onrig.tools.reports.conditions import Setting, grouped, in_words, settings, varying
-from onrig.tools.reports.page import Claims, Figures, Page, Source, Warnings
+from onrig.tools.reports.page import Claims, Figures, Page, Part, Source, Warnings
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import Picture
 
@@ -79,7 +79,13 @@ class Findings(NamedTuple):
     def page(self, *sources: Source, files: Mapping[Picture, str] = MappingProxyType({})) -> Page:
         """The page, with sources at its end; ``files``: names of the pictures next to a Markdown page."""
         claims = [Claims("At a glance", self.claims)] if self.claims else []
-        parts = (Warnings(self.warnings), *claims, Figures(self.pictures, files), *self.sheets, *sources)
+        parts: tuple[Part, ...] = (
+            Warnings(self.warnings),
+            *claims,
+            Figures(self.pictures, files),
+            *self.sheets,
+            *sources,
+        )
         return Page(self.title, self.lead, parts)
 
 

@@ -79,7 +79,8 @@ def palette() -> str:
 @cache
 def page_colour(name: str) -> str:
     """A colour of the live page by day: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
-    return dict(_DECLARED.findall(palette().partition("light")[2]))[name]
+    colours: dict[str, str] = dict(_DECLARED.findall(palette().partition("light")[2]))
+    return colours[name]
 
 
 _NUMBER: Final = re.compile(r"\(.*\)")

@@ -12,11 +12,11 @@ from onrig.runtime.explore.settings import Scheduled
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.printable import printable
 from onrig.runtime.record import STAGES, Rule
-from onrig.runtime.run_config import RunConfig, Scaled
+from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.drawings import drawing_of
-from onrig.tools.run_facts import promise_of
+from onrig.tools.run_facts import pace_of, promise_of
 from onrig.tools.web.history import FIELDS
 
 _LONGEST_NAME: Final = 200
@@ -81,14 +81,6 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
         "rules": [r.name.lower() for r in Rule],
         "stages": STAGES,
     }
-
-
-def pace_of(config: RunConfig) -> str:
-    """How the run's time passes, in words."""
-    pace = config.device.pace
-    if isinstance(pace, Scaled):
-        return f"{pace.scaled:g}× real time"
-    return "lockstep" if pace == "lockstep" else "real time"
 
 
 def schedule(config: RunConfig) -> dict[str, list[float]]:

@@ -14,7 +14,9 @@ from typing import Final
 import msgspec
 import pytest
 
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.running import running_rigs
+from onrig.tools.run_facts import of_summary
 from tests.lab.rig.run import UNHURRIED
 from tests.tools.web.chromium import Browser, find_chromium
 from tests.tools.web.screenshots import address_in
@@ -125,8 +127,8 @@ def test_what_arrives_between_two_pictures_waits_for_the_next(
 (async () => {
   const { Stage } = await import('/stage.js');
   const part = (from, n) => { const t = Array.from({ length: n }, (_, i) => from + i / 40), one = () => t.map(() => 1);
-    return { t, rule: one(), reward: [...t], amplitude: one(), margin: one(), observation: [[...t]], policy: [one()],
-      applied: [one()] }; };
+    return { t, rule: one(), begins: one(), reward: [...t], amplitude: one(), margin: one(), observation: [[...t]],
+      policy: [one()], applied: [one()] }; };
   const stage = new Stage(), told = [];
   stage.extend(part(0, 400)); told.push(stage.now()); stage.advance(0);
   const before = stage.now(); stage.extend(part(10, 200)); told.push(stage.now() === before);
@@ -156,7 +158,7 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     assert process.wait(PATIENCE_S) == 130
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["exit_reason"] == "stopped from the live view"
-    policies = "{offered} offered, {admitted} admitted, {refused} refused".format(**summary["policies"])
+    policies = of_summary(load_resolved(folder / "config.yaml"), summary).words()["policies"]
     browser.until(f"document.getElementById('policies-note').textContent === '{policies}'")
     ticks = f"{summary['ticks']:,} ticks, "
     browser.until(f"document.getElementById('missed').textContent.startsWith('{ticks}')")

@@ -133,7 +133,7 @@ def test_the_end_of_a_run_is_told_with_all_that_came_last(live: LiveRun, rigs: l
     rigs.clear()
     told = list(producer.turn(5.0))
     assert [m.kind for m in told] == ["episodes", "status", "ended"]
-    assert field(told[-1].data, "reason") == "completed"
+    assert field(field(told[-1].data, "words"), "ended") == "completed"
     assert producer.running is None
     assert [m.kind for m in producer.story_so_far()][-1] == "ended"
     assert list(producer.farewell()) == []

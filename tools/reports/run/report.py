@@ -15,7 +15,6 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
-from onrig.tools.check import in_one_line
 from onrig.tools.experiments.store import write_whole
 from onrig.tools.reports.page import (
     Badge,
@@ -43,7 +42,7 @@ from onrig.tools.reports.run.tables import (
     warnings,
 )
 from onrig.tools.reports.style import Picture, png_uri, why_no_pictures
-from onrig.tools.run_facts import RunFacts, of_files
+from onrig.tools.run_facts import RunFacts, in_one_line, of_files
 from onrig.tools.terminal import drawn
 
 PAGE: Final = "report.html"
