@@ -34,7 +34,7 @@ from onrig.tools.foreign import pieces_of, recorded
 from onrig.tools.load import explain, load_for_rig, tell
 from onrig.tools.ports import lasting_name, missing_port, no_port
 from onrig.tools.resumption import CannotResume, continued
-from onrig.tools.run_facts import of_summary
+from onrig.tools.run_facts import LAST, of_summary
 from onrig.tools.terminal import complain, drawn, tell_missing_library, unwritable_folder
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
@@ -234,7 +234,8 @@ def _conclude(folder: Path, config: RunConfig) -> None:
     facts = of_summary(config, summary)
     for name in ("performance", "ticks", "time of a tick", "shield"):
         if text := facts.words().get(name):
-            print(f"{name}: {text}")
+            over = f", last {LAST} training episodes ({facts.measure.scale})" if name == "performance" else ""
+            print(f"{name}: {text}{over}")
     picture = drawn("learning_curve.png", lambda: draw_learning_curve(folder, config), _say)
     print(f"see {picture or folder}")
     _show_post_mortems(folder, config)

@@ -209,7 +209,7 @@ def promise_of(config: RunConfig) -> str:
         by = "predicted" if predicted is not None and predicted.velocity == name else "measured"
         low, high = envelope.low, envelope.high
         within = f"±{high:g}" if low == -high else f"{low:g} to {high:g}".replace("-", "−")
-        told.append(" ".join(filter(None, (name, within, units.get(name), by))))
+        told.append(" ".join(filter(None, (name, within, units.get(name), f"({by})"))))
     return "; ".join(told) or "nothing"
 
 
@@ -223,6 +223,7 @@ def of_progress(config: RunConfig, values: Mapping[str, Any]) -> RunFacts:
         int(number(values.get("episode"))),
         score if isinstance(score, float) else None,
         policy=policy if isinstance(policy, int) else None,
+        ticks=int(number(values.get("ticks"))),
         missed=int(number(values.get("missed"))),
         stored=int(number(values.get("stored"))),
         capacity=capacity_of(config),

@@ -62,7 +62,7 @@ def test_a_sound_configuration_is_told_in_one_line(capsys: pytest.CaptureFixture
     ("overrides", "words"),
     [
         (["device.pace=realtime"], "real-time twin"),
-        (["device.pace={scaled: 10}"], "x10 twin"),
+        (["device.pace={scaled: 10}"], "10× real-time twin"),
         (["device={port: {path: /dev/ttyACM0}}"], "device on /dev/ttyACM0"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_picture_that_cannot_be_drawn_costs_a_line_and_no_result(
     monkeypatch.setattr(charts, "draw_learning_curve", fail)
     assert run._supervise(PENDULUM, tmp_path, None, lambda: None, resumes=False) == ExitCode.OK
     captured = capsys.readouterr()
-    assert "performance: normalised reward 0.75\n" in captured.out
+    assert "performance: normalised reward 0.75, last 20 training episodes (0 random, 1 reference)\n" in captured.out
     assert "data complete: 3 rows" in captured.out
     line = captured.err.splitlines()[-1]
     assert line == "onrig run: learning_curve.png was not drawn: Key backend: 'module://nowhere' is not a valid value"

@@ -34,6 +34,7 @@ SUMMARY = {
 PROGRESS: dict[str, float | int | str | bool | None] = {
     "episode": 30,
     "normalized": 0.5,
+    "ticks": 12000,
     "missed": 2,
     "updates": 500,
     "updates_per_s": 1500.0,
@@ -62,11 +63,11 @@ def test_a_summary_in_words() -> None:
 def test_progress_and_summary_tell_alike() -> None:
     config = load("pendulum")
     progress, summary = of_progress(config, PROGRESS).words(), of_summary(config, SUMMARY).words()
-    for name in ("episodes", "performance", "policy", "learner"):
+    for name in ("episodes", "performance", "policy", "learner", "ticks"):
         assert progress[name] == summary[name]
     line = progress_line(config, Report("replay", "progress", "", PROGRESS), 60.0)
     assert line.startswith("episode 30 of 500, normalised reward 0.50, policy 7, 60 of ")
-    assert line.endswith(" experiences, 500 updates, 1500/s, 2 missed, 15 min 40 s left")
+    assert line.endswith(" experiences, 500 updates, 1500/s, 12,000 ticks, 2 missed, 15 min 40 s left")
 
 
 @pytest.mark.parametrize("values", [{}, {"normalized": None, "policy": "[/x]", "episode": None, "stored": "x"}])
@@ -99,8 +100,8 @@ def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None
 
 
 def test_the_promise_names_what_is_kept_and_by_what() -> None:
-    assert promise_of(load("pendulum")) == "velocity ±15 rad/s predicted"
+    assert promise_of(load("pendulum")) == "velocity ±15 rad/s (predicted)"
     measured = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
-    assert promise_of(measured) == "velocity −5 to 6 rad/s measured"
+    assert promise_of(measured) == "velocity −5 to 6 rad/s (measured)"
     none = msgspec.structs.replace(measured, limits=msgspec.structs.replace(measured.limits, envelope={}))
     assert promise_of(none) == "nothing"

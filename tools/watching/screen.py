@@ -64,7 +64,7 @@ def screen(s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *,
     )
     layout["middle"].split_row(
         Layout(_panel("timing (logarithmic)", timing(s, inside[0], fancy=fancy)), size=left),
-        Layout(_panel(f"keeps {promise_of(s.config)}", safety(s))),
+        Layout(_panel(promise_of(s.config), safety(s))),
     )
     events = max(1, height - 2 - top - _MIDDLE - _BORDERS)
     layout["events"].update(Panel(_events(s.events[-events:]), title="events", title_align="left", border_style="dim"))
