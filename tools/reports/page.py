@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from onrig.tools.reports.sheet import BETTER, WORSE, anchor, escape, heading, prose
+from onrig.tools.reports.sheet import BETTER, WORSE, Sheet, anchor, escape, heading, prose
 from onrig.tools.reports.style import Picture, palette
 
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -55,13 +55,10 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 
 
 class Part(Protocol):
-    """What stands on a page."""
+    """What stands on a page; those of a Markdown page have ``markdown()``, too."""
 
     def html(self) -> str:
-        """It as HTML; everything in it is escaped."""
-
-    def markdown(self) -> str:
-        """It as Markdown; empty for what only a browser shows."""
+        """HTML, escaped."""
 
 
 class Page(NamedTuple):
@@ -87,8 +84,9 @@ class Page(NamedTuple):
         )
 
     def markdown(self) -> str:
-        """The same as Markdown."""
-        return "\n".join((f"# {self.title}", "", self.lead, "", *(text for p in self.parts if (text := p.markdown()))))
+        """Its warnings, claims, figures and tables as Markdown."""
+        parts = (part.markdown() for part in self.parts if isinstance(part, Warnings | Claims | Figures | Sheet))
+        return "\n".join((f"# {self.title}", "", self.lead, "", *filter(None, parts)))
 
 
 class Badge(NamedTuple):
@@ -98,12 +96,7 @@ class Badge(NamedTuple):
     good: bool
 
     def html(self) -> str:
-        """A coloured label."""
         return f'<p><span class="badge {"good" if self.good else "bad"}">{escape(self.text)}</span></p>'
-
-    def markdown(self) -> str:
-        """In bold type."""
-        return f"**{self.text}**\n"
 
 
 class Tile(NamedTuple):
@@ -114,7 +107,6 @@ class Tile(NamedTuple):
     alarming: bool = False
 
     def html(self) -> str:
-        """A box."""
         alarming = " alarming" if self.alarming else ""
         return f'<div class="tile{alarming}"><b>{escape(self.value)}</b><span>{escape(self.label)}</span></div>'
 
@@ -125,12 +117,7 @@ class Tiles(NamedTuple):
     tiles: Sequence[Tile]
 
     def html(self) -> str:
-        """A grid."""
         return f'<div class="tiles">{"".join(tile.html() for tile in self.tiles)}</div>'
-
-    def markdown(self) -> str:
-        """A list."""
-        return "".join(f"* {tile.label}: {tile.value}\n" for tile in self.tiles)
 
 
 class Warnings(NamedTuple):
@@ -139,13 +126,11 @@ class Warnings(NamedTuple):
     lines: Sequence[str]
 
     def html(self) -> str:
-        """A box."""
         return (
             f'<div class="warn">{"".join(f"<p>{prose(line)}</p>" for line in self.lines)}</div>' if self.lines else ""
         )
 
     def markdown(self) -> str:
-        """Quotations."""
         return "\n".join(f"> {line}\n" for line in self.lines)
 
 
@@ -156,7 +141,6 @@ class Claims(NamedTuple):
     by_conditions: Mapping[str, Sequence[str]]
 
     def html(self) -> str:
-        """Lists."""
         lists = (
             (f"<h3>{escape(conditions)}</h3>" if conditions else "") + f"<ul>{''.join(map(_claim, told))}</ul>"
             for conditions, told in self.by_conditions.items()
@@ -164,7 +148,6 @@ class Claims(NamedTuple):
         return "\n".join((heading(self.heading), *lists))
 
     def markdown(self) -> str:
-        """Lists."""
         parts = [f"## {self.heading}", ""]
         for conditions, lines in self.by_conditions.items():
             parts += [f"**{conditions}**", ""] if conditions else []
@@ -185,11 +168,9 @@ class Figures(NamedTuple):
     """Names of their files next to a Markdown page; those without one are not in it."""
 
     def html(self) -> str:
-        """Inlined."""
         return "\n".join((heading("Figures"), *map(_figure, self.pictures))) if self.pictures else ""
 
     def markdown(self) -> str:
-        """Each under its title."""
         return "\n".join(
             f"## {picture.title}\n\n![{picture.title}]({file})\n\n{picture.caption}\n"
             for picture, file in self.names.items()
@@ -222,14 +203,9 @@ class Incidents(NamedTuple):
     incidents: Sequence[Incident]
 
     def html(self) -> str:
-        """Sections that fold."""
         last = len(self.incidents) - 1
         folded = (_incident(incident, is_open=i in (0, last)) for i, incident in enumerate(self.incidents))
         return "\n".join((heading(self.heading), f'<p class="note">{prose(self.note)}</p>', *folded))
-
-    def markdown(self) -> str:
-        """A list."""
-        return "\n".join((f"## {self.heading}", "", *(f"* {i.name}: {i.cause}" for i in self.incidents), ""))
 
 
 def _incident(incident: Incident, *, is_open: bool) -> str:
@@ -249,42 +225,27 @@ class Properties(NamedTuple):
     rows: Sequence[tuple[str, str]]
 
     def html(self) -> str:
-        """A table."""
         rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{prose(v)}</td></tr>' for k, v in self.rows)
         return f'{heading(self.heading)}<div class="prose"><table><tbody>{rows}</tbody></table></div>'
 
-    def markdown(self) -> str:
-        """A list."""
-        return "\n".join((f"## {self.heading}", "", *(f"* {k}: {v}" for k, v in self.rows), ""))
-
 
 class Source(NamedTuple):
-    """A text to show as it is, folded where it has a summary; not in Markdown."""
+    """A text to show as it is, folded where it has a summary."""
 
     heading: str
     text: str
     summary: str = ""
 
     def html(self) -> str:
-        """It in a typewriter's letters."""
         shown = f"<pre>{escape(self.text)}</pre>"
         folded = f"<details><summary>{escape(self.summary)}</summary>{shown}</details>" if self.summary else shown
         return heading(self.heading) + folded
 
-    def markdown(self) -> str:
-        """Nothing."""
-        return ""
-
 
 class Contents(NamedTuple):
-    """Links to some of the headings; not in Markdown."""
+    """Links to some of the headings."""
 
     headings: Sequence[str]
 
     def html(self) -> str:
-        """A line."""
         return "<nav>" + "".join(f'<a href="#{anchor(h)}">{escape(h)}</a>' for h in self.headings) + "</nav>"
-
-    def markdown(self) -> str:
-        """Nothing."""
-        return ""

@@ -56,6 +56,15 @@ def test_exponents_are_part_of_the_strategy_and_shown_where_there_are_several() 
     assert settings(cells[:1])[0].strategy == "Expl(1)[PER]"
 
 
+def test_any_sampling_with_an_exponent_shows_it_where_there_are_several() -> None:
+    cells = [
+        cell("pendulum", f"learner.prop_per={{alpha: {alpha}}}", strategy="FIFO[PropPER+IS]") for alpha in (0.4, 0.6)
+    ]
+    found = settings([*cells, cell(strategy="FIFO[PER]")])
+    assert [s.strategy for s in found] == ["FIFO[PropPER(0.4)+IS]", "FIFO[PropPER(0.6)+IS]", "FIFO[PER]"]
+    assert [s.exponent for s in found] == [0.4, 0.6, None]
+
+
 def test_an_axis_that_nothing_here_knows_of_tells_cells_apart_by_its_label() -> None:
     found = [(tau, cell("pendulum", f"learner.ddpg.tau={tau}", strategy="FIFO[Uniform]")) for tau in (0.01, 0.02)]
     cells = [msgspec.structs.replace(one, label={**one.label, "learner.ddpg.tau": tau}) for tau, one in found]

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from onrig.runtime import registry
 from onrig.runtime.memory.strategy import samplings
+from onrig.tools.reports import style
 from onrig.tools.reports.style import PALETTE, ordinal_look, spread, strategy_look
 
 
@@ -28,10 +30,14 @@ def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly()
     assert spread([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
 
 
-def test_every_strategy_looks_different() -> None:
-    retentions = ("FIFO", "FULL", "Resv", "TDE", "Expl")
-    looks = {strategy_look(r, s)[:3] for r in retentions for s in samplings()}
-    assert len(looks) == len(retentions) * len(samplings())
+def test_every_strategy_looks_different_whoever_registered_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    retentions = (*registry.names(registry.RETENTIONS), "Dullest", "Newest")
+    drawn = (*samplings(), "Recent", "Mine(3)+IS")
+    monkeypatch.setattr(registry, "names", lambda group: retentions)
+    monkeypatch.setattr(style, "samplings", lambda: drawn)
+    looks = {strategy_look(r, s)[:3] for r in retentions for s in drawn}
+    assert len(looks) == len(retentions) * len(drawn)
+    assert strategy_look("of another installation", "too").colour.startswith("#")
 
 
 SIGHTS = {
@@ -65,3 +71,8 @@ def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.flo
     seen = [_lab(look.colour, sight) for look in looks]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 12.0
     assert len({look.line for look in looks[:4]} & {look.line for look in looks[4:]}) == 0
+
+
+def test_reports_have_the_colours_of_the_page_by_day() -> None:
+    css = style.palette()
+    assert f"--accent: {style.page_colour('accent')}" in css.partition("light")[2]

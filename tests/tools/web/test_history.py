@@ -161,3 +161,16 @@ def test_there_is_no_clip_without_an_episode_that_has_both_ends() -> None:
     homing = episode(20, kind=Kind.RESET)
     assert homing["flags"][-1] & Flag.NO_ACTION
     assert Motion(PENDULUM).clip(homing) is None
+
+
+def test_what_begins_between_two_samples_is_told_with_the_second() -> None:
+    rows = records(60, episode=3)
+    rows["flags"] &= ~int(Flag.FIRST)
+    rows["flags"][31] |= Flag.FIRST
+    rows["t_mono_ns"] = np.arange(60) * 5_000_000
+    samples = Motion(CONFIG).live(rows)
+    assert samples is not None
+    times, begins = samples["t"], samples["begins"]
+    assert isinstance(times, list)
+    assert isinstance(begins, list)
+    assert [t for t, begin in zip(times, begins, strict=True) if begin] == [next(t for t in times if t >= 0.155)]

@@ -9,6 +9,8 @@ import pytest
 from onrig.tools.reports import style
 from onrig.tools.reports.run.fault_picture import (
     PICTURE,
+    LastMoments,
+    _unbroken,
     draw_last_post_mortem,
     draw_post_mortem,
     draw_post_mortems,
@@ -84,3 +86,10 @@ def test_at_the_end_of_a_run_the_last_one_alone_is_drawn(tmp_path: Path) -> None
     last = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
     assert draw_last_post_mortem(tmp_path, CONFIG) == last / PICTURE
     assert not (first / PICTURE).exists()
+
+
+def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
+    told = LastMoments(tmp_path, {}, {"t_mono_ns": np.arange(4.0)}, {"flags": ["", "late", "first|late", ""]}, [])
+    x, y = _unbroken(np.arange(4.0), np.array([1.0, 2.0, 0.0, 0.5]), 10.0, told.begins())
+    assert np.isnan(y).tolist() == [False, False, True, False, False]
+    assert len(x) == len(y)

@@ -8,13 +8,14 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from onrig.runtime.view.run_view import RunFiles
+from onrig.runtime.view.run_view import RunFiles, read_run
 from onrig.tools.cli import main
-from onrig.tools.reports.run import report
+from onrig.tools.reports.run import charts, report
 from onrig.tools.reports.run.report import report_run
-from onrig.tools.reports.style import NO_PICTURES
+from onrig.tools.reports.style import NO_PICTURES, new_figure
 from tests.tools.reports.run.folders import (
     EVENTS,
     write_events,
@@ -224,3 +225,31 @@ def test_a_damaged_file_is_named_and_not_taken_for_a_missing_one(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"onrig report: {tmp_path}: {name} ")
     assert f"{name} " in Page(tmp_path / "report.html").text
+
+
+def test_code_in_what_a_page_says_is_shown_as_code(tmp_path: Path) -> None:
+    config = write_run(tmp_path)
+    write_events(tmp_path, (*EVENTS[:1], {"kind": "warning", "message": "see `onrig doctor` <b>"}))
+    text = report_run(tmp_path, config).read_text()
+    assert "see <code>onrig doctor</code> &lt;b&gt;" in text
+
+
+def test_a_mean_is_never_beyond_the_axis(tmp_path: Path) -> None:
+    config = write_run(tmp_path)
+    lines = (tmp_path / "episodes.csv").read_text().splitlines()
+    low = [line.split(",") for line in lines[1:]]
+    at = lines[0].split(",").index("normalized")
+    rows = [",".join([*row[:at], "-7.5", *row[at + 1 :]]) for row in low]
+    (tmp_path / "episodes.csv").write_text("\n".join((lines[0], *rows)) + "\n")
+    _, [[axes]] = new_figure(1, 1, 3.0)
+    charts._performance(axes, read_run(tmp_path, config))
+    assert axes.get_ylim()[0] < -7.5
+    assert min(float(np.min(line.get_ydata())) for line in axes.get_lines()) >= axes.get_ylim()[0]
+
+
+def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
+    config = write_run(tmp_path)
+    write_events(tmp_path, EVENTS[:1])
+    chart = charts.episodes_chart(read_run(tmp_path, config))
+    assert chart is not None
+    assert "There were no interventions and no missed ticks." in chart.caption
