@@ -37,6 +37,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain import release_bounds
 from onrig.tools.explain_exploration import reach
+from onrig.tools.quantity import labelled
 from onrig.tools.reports.style import (
     BLUE,
     GREEN,
@@ -104,7 +105,7 @@ def _scaled(low: float, high: float) -> Callable[[float], float]:
 def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
     at = _scaled(o.low, o.high)
     reward = config.task.reward
-    bar = LimitBar(f"{o.name} ({o.unit})", below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
+    bar = LimitBar(labelled(o.name, o.unit), below=[(-1.0, f"{o.low:.4g}"), (1.0, f"{o.high:.4g}")])
     envelope = config.limits.envelope.get(o.name)
     if envelope is None:
         bar.stretches.append(("range of the rig", -1.0, 1.0))
@@ -132,7 +133,7 @@ def _actuator_bar(config: RunConfig, a: Actuator) -> LimitBar:
     at = _scaled(a.low, a.high)
     low, high = config.limits.range.get(a.name, (a.low, a.high))
     bar = LimitBar(
-        f"{a.name} ({a.unit})",
+        labelled(a.name, a.unit),
         stretches=[("range of the rig", -1.0, 1.0), ("configured range", at(low), at(high))],
         marks=[("safe output", at(a.safe))],
         below=[(-1.0, f"{a.low:.4g}"), (1.0, f"{a.high:.4g}")],

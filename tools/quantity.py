@@ -47,6 +47,11 @@ def unit_text(unit: str) -> str:
     return unit.replace("^2", "²").replace("^3", "³")
 
 
+def labelled(name: str, unit: str) -> str:
+    """Name of a quantity with its unit, for an axis."""
+    return f"{name} ({unit_text(unit)})"
+
+
 def bounded(
     bounds: Bounds | Paired, digits: int | None = None, unit: str = "", *, signed: bool = False, at_least: bool = False
 ) -> str:

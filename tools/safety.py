@@ -101,4 +101,4 @@ def _panel(config: RunConfig, ax: Axes) -> None:
     for x, y, label, colour, dashes in safe.curves:
         ax.plot(x, y, label=label or None, color=colour, ls=dashes, lw=1.2, marker="" if dashes else ".", ms=1.2)
     ax.set(**safe.axes)
-    ax.legend(loc="upper center", fontsize=7, ncols=2, bbox_to_anchor=(0.5, -0.12))
+    ax.legend(loc="upper center", fontsize=7, ncols=2, frameon=False, bbox_to_anchor=(0.5, -0.12))

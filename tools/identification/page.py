@@ -14,7 +14,7 @@ from onrig.learner.trials.intervals import Bounds
 from onrig.sim.identification.model import ZERO
 from onrig.sim.identification.outcome import Identified
 from onrig.sim.identification.result import Parameter, Result
-from onrig.tools.quantity import bounded
+from onrig.tools.quantity import bounded, labelled
 from onrig.tools.reports.page import Claims, Figures, Page, Part, Warnings
 from onrig.tools.reports.sheet import Sheet
 from onrig.tools.reports.style import INK, Picture, inlined, new_figure, page_colour, title
@@ -88,7 +88,7 @@ def _windows_chart(found: Identified, rig: Rig) -> Picture:
             axes.plot(t, measured, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
             predicted = measured - found.fit.residuals[window, :, i]
             axes.plot(t, predicted, color=page_colour("second"), lw=1.0, label="predicted" if k == 0 else None)
-        axes.set_ylabel(f"{sensor.name} ({sensor.unit})")
+        axes.set_ylabel(labelled(sensor.name, sensor.unit))
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
     caption = f"{len(shown)} windows of {span_s:g} s, evenly chosen; each has its own initial state."

@@ -20,7 +20,8 @@ from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 from onrig.runtime.view.run_view import number
-from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, PINK, RED, RULE_COLOURS, new_figure, save, title
+from onrig.tools.quantity import labelled
+from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOURS, new_figure, page_colour, save, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,26 +189,26 @@ def _unbroken(x: Values, y: Values, span: float, begins: NDArray[np.bool_]) -> t
 
 def _signal(axes: Axes, told: LastMoments, name: str, unit: str, wraps: float) -> None:
     values = told.columns.get(f"observation.{name}")
-    title(axes, f"{name} ({unit})")
+    title(axes, labelled(name, unit))
     if values is None:
         return
     t = told.seconds()
-    axes.plot(*_unbroken(t, values, wraps, told.begins()), "-", color=BLUE, lw=1.2)
-    axes.plot(t, values, ".", color=BLUE, ms=2.5)
+    axes.plot(*_unbroken(t, values, wraps, told.begins()), "-", color=page_colour("accent"), lw=1.2)
+    axes.plot(t, values, ".", color=page_colour("accent"), ms=2.5)
 
 
 def _commands(axes: Axes, told: LastMoments, name: str, unit: str, limits: tuple[float, float]) -> None:
-    title(axes, f"{name} ({unit})")
+    title(axes, labelled(name, unit))
     t = told.seconds()
     for field, colour, width, label in (
-        ("policy", "0.7", 1.0, "policy"),
-        ("explored", PINK, 1.0, "with exploration"),
-        ("commanded", ORANGE, 1.2, "commanded"),
-        ("applied", BLUE, 1.6, "applied by the device"),
+        ("policy", "faint", 1.0, "policy"),
+        ("explored", "violet", 1.0, "with exploration"),
+        ("commanded", "warn", 1.2, "commanded"),
+        ("applied", "second", 1.6, "applied by the device"),
     ):
         values = told.columns.get(f"{field}.{name}")
         if values is not None:
-            axes.step(t, values, where="post", color=colour, lw=width, label=label)
+            axes.step(t, values, where="post", color=page_colour(colour), lw=width, label=label)
     for limit in limits:
         axes.axhline(limit, color="0.6", lw=0.8, ls=(0, (1, 3)))
     low, high = limits

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
-from onrig.tools.quantity import unit_text
+from onrig.tools.quantity import labelled, unit_text
 from onrig.tools.reports.style import INK, Picture, inlined, new_figure, title
 from onrig.tools.web.coverage import surface_actions
 
@@ -151,9 +151,9 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
         bar.ax.tick_params(labelsize=8)
         axes.set_xlim(contents.x.low, contents.x.high)
         axes.set_ylim(contents.y.low, contents.y.high)
-        axes.set_xlabel(f"{contents.x.name} ({contents.x.unit})", fontsize=9.5)
+        axes.set_xlabel(labelled(contents.x.name, contents.x.unit), fontsize=9.5)
         title(axes, f"by {label.split(' (')[0]}")
-    left.set_ylabel(f"{contents.y.name} ({contents.y.unit})", fontsize=9.5)
+    left.set_ylabel(labelled(contents.y.name, contents.y.unit), fontsize=9.5)
     caption = (
         f"{contents.stored} experiences are kept, of {contents.capacity} for which there is room (strategy "
         f"{config.selection.strategy}); {len(contents.points)} are drawn. They lie in {contents.covered:.0%} of the "
@@ -170,7 +170,7 @@ def surfaces_chart(config: RunConfig, surface: Surface) -> Picture:
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
     for i, axes in enumerate(panels):
         _background(axes, config, surface, i, figure)
-        title(axes, f"{config.rig.actuators[i].name} ({config.rig.actuators[i].unit})")
+        title(axes, labelled(config.rig.actuators[i].name, config.rig.actuators[i].unit))
         axes.set_xlabel(config.signals[0].name, fontsize=9.5)
     panels[0].set_ylabel(config.signals[1].name, fontsize=9.5)
     caption = f"What policy {surface.policy_id} commands before exploration and shield{_held(surface)}."

@@ -33,7 +33,8 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
     """Headline figures."""
     title, told = facts.measure.title, facts.words()
     found = []
-    for value, label in ((facts.score, f"{title}, last {LAST} episodes"), (facts.evaluated, "evaluated without noise")):
+    last = f"{title}, last {min(LAST, len(m.train['episode']))} episodes"
+    for value, label in ((facts.score, last), (facts.evaluated, "evaluated without noise")):
         if value is not None:
             found.append(Tile(facts.score_of(value), label))
     found.append(Tile(f"{len(m.train['episode'])} of {facts.episodes}", "training episodes"))
