@@ -158,8 +158,7 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     assert process.wait(PATIENCE_S) == 130
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["exit_reason"] == "stopped from the live view"
-    policies = of_summary(load_resolved(folder / "config.yaml"), summary).words()["policies"]
-    browser.until(f"document.getElementById('policies-note').textContent === '{policies}'")
-    ticks = f"{summary['ticks']:,} ticks, "
-    browser.until(f"document.getElementById('missed').textContent.startsWith('{ticks}')")
+    words = of_summary(load_resolved(folder / "config.yaml"), summary).words()
+    browser.until(f"document.getElementById('policies-note').textContent === '{words['policies']}'")
+    browser.until(f"document.getElementById('missed').textContent.startsWith('{words['ticks']}; ')")
     assert folder not in [r.folder for r in running_rigs()]
