@@ -150,7 +150,7 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     browser.until("document.getElementById('state')?.textContent === 'running'")
     browser.value("document.getElementById('stop').click()")
     browser.until("document.getElementById('stop').disabled")
-    assert "from the live view" in str(browser.value("document.getElementById('notice').textContent"))
+    browser.until("document.getElementById('notice').textContent.includes('from the live view')")
     descriptor = process.stdout
     assert descriptor is not None
     while select.select((descriptor,), (), (), PATIENCE_S)[0] and descriptor.readline():
