@@ -282,5 +282,5 @@ class LearnerProcess:
             self._pace.save(self._agent, at_most_every_s)
 
     def close(self) -> None:
-        self._client.tell(Leave())
+        self._client.post(Leave())
         self._client.close()

@@ -13,7 +13,7 @@ from onrig.learner.attachment import Attachment, LeaseLost, MemoryChanged
 from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Pace
 from onrig.runtime.link.messages import Feedback
-from onrig.runtime.run_state.report import show_life
+from onrig.runtime.run_state.report import send_heartbeat
 
 _SIGN_S: Final = 1.0
 """Heartbeat interval to the supervisor, and in real time to the rig."""
@@ -32,7 +32,7 @@ class Heartbeat:
         due = now_s - self._shown_s > _SIGN_S
         if due:
             self._shown_s = now_s
-            show_life(self._name)
+            send_heartbeat(self._name)
         return due
 
 

@@ -1,1 +1,1 @@
-"""What runs on the SBC: control loop, safety, replay, link, configuration. No torch, ever."""
+"""Everything that runs on the SBC: control loop, safety, replay, link and configuration, all without torch."""

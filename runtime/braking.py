@@ -1,4 +1,5 @@
-"""Braking, of the fallback and of resets: the command of one actuator, and a watch on a brake that makes it worse."""
+"""Braking for the fallback and for resets: command of one actuator, and detection of a brake that pushes the wrong
+way."""
 
 from __future__ import annotations
 
@@ -7,49 +8,49 @@ from typing import Final
 from onrig.hw.rig import Actuator
 
 GROWTH: Final = 1.1
-"""Growth of a distance, since full effort began, from which the state counts as leaving."""
+"""Relative growth of the distance under full effort above which the state counts as diverging."""
 RESET_SHARE: Final = 0.2
-"""Time of leaving that is a fault of a reset, as a share of the ``timeout_s`` of an attempt."""
+"""Diverging time after which a reset fails, as a share of an attempt's ``timeout_s``."""
 
 
 class Brake:
-    """Command of one actuator from its safe value, its point of rest, towards either end of its range."""
+    """Command of one actuator between its safe value, the point of rest, and either end of its range."""
 
     def __init__(self, actuator: Actuator, effort: float = 1.0) -> None:
         self._rest = actuator.safe
         self._up, self._down = (effort * (end - actuator.safe) for end in (actuator.high, actuator.low))
 
-    def at(self, share: float) -> float:
-        """Return the command (SI) at ``share`` of the effort: 1 towards the high end, -1 towards the low one."""
+    def command(self, share: float) -> float:
+        """Return the command (SI) at ``share`` of full effort: 1 is the high end of the range, -1 the low end."""
         return self._rest + (self._up * min(share, 1.0) if share > 0 else -self._down * max(share, -1.0))
 
 
 def one_sided(actuator: Actuator, low: float, high: float) -> str:
-    """Why an actuator with a range of [low, high] cannot brake both directions; empty if it can."""
+    """Return why an actuator with the range [low, high] cannot brake in both directions; empty if it can."""
     half_count = 0.5 * actuator.resolution
     if low + half_count < actuator.safe < high - half_count:
         return ""
     return (
-        f"'{actuator.name}' cannot brake both directions: its safe output {actuator.safe:g} {actuator.unit}, from "
+        f"'{actuator.name}' cannot brake in both directions: its safe output {actuator.safe:g} {actuator.unit}, from "
         f"which it brakes, is an end of its range [{low:g}, {high:g}]"
     )
 
 
-class Leaving:
-    """Time for which the distance has exceeded its least value since full effort began, by a tenth at least."""
+class Divergence:
+    """Timer of divergence: how long the distance has exceeded its minimum under full effort by at least a tenth."""
 
     def __init__(self, floor: float = 0.0) -> None:
-        """``floor``: distance that is not left, however small the least one was."""
+        """Set the floor: a distance below ``floor`` never counts as diverging."""
         self._floor = floor
         self.reset()
 
     def reset(self) -> None:
-        """Start anew: the controller does not act, or not with full effort."""
+        """Restart: the controller is inactive, or below full effort."""
         self._least: float | None = None
         self._since = 0.0
 
-    def take(self, distance: float, passed: float) -> float:
-        """Take the distance at full effort, ``passed`` after the one before; returns the time of leaving."""
+    def update(self, distance: float, passed: float) -> float:
+        """Add the distance at full effort, ``passed`` after the previous one; returns the diverging time."""
         least = self._least = distance if self._least is None else min(self._least, distance)
         self._since = self._since + passed if distance > GROWTH * max(least, self._floor) else 0.0
         return self._since

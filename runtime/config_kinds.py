@@ -1,4 +1,4 @@
-"""Kinds of configuration files, told by what is in them, and what a user does with each who meant a run."""
+"""Kinds of configuration files, recognised by their content, and advice to a user who expected a run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NAMES: Final = {
     RIG: {field.encode_name for field in msgspec.structs.fields(Rig)},
     TASK: {field.encode_name for field in msgspec.structs.fields(Task)},
 }
-_MARKS: Final = {_EXPERIMENT: {"blocks"}, _IDENTIFIED: {"twin", "predicted"}}
+_DISTINCTIVE_KEYS: Final = {_EXPERIMENT: {"blocks"}, _IDENTIFIED: {"twin", "predicted"}}
 _FOLDERS: Final = {"rigs": RIG, "tasks": TASK, "recipes": _RECIPE, "experiments": _EXPERIMENT}
 
 
 def kind_of(data: Data) -> str | None:
-    """What a file is that is no run: a rig, a task, ...; None for a run, or for what is none of them."""
+    """Kind of a file that is not a run: a rig, a task, ...; None for a run or an unknown content."""
     if not isinstance(data, dict) or not data or {RIG, TASK} & set(data):
         return None
-    if marked := next((kind for kind, names in _MARKS.items() if names & set(data)), None):
+    if marked := next((kind for kind, names in _DISTINCTIVE_KEYS.items() if names & set(data)), None):
         return marked
     found = {kind: len(names & set(data)) for kind, names in _NAMES.items()}
     kind = max(found, key=lambda one: found[one])
@@ -40,16 +40,16 @@ def kind_of(data: Data) -> str | None:
 
 
 def advice(kind: str, name: str, path: Path | None = None) -> str:
-    """What a file of this kind is, and what to do instead of running it."""
-    beside = path.parent / "run.yaml" if path is not None else None
-    example = f", such as {beside}" if beside is not None and is_file(beside) else ""
+    """Explain what a file of this kind is, and how to use it."""
+    example_run = path.parent / "run.yaml" if path is not None else None
+    example = f", such as {example_run}" if example_run is not None and is_file(example_run) else ""
     return f"this is {'an' if kind[0] in 'aeiou' else 'a'} {kind}; " + {
-        _RECIPE: f"lay it over a run: onrig run RUN --set recipe={name}",
+        _RECIPE: f"apply it to a run: onrig run RUN --set recipe={name}",
         _EXPERIMENT: f"run it with onrig experiment {name}",
         _IDENTIFIED: f"use it in a run: onrig run RUN --set identified={name}",
     }.get(kind, f"give a run that uses it{example}")
 
 
 def shipped_kind(name: str) -> str | None:
-    """Kind of a shipped configuration that is no run; None if none has this name."""
+    """Kind of a shipped configuration that is not a run; None for an unknown name."""
     return next((kind for folder, kind in _FOLDERS.items() if name in shipped(folder)), None)

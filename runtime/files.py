@@ -1,4 +1,4 @@
-"""Files that others may have made or share: bounded reading, atomic replacement, and the tail of a growing file."""
+"""Files shared with other users or processes: bounded reading, atomic replacement, tail of a growing file."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 )
 
 
-class NotRegular(OSError):
+class NotRegularFile(OSError):
     """A directory, FIFO, socket or device in place of a file."""
 
 
 def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
-    """Open a regular file of at most ``max_bytes`` for reading, however it came there.
+    """Open a regular file of at most ``max_bytes`` for reading.
 
-    Anything else in its place is refused: a FIFO would wait for a writer, a device may never end, and opening a serial
-    port can reset the board behind it.  ``max_bytes`` is None for a file that the caller reads in pieces.
+    Anything else is refused: a FIFO blocks until a writer opens it, a device may never end, and opening a serial port
+    can reset its board.  ``max_bytes`` is None for a file that the caller reads in pieces.
 
     Raises:
-        NotRegular: as it says.
-        OSError: the file is missing, unreadable or too large; as above, ``strerror`` is the reason in a few words.
+        NotRegular: for a directory, FIFO, socket or device.
+        OSError: the file is missing, unreadable or too large; ``strerror`` holds the reason.
     """
     try:
         _check_regular(os.stat(path), path)
@@ -45,7 +45,7 @@ def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
         raise OSError(errno.EINVAL, "a name with a NUL byte", str(path)) from None
     try:
         status = os.fstat(fd)
-        _check_regular(status, path)  # again: the name may have changed hands in between
+        _check_regular(status, path)  # checked again: the path may have been replaced in between
         if max_bytes is not None and status.st_size > max_bytes:
             raise _too_large(path, max_bytes)
         return open(fd, "rb")
@@ -58,7 +58,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     """Read a regular file of at most ``max_bytes``; raises OSError as `open_file` does."""
     with open_file(path, max_bytes) as file:
         data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:  # it grew, or lies on a file system that does not tell sizes
+    if len(data) > max_bytes:  # it grew, or its file system reports no sizes
         raise _too_large(path, max_bytes)
     return data
 
@@ -66,7 +66,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
 def _check_regular(status: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "a device")
-        raise NotRegular(errno.EINVAL, f"{kind}, not a regular file", str(path))
+        raise NotRegularFile(errno.EINVAL, f"{kind}, not a regular file", str(path))
 
 
 def _too_large(path: Path, max_bytes: int) -> OSError:
@@ -77,8 +77,8 @@ def _too_large(path: Path, max_bytes: int) -> OSError:
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Replace a file atomically, by way of a temporary file with an unpredictable name; raises OSError.
 
-    A link of the user's own is followed, a link of another user is refused.  What is not a regular file (a terminal, a
-    pipe, /dev/null) is written to directly.
+    The user's own link is followed, another user's link is refused. A terminal, a pipe or a device is written to
+    directly.
     """
     try:
         status = path.lstat()
@@ -90,30 +90,30 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         path = path.resolve()
         status = path.stat() if path.exists() else None
     if status is not None and not stat.S_ISREG(status.st_mode):
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO that nobody reads is an error, no wait
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)  # a FIFO without a reader raises
         os.set_blocking(fd, True)
         with open(fd, "wb") as file:
             file.write(data)
         return
     try:
-        fd, beside = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.absolute().parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
     try:
         with open(fd, "wb") as file:
             file.write(data)
             os.fchmod(fd, mode if status is None else stat.S_IMODE(status.st_mode))
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(temporary)
         raise
 
 
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file in a folder that only this user can write to (a run's), by way of a temporary file beside it.
+    """Replace a file in a folder writable by this user alone (such as a run's), via a temporary file next to it.
 
-    ``durable``: even a power failure leaves the old content or the new.  Raises OSError without a partial file.
+    ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
     """
     fresh = path.with_name(f"{path.name}.tmp")
     try:
@@ -143,23 +143,23 @@ def sync(path: Path) -> None:
 def read_fields(path: Path) -> dict[str, object]:
     """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        # json, because the doctor imports this and must work with a broken msgspec
+        # json: the doctor imports this and must work with a broken msgspec
         found = json.loads(read_file(path, MAX_JSON_BYTES))
         return found if isinstance(found, dict) else {}
     return {}
 
 
-_AT_ONCE_BYTES: Final = 1 << 20
-_LONGEST_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 1 << 20
+_MAX_LINE_BYTES: Final = 1 << 20
 """Longest line accepted."""
 
 
 class LineTail:
     """Tail of a file that other processes append to, and that may not exist yet."""
 
-    def __init__(self, path: Path, *, from_end: bool = False, at_once_bytes: int = _AT_ONCE_BYTES) -> None:
-        """``from_end``: skip the present content.  ``at_once_bytes``: maximum read per call."""
-        self._path, self._at_once_bytes = path, at_once_bytes
+    def __init__(self, path: Path, *, from_end: bool = False, read_bytes: int = _READ_BYTES) -> None:
+        """``from_end``: skip the present content.  ``read_bytes``: maximum read per call."""
+        self._path, self._at_once_bytes = path, read_bytes
         self._at = path.stat().st_size if from_end and path.exists() else 0
         self._rest = b""
 
@@ -167,7 +167,7 @@ class LineTail:
         """Return the new lines since the last call, without line ends; none if the file cannot be read."""
         try:
             size = self._path.stat().st_size
-            if self._at - len(self._rest) <= size < self._at:  # a piece of a line that its writer took back
+            if self._at - len(self._rest) <= size < self._at:  # the file was truncated within a line
                 self._rest = self._rest[: len(self._rest) - (self._at - size)]
                 self._at = size
             elif size < self._at:  # a new file of the same name, in a recreated run folder
@@ -181,6 +181,6 @@ class LineTail:
             return []
         self._at += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LONGEST_BYTES:
+        if len(self._rest) > _MAX_LINE_BYTES:
             self._rest = b""
         return lines

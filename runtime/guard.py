@@ -1,4 +1,4 @@
-"""Guard of Python code from outside in the tick: its exceptions, unusable results and overruns become a fault."""
+"""Guard for foreign Python code in the tick: exceptions, unusable results and overruns become a fault."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Final, ParamSpec, TypeVar
 from onrig.runtime import registry
 
 BUDGET_SHARE: Final = 0.1
-"""Share of the sampling period that the pieces of a tick may each use."""
-MOST_BUDGET_NS: Final = 2_000_000
+"""Maximum share of the sampling period for each foreign piece."""
+MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
 Given = ParamSpec("Given")
 
 
 def budget_ns(period_us: int) -> int:
-    """Budget of each foreign piece in one tick."""
-    return min(round(BUDGET_SHARE * 1e3 * period_us), MOST_BUDGET_NS)
+    """Time budget of one foreign piece per tick."""
+    return min(round(BUDGET_SHARE * 1e3 * period_us), MAX_BUDGET_NS)
 
 
 class Guard:
-    """Calls foreign code of one tick; the first failure of an episode is reported to ``failed``."""
+    """Guard around the foreign calls of a tick; reports the first failure of an episode to ``failed``."""
 
     def __init__(self, failed: Callable[[str], None], budget_ns: int, clock: Callable[[], int] | None) -> None:
-        """``clock`` in ns measures overruns; without one, as in virtual time and in a replay, there are none."""
+        """``clock`` in ns measures overruns; None, as in virtual time and in replays, disables this check."""
         self._failed, self._budget_ns, self._clock = failed, budget_ns, clock
 
-    def wrapped(self, name: str, call: Callable[Given, T], instead: T) -> Callable[Given, T]:
-        """The function ``call`` under guard; after a failure its result is ``instead``."""
-        failed, most_ns, clock = self._failed, self._budget_ns, self._clock or _still
+    def wrap(self, name: str, call: Callable[Given, T], fallback: T) -> Callable[Given, T]:
+        """Wrap ``call``; after a failure the result is ``fallback``."""
+        failed, most_ns, clock = self._failed, self._budget_ns, self._clock or _no_clock
 
         def guarded(*given: Given.args, **named: Given.kwargs) -> T:
             began_ns = clock()
             try:
                 result = call(*given, **named)
             except Exception as error:
-                failed(f"{name} raises {registry.blame(error)}")
-                return instead
+                failed(f"{name} raises {registry.describe_exception(error)}")
+                return fallback
             took_ns = clock() - began_ns
             if took_ns > most_ns:
                 failed(f"{name} took {took_ns / 1e3:.0f} us, its budget is {most_ns / 1e3:.0f} us")
@@ -47,12 +47,12 @@ class Guard:
         return guarded
 
 
-def _still() -> int:
+def _no_clock() -> int:
     return 0
 
 
 def measured_ns(call: Callable[[], object], calls: int = 200) -> int:
-    """Time of a call that 99 of 100 keep within, of ``calls`` in a row after as many for practice."""
+    """Measure the 99th percentile (ns) of ``calls`` consecutive calls, after as many warm-up calls."""
     for _ in range(calls):
         call()
     times = []

@@ -1,4 +1,4 @@
-"""Histograms of durations, in bounded memory whatever a run's length.
+"""Histograms of durations in bounded memory.
 
 Fine ones have log-linear bins like an HDR histogram: each octave is divided into 128 equal parts, so that a bin is at
 most lower edge / 128 wide, durations below 256 ns are exact, and percentiles are accurate to 0.8 %.  Coarse ones, for
@@ -27,7 +27,7 @@ class Bins(NamedTuple):
 
 
 class DurationHistogram:
-    """Counts of durations in ns; negative ones (rounding of a clock estimate) count as zero."""
+    """Histogram of durations in ns; negative ones (rounding of a clock estimate) count as zero."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(_PARTS * _OCTAVES, np.int64)
@@ -37,7 +37,7 @@ class DurationHistogram:
         """Count durations, shape (n,)."""
         if not len(durations_ns):
             return
-        # frexp is exact; a logarithm might round 2**k ns into the octave below.
+        # frexp is exact; a logarithm may round 2**k ns into the octave below.
         mantissa, exponent = np.frexp(np.maximum(durations_ns.astype(np.float64), 1.0))
         bins = (exponent.astype(np.int64) - 1) * _PARTS + ((mantissa - 0.5) * (2 * _PARTS)).astype(np.int64)
         self._counts += np.bincount(np.minimum(bins, len(self._counts) - 1), minlength=len(self._counts))
@@ -54,7 +54,7 @@ class DurationHistogram:
         return self._max_ns, list(zip(filled.tolist(), self._counts[filled].tolist(), strict=True))
 
     def restore(self, max_ns: int, filled: Sequence[tuple[int, int]]) -> None:
-        """Restore a state of ``state()``; raises IndexError for an invalid one."""
+        """Restore a state returned by ``state()``; raises IndexError if it is invalid."""
         self._max_ns = max_ns
         self._counts[:] = 0
         for at, count in filled:
@@ -62,7 +62,7 @@ class DurationHistogram:
 
     @property
     def count(self) -> int:
-        """Durations counted so far."""
+        """Number of durations counted."""
         return int(self._counts.sum())
 
     def percentile_us(self, q: float) -> float | None:
@@ -81,7 +81,7 @@ class DurationHistogram:
         return Bins(_edges_ns(first, last + 1) / 1000, self._counts[first : last + 1].copy())
 
     def summary_us(self) -> dict[str, float | None]:
-        """The figures of ``summary.json``: p50, p99, p999, max."""
+        """Percentiles and maximum in µs, as in ``summary.json``: p50, p99, p999, max."""
         return {
             "p50": self.percentile_us(50),
             "p99": self.percentile_us(99),
@@ -98,7 +98,7 @@ def _edges_ns(first: int, last: int) -> NDArray[np.float64]:
 
 BINS_PER_OCTAVE: Final = 8
 COARSE_BINS: Final = _OCTAVES * BINS_PER_OCTAVE
-"""Bin b holds 2^(b/8) ns up to 2^((b+1)/8) ns."""
+"""Number of coarse bins; bin b covers 2^(b/8) ns to 2^((b+1)/8) ns."""
 
 
 def coarse_counts(durations_ns: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -115,7 +115,7 @@ def coarse_edges_us() -> NDArray[np.float64]:
 
 
 class CoarseHistogram(NamedTuple):
-    """Durations counted in coarse bins."""
+    """Histogram of durations in coarse bins."""
 
     counts: NDArray[np.int64]
     max_ns: int

@@ -1,7 +1,6 @@
-"""Forms of what policies see of an observation: descriptions, chosen by ``kind``.
+"""Input transforms: functions of one observation that a policy receives, chosen by ``kind``.
 
-The tick composes them at every frame.  One in Python from outside runs there under a guard
-(``onrig.runtime.guard``).
+The tick evaluates them at every frame; foreign ones in Python run under a guard (``onrig.runtime.guard``).
 """
 
 from __future__ import annotations
@@ -20,48 +19,48 @@ from onrig.runtime.rewards import Problems, Values
 
 _ANGLE: Final = "rad"
 
-One = Callable[[Sequence[float]], float]
-Many = Callable[[Values], Values]
+ScalarFunction = Callable[[Sequence[float]], float]
+BatchFunction = Callable[[Values], Values]
 
 
 class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Description of a form; a subclass adds its settings as fields, and its name as the tag."""
+    """Base of input transforms; a subclass has its settings as fields and its name as the tag."""
 
     def problems(self, of: Observation) -> Problems:
-        """List what keeps the form from an observation."""
+        """List the reasons why the transform cannot be applied to an observation."""
         return iter(())
 
     def signal(self, of: Observation) -> Observation:
         """Name, unit and range of the result; [low, high] maps onto [-1, 1]."""
         raise NotImplementedError
 
-    def build(self, at: int, rig: Rig) -> Many:
-        """The form as a function of observations (..., n) in SI, as of ``rig.signals``, to (...), without state.
+    def build(self, at: int, rig: Rig) -> BatchFunction:
+        """Build the stateless function from observations (..., n) in SI, in the order of ``rig.signals``, to (...).
 
-        ``at`` is the index of the observation that it is of.  A function of numpy's alone, so that one observation has
-        the same result as many.
+        ``at`` is the index of its observation. It must use numpy throughout, so that single and batched results are
+        equal.
         """
         raise NotImplementedError
 
-    def build_scalar(self, at: int, rig: Rig) -> One:
-        """The same for one observation (n,) as floats; by default by way of an array, in a few microseconds."""
+    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+        """Build the function for one observation (n,) of floats; by default via an array, which takes a few µs."""
         form = self.build(at, rig)
         return lambda observation: float(form(np.array(observation, np.float64)))
 
 
 class Value(InputTransform, frozen=True, forbid_unknown_fields=True, tag="value"):
-    """The observation itself."""
+    """Identity: the observation itself."""
 
     def signal(self, of: Observation) -> Observation:
-        """That of the observation."""
+        """Return the observation's signal."""
         return Observation(of.name, of.unit, of.low, of.high)
 
-    def build(self, at: int, rig: Rig) -> Many:
-        """The column."""
+    def build(self, at: int, rig: Rig) -> BatchFunction:
+        """Select the column."""
         return lambda observations: observations[..., at]
 
-    def build_scalar(self, at: int, rig: Rig) -> One:
-        """The value."""
+    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+        """Select the value."""
         return lambda observation: float(observation[at])
 
 
@@ -77,24 +76,24 @@ class _OfAngle(InputTransform, frozen=True, forbid_unknown_fields=True):
 class Cosine(_OfAngle, frozen=True, forbid_unknown_fields=True, tag="cos"):
     """Cosine of an angle."""
 
-    def build(self, at: int, rig: Rig) -> Many:
-        """numpy's, which may differ from the scalar one by rounding."""
+    def build(self, at: int, rig: Rig) -> BatchFunction:
+        """Use numpy, whose result may differ from ``math`` by rounding."""
         return lambda observations: np.asarray(np.cos(observations[..., at]))
 
-    def build_scalar(self, at: int, rig: Rig) -> One:
-        """That of ``math``."""
+    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+        """Use ``math``."""
         return lambda observation: math.cos(observation[at])
 
 
 class Sine(_OfAngle, frozen=True, forbid_unknown_fields=True, tag="sin"):
     """Sine of an angle."""
 
-    def build(self, at: int, rig: Rig) -> Many:
-        """numpy's, which may differ from the scalar one by rounding."""
+    def build(self, at: int, rig: Rig) -> BatchFunction:
+        """Use numpy, whose result may differ from ``math`` by rounding."""
         return lambda observations: np.asarray(np.sin(observations[..., at]))
 
-    def build_scalar(self, at: int, rig: Rig) -> One:
-        """That of ``math``."""
+    def build_scalar(self, at: int, rig: Rig) -> ScalarFunction:
+        """Use ``math``."""
         return lambda observation: math.sin(observation[at])
 
 
@@ -102,4 +101,4 @@ if TYPE_CHECKING:
     AnyForm = str | InputTransform
 else:
     AnyForm = str | Annotated[Any, registered(registry.INPUT_TRANSFORMS)]
-"""A form, or its name where its settings are the defaults."""
+"""A transform, or its name if all settings are defaults."""

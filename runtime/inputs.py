@@ -1,7 +1,7 @@
-"""What policies see of a rig: all of its observations, or values composed of them, present and past.
+"""Policy inputs: all observations of a rig, or values composed of present and past ones.
 
-The one definition for the tick, trials and environments.  Shield, reward and reset see the rig's observations as ever,
-and so do the records, which hold both.
+Shared by the tick, trials and environments. Shield, reward and reset always use the rig's observations; records hold
+both.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import MAX_OBSERVATIONS, Observation, Rig, is_word
 from onrig.runtime import registry
-from onrig.runtime.config.problem import blamed
+from onrig.runtime.config.problem import collect_problems, unknown_name
 from onrig.runtime.config.registered import WithRegistered, chosen
-from onrig.runtime.input_transforms import AnyForm, InputTransform, One
+from onrig.runtime.input_transforms import AnyForm, InputTransform, ScalarFunction
 
-MOST_LAG: Final = 15
+MAX_LAG: Final = 15
 
 
 class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One component of what policies see."""
+    """One component of a policy's input."""
 
     observation: str
-    """Of the rig, by name; ``previous_NAME`` for a command in force, where the rig adds them."""
+    """Name of a rig's observation; ``previous_NAME`` for the command in force, if the rig adds it."""
     form: AnyForm = "value"
     """``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of another."""
-    lag: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAG)] = 0
-    """Frames ago; an episode's first frame stands for those before it."""
+    lag: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAG)] = 0
+    """Age in frames; an episode's first frame is repeated for earlier ones."""
 
     def __post_init__(self) -> None:
-        """Compare the form with the registry; raises ValueError."""
+        """Check the transform against the registry; raises ValueError."""
         if isinstance(self.form, str):
             transform = _named(self.form)
-            if registry.is_foreign(transform):  # its settings are recorded, its defaults may change
+            if registry.is_foreign(transform):  # records the settings, whose defaults may change
                 msgspec.structs.force_setattr(self, "form", transform)
         else:
             super().__post_init__()
@@ -50,7 +50,7 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 
 
 def _named(form: str) -> InputTransform:
-    """A form with its default settings; ValueError in the form of msgspec's errors."""
+    """Return a transform with default settings; ValueError in the form of msgspec's errors."""
     try:
         transform: InputTransform = chosen(registry.INPUT_TRANSFORMS, {"kind": form}, "$.form")
     except ValueError as error:
@@ -75,41 +75,46 @@ def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
 def _signal(term: PolicyInput, of: Observation) -> Observation:
     try:
         signal = term.transform.signal(of)
-    except Exception:  # foreign code, whose error ``input_problems`` reports
+    except Exception:  # ``input_problems`` reports errors of foreign code
         signal = of
     return msgspec.structs.replace(signal, name=f"{signal.name}-{term.lag}") if term.lag else signal
 
 
-Watch = Callable[[str, One], One]
-"""Puts a named form of foreign code under guard."""
+Watch = Callable[[str, ScalarFunction], ScalarFunction]
+"""Wraps a foreign transform, given its name, in a guard."""
 
 
 class Composition:
-    """Policy inputs from the rig's observations."""
+    """Composition of policy inputs from the rig's observations."""
 
     def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, watch: Watch | None = None) -> None:
-        """``watch`` wraps the forms that are another package's."""
+        """``watch`` wraps foreign transforms."""
         at = {o.name: i for i, o in enumerate(rig.signals)}
-        self._ones: Final = tuple((term.lag, _one(term, at[term.observation], rig, watch)) for term in inputs)
-        self._many: Final = tuple((term.lag, term.transform.build(at[term.observation], rig)) for term in inputs)
-        self.reach: Final = max(term.lag for term in inputs)
-        """Observations before the present one that are needed."""
+        self._scalar_functions: Final = tuple(
+            (term.lag, _one(term, at[term.observation], rig, watch)) for term in inputs
+        )
+        self._batch_functions: Final = tuple(
+            (term.lag, term.transform.build(at[term.observation], rig)) for term in inputs
+        )
+        self.history: Final = max(term.lag for term in inputs)
+        """Number of previous observations needed."""
 
-    def __call__(self, seen: Sequence[Sequence[float]]) -> tuple[float, ...]:
-        """Compose the inputs (k,) of observations (n,) in SI, the present one first.
+    def __call__(self, observations: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        """Compose the inputs (k,) from observations (n,) in SI, newest first.
 
-        Where there are fewer than ``reach`` before it, the last one stands for those that are missing.
+        The oldest one is repeated if there are fewer than ``history`` previous ones.
         """
-        oldest = len(seen) - 1
-        return tuple([form(seen[lag if lag < oldest else oldest]) for lag, form in self._ones])
+        oldest = len(observations) - 1
+        return tuple([form(observations[lag if lag < oldest else oldest]) for lag, form in self._scalar_functions])
 
-    def of_many(self, seen: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compose many at once: (r, ..., n), the present ones first, to inputs (..., k); equal but for rounding."""
-        oldest = len(seen) - 1
-        return np.stack([form(seen[min(lag, oldest)]) for lag, form in self._many], axis=-1)
+    def batch(self, observations: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Compose a batch: observations (r, ..., n), newest first, to inputs (..., k); equal to single calls up to
+        rounding."""
+        oldest = len(observations) - 1
+        return np.stack([form(observations[min(lag, oldest)]) for lag, form in self._batch_functions], axis=-1)
 
 
-def _one(term: PolicyInput, at: int, rig: Rig, watch: Watch | None) -> One:
+def _one(term: PolicyInput, at: int, rig: Rig, watch: Watch | None) -> ScalarFunction:
     form = term.transform.build_scalar(at, rig)
     if watch is None or not registry.is_foreign(term.transform):
         return form
@@ -124,7 +129,7 @@ def _one(term: PolicyInput, at: int, rig: Rig, watch: Watch | None) -> One:
 
 
 def composition_of(inputs: Inputs, rig: Rig, watch: Watch | None = None) -> Composition | None:
-    """Return how policy inputs are composed; None where they are the rig's observations."""
+    """Return the composition of policy inputs; None if they are the rig's observations."""
     return None if inputs is msgspec.UNSET else Composition(inputs, rig, watch)
 
 
@@ -134,25 +139,24 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
         return []
     if not 0 < len(inputs) <= MAX_OBSERVATIONS:
         return [
-            ("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; leave it out to see all observations")
+            ("inputs", f"expected 1 to {MAX_OBSERVATIONS}, got {len(inputs)}; leave it out to use all observations")
         ]
     of = {o.name: o for o in rig.signals}
     problems = []
     for i, term in enumerate(inputs):
         if term.observation not in of:
-            there = ", ".join(of)
-            message = f"rig '{rig.name}' has no observation '{term.observation}' (there are: {there})"
+            message = unknown_name(f"rig '{rig.name}'", "observation", term.observation, [*of])
             problems.append((f"inputs[{i}].observation", message))
             continue
         at = f"inputs[{i}].form"
         transform, observation = term.transform, of[term.observation]
-        found = blamed(partial(_form_problems, transform, observation), "the input")
+        found = collect_problems(partial(_form_problems, transform, observation), "the input")
         problems += [(f"{at}.{path}" if path else at, message) for path, message in found]
         if not found and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is there twice"))
     names = [s.name for s in policy_signals(inputs, rig)]
     if not problems and (twice := next((name for name in names if names.count(name) > 1), None)):
-        problems.append(("inputs", f"two of them are called '{twice}': leave one out"))
+        problems.append(("inputs", f"the name '{twice}' is used twice: remove one"))
     return problems
 
 

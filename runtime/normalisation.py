@@ -16,20 +16,20 @@ class Ranged(Protocol):
 
     @property
     def low(self) -> float:
-        """SI value that is -1."""
+        """SI value mapped to -1."""
 
     @property
     def high(self) -> float:
-        """SI value that is 1."""
+        """SI value mapped to 1."""
 
 
 class Normalisation(NamedTuple):
     """Map of k signals between SI and normalised units, in float64."""
 
     centre: Values
-    """(k,) SI value that is 0."""
+    """(k,) SI value mapped to 0."""
     half_range: Values
-    """(k,) SI value of one unit."""
+    """(k,) SI size of one normalised unit."""
 
     @classmethod
     def of(cls, signals: Sequence[Ranged]) -> Normalisation:
@@ -42,5 +42,5 @@ class Normalisation(NamedTuple):
         return np.asarray((values - self.centre) / self.half_range)
 
     def si(self, normalised: NDArray[np.floating]) -> Values:
-        """SI values of normalised ones (..., k)."""
+        """Convert normalised values (..., k) to SI."""
         return np.asarray(self.centre + self.half_range * normalised)

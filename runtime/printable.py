@@ -1,6 +1,6 @@
 """Escaping of untrusted text for display: devices, learners, policies and files may contain anything.
 
-Escape codes control a terminal, and characters that reverse the writing direction can falsify a line.  Non-printable
+Escape codes control a terminal, and bidirectional control characters can falsify a line.  Non-printable
 characters are therefore shown as escape sequences.
 """
 
@@ -20,7 +20,7 @@ def printable(text: str, longest: int = LONGEST) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of any length with all but newlines, tabs and printable characters escaped."""
+    """Escape all but newlines, tabs and printable characters in a text of any length."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _LAYOUT else _escaped(c) for c in text)

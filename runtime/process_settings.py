@@ -8,9 +8,9 @@ import msgspec
 
 from onrig.hw.bounds import Count, Seconds, Share
 
-MOST_CPUS: Final = 1024
+MAX_CPUS: Final = 1024
 """Size of the kernel's CPU set."""
-# Unset rather than defaults: settings that came later are not written to config.yaml, by whose digest runs are named.
+# Unset rather than defaults: settings added later must not appear in config.yaml, whose digest identifies runs.
 _HANG_S: Final = 30.0
 _FROZEN_S: Final = 2.0
 
@@ -20,9 +20,9 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     priority: Annotated[int, msgspec.Meta(ge=0, le=98)] = 50
     """SCHED_FIFO priority (as ros2_control); 0 for the ordinary scheduler."""
-    cpu: Annotated[int, msgspec.Meta(ge=0, le=MOST_CPUS - 1)] | Literal["auto"] | None = "auto"
-    """CPU of the loop, avoided by the replay process and a local learner; ``auto``: of several, the one with the fewest
-    device interrupts (the last of equals); null: any, shared."""
+    cpu: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS - 1)] | Literal["auto"] | None = "auto"
+    """CPU of the loop, avoided by the replay process and a local learner; ``auto``: the one with the fewest device
+    interrupts (the last of equals), if there are several; null: any, shared."""
     lock_memory: bool = True
     """Whether memory is locked (``mlockall``)."""
     stay_awake: bool = True
@@ -30,14 +30,14 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Staleness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Behaviour of a run whose learner is silent (unused in lockstep, where the loop waits at the barrier)."""
+    """Reaction to a silent learner (unused in lockstep, where the loop waits at the barrier)."""
 
     after_s: Annotated[float, msgspec.Meta(ge=1.0, le=1e8)] = 60.0
-    """Wall-clock time without a message from the pushing learner, or from the replay process that receives it.  A
-    working learner sends a sign of life several times a second, a waiting one every 0.2 s."""
+    """Wall-clock time without a message from the pushing learner, or from the replay process that receives it.  A busy
+    learner sends heartbeats several times a second, an idle one every 0.2 s."""
     then: Literal["keep", "lower", "fall_back"] = "keep"
     """``keep``: warn and continue.  ``lower``: explore less from the next episode on.  ``fall_back``: pause, disarmed,
-    between episodes until the learner is heard again (at most ``supervision.resume_timeout_s``)."""
+    between episodes until the learner responds again (at most ``supervision.resume_timeout_s``)."""
     factor: Share = 0.5
     """Factor on the exploration's amplitude while the learner is silent (``lower``)."""
 
@@ -46,14 +46,14 @@ class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """End and timeouts of a run."""
 
     fade_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.3
-    """Time (device time) over which the first Ctrl-C fades the command to the safe output; 0: at once."""
+    """Device time over which the first Ctrl-C fades the command to the safe output; 0: immediately."""
     resume_timeout_s: Seconds = 600.0
-    """Time after which a run ends that is paused or waits for a person to re-arm a fault."""
+    """Time after which a run ends if it is paused or a fault awaits manual re-arming."""
     hang_s: Annotated[float, msgspec.Meta(ge=2.0, le=3600.0)] | msgspec.UnsetType = msgspec.UNSET
     """Time without progress after which a replay process or local learner is killed and restarted (default 30)."""
     frozen_s: Seconds | msgspec.UnsetType = msgspec.UNSET
-    """Time (device time) after which sensors that change by a count at most are a fault, if every actuator's output
-    varies by a quarter of its range in each half of it (default 2); 0: never, for slower rigs."""
+    """Device time after which sensors that change by at most one count are a fault, if every actuator's output varies
+    by a quarter of its range in each half of that time (default 2); 0: never, for slower rigs."""
 
     @property
     def hang_limit_s(self) -> float:
@@ -72,7 +72,7 @@ class Log(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mcap: bool | Literal["auto"] = "auto"
     """Whether to write a log; ``auto``: if the package mcap is installed (extra ``log``)."""
     decimation: Count = 1
-    """Keep every n-th tick, and the first and last of each episode; only a complete log can be replayed."""
+    """Log every n-th tick, and the first and last of each episode; only a complete log can be replayed."""
     max_bytes: Count | None = None
     """Total size of the run's log files, at which logging stops."""
     keep_free_bytes: Annotated[int, msgspec.Meta(ge=0)] = 200_000_000

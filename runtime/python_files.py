@@ -1,7 +1,8 @@
-"""Pieces in Python files that a configuration names: their identity, whether they may run, and their import.
+"""Pieces in Python files named in a configuration: identity, trust and import.
 
-A file is written ``FILE.py:NAME`` beside the configuration, and resolved to ``PATH:NAME#sha256:HEX``, which is what a
-run folder holds.  The content is read once, compared with its digest and executed: what ran is what was recorded.
+A configuration names ``FILE.py:NAME`` relative to its folder; a run folder holds the resolved form
+``PATH:NAME#sha256:HEX``. The content is read once, compared with its digest and executed, so that the recorded code is
+the executed code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_BYTES: Final = 1 << 20
 _WRITTEN: Final = re.compile(r"(?P<path>[^\0]+\.py):(?P<name>[A-Za-z_]\w*)(?:#sha256:(?P<digest>[0-9a-f]{64}))?")
 _TRUST: Final = "ONRIG_TRUST"
 """Environment variable with the digests of the files that this process and its children may run."""
-_everything = False
+_all_trusted = False
 _allowed: dict[str, bytes] = {}
 """Contents by digest of the files that this process found and may run."""
 _received: dict[str, bytes] = {}
@@ -29,7 +30,7 @@ _received: dict[str, bytes] = {}
 
 
 class PythonFile(NamedTuple):
-    """A piece in a file."""
+    """A piece in a Python file."""
 
     path: Path
     attribute: str
@@ -37,12 +38,12 @@ class PythonFile(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What makes two pieces the same, wherever their files are."""
+        """Identity of the piece, independent of the file's location."""
         return self.sha256, self.attribute
 
     @property
     def resolved(self) -> str:
-        """As a resolved configuration has it."""
+        """Resolved form, as in a run's ``config.yaml``."""
         return f"{self}#sha256:{self.sha256}"
 
     def __str__(self) -> str:
@@ -50,29 +51,29 @@ class PythonFile(NamedTuple):
 
 
 class NotTrusted(ValueError):
-    """Files that nobody allowed to run."""
+    """Files that are not trusted."""
 
     def __init__(self, *paths: Path) -> None:
-        # What to do comes first: long messages are cut.
+        # The remedy comes first: long messages are cut.
         super().__init__(f"its Python code runs only with --trust; read it first: {', '.join(map(str, paths))}")
         self.path = paths[0]
 
 
-def python_file(text: str, beside: Path | None) -> PythonFile:
-    """Read a name of a piece, written in a configuration in the folder ``beside``, or resolved.
+def python_file(text: str, base: Path | None) -> PythonFile:
+    """Read a name of a piece, written in a configuration in the folder ``base``, or resolved.
 
-    The written form is allowed to run where that folder is the working directory or below it, the resolved one where
-    the caller or its parent process said so.  Raises NotTrusted, and ValueError for a bad name, a missing file, and one
-    that has changed since it was resolved.
+    The written form is trusted if that folder is the working directory or below it, the resolved form if the caller or
+    its parent process trusts its digest. Raises NotTrusted, and ValueError for a bad name, a missing file, or one that
+    has changed since it was resolved.
     """
     match = _WRITTEN.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' is no piece in a file: expected FILE.py:NAME")
+        raise ValueError(f"'{text}' does not name a piece in a file: expected FILE.py:NAME")
     path, digest = Path(match["path"]), match["digest"]
     if digest is None:
-        if beside is None or path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"'{path}' must be beside the configuration or in a folder below it")
-        path = (beside / path).resolve()
+        if base is None or path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"'{path}' must be in the configuration's folder or below it")
+        path = (base / path).resolve()
     try:
         content = _content(path, digest)
     except OSError as error:
@@ -81,9 +82,9 @@ def python_file(text: str, beside: Path | None) -> PythonFile:
     if digest is not None and found != digest:
         raise ValueError(f"'{path}' has changed since the run began: restore it, or start a new run")
     file = PythonFile(path, match["name"], found)
-    if digest is None and beside is not None and beside.resolve().is_relative_to(Path.cwd()):
+    if digest is None and base is not None and base.resolve().is_relative_to(Path.cwd()):
         trust(found)
-    if not (_everything or found in trusted()):
+    if not (_all_trusted or found in trusted_digests()):
         raise NotTrusted(path)
     trust(found)
     _allowed[found] = content
@@ -109,23 +110,23 @@ def receive(contents: Mapping[str, bytes]) -> None:
 
 
 def trust(digest: str) -> None:
-    """Allow a file to run in this process and in those that it starts."""
-    os.environ[_TRUST] = ",".join(sorted({*trusted(), digest}))
+    """Trust a file in this process and its child processes."""
+    os.environ[_TRUST] = ",".join(sorted({*trusted_digests(), digest}))
 
 
 def trust_everything() -> None:
-    """Allow every file to run that a configuration names (``--trust``)."""
-    global _everything
-    _everything = True
+    """Trust every file named in a configuration (``--trust``)."""
+    global _all_trusted
+    _all_trusted = True
 
 
-def trusted() -> set[str]:
-    """Digests of the files that may run."""
+def trusted_digests() -> set[str]:
+    """Return the digests of the trusted files."""
     return set(filter(None, os.environ.get(_TRUST, "").split(",")))
 
 
-def module_of(file: PythonFile) -> ModuleType:
-    """The module of a file, executed once per process; raises whatever its code raises."""
+def import_file(file: PythonFile) -> ModuleType:
+    """Import a file as a module, once per process; raises whatever its code raises."""
     name = f"{file.path.stem}_{file.sha256[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -134,7 +135,7 @@ def module_of(file: PythonFile) -> ModuleType:
         raise ValueError("it has changed since it was checked")
     module = ModuleType(name)
     module.__file__ = str(file.path)
-    sys.modules[name] = module  # before it runs: msgspec looks annotations up there
+    sys.modules[name] = module  # before it runs: msgspec resolves annotations there
     try:
         exec(compile(content, str(file.path), "exec", dont_inherit=True), module.__dict__)
     except BaseException:

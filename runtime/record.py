@@ -1,4 +1,4 @@
-"""The step: everything the loop knew, decided and measured in one tick.
+"""The step record: everything the loop knew, decided and measured in one tick.
 
 ``Step`` declares the fields; derived from it are the record in shared memory (written with ``struct``, which is fast
 for one record, read with numpy, which is fast in bulk), the messages of the log, the columns of a post-mortem, and the
@@ -29,8 +29,8 @@ class Kind(enum.IntEnum):
     TRAIN = 0
     EVAL = 1
     RESET = 2
-    """Driven to the start of an episode by a reset controller; has the index of the training episode before it and is
-    not learned from."""
+    """Motion to the start of an episode by a reset controller; has the index of the previous training episode and is
+    not used for learning."""
 
 
 class Flag(enum.IntFlag):
@@ -43,26 +43,27 @@ class Flag(enum.IntFlag):
     FIRST = 8
     """First record of its episode."""
     NO_ACTION = 16
-    """Last record of its episode: ends a transition and starts none."""
+    """Last record of its episode: it ends a transition and starts none."""
     LATE = 32
     """The command took effect after the sample (0 < tau < T) or not at all (tau = T)."""
     FADED = 64
-    """The run is fading out: ``explored`` is no longer the action of policy and exploration."""
+    """The run is fading out: ``explored`` is not the action of policy and exploration."""
     PROBATION = 128
     """The acting policy is on probation and may be rolled back."""
     ROLLED_BACK = 256
     """First record after a rollback: the predecessor acts again."""
     CUT_OFF = 512
-    """The line closed after this record's command: it ends its episode although it has an action, whose outcome is
-    unknown (together with NO_ACTION)."""
+    """The line closed after this record's command. The record ends its episode although it has an action, whose outcome
+    is unknown (together with NO_ACTION)."""
     RESTRAINED = 1024
-    """A stochastic policy's noise was reduced (amplitude below 1): the action is not the policy's own."""
+    """A stochastic policy's noise was reduced (amplitude below 1): the action follows a narrower distribution than the
+    policy's."""
     NATIVE = 2048
     """The C library evaluated the policy, not onnxruntime: they differ by rounding."""
 
 
 class Rule(enum.IntEnum):
-    """Which rule of the shield intervened."""
+    """Rule of the shield that intervened."""
 
     NONE = 0
     FINITE = 1
@@ -73,13 +74,13 @@ class Rule(enum.IntEnum):
     """The fallback controller still acts after an earlier intervention."""
     JERK = 6
     PREDICTED = 7
-    """The command would have left the states from which the fallback can keep the envelope."""
+    """The command would have led out of the states from which the fallback can keep the envelope."""
 
     falls_back: bool
     """Whether the fallback controller acts under this rule; other rules only limit the command."""
 
 
-for _rule in Rule:  # an attribute, because a property that hashes a member costs a microsecond in every tick
+for _rule in Rule:  # an attribute: a property that hashes a member takes a microsecond in every tick
     _rule.falls_back = _rule in (Rule.FINITE, Rule.ENVELOPE, Rule.FALLBACK, Rule.PREDICTED)
 
 
@@ -112,13 +113,13 @@ class Stored(NamedTuple):
     """Field number in the log's messages, part of that format; a new field takes the next one (41)."""
     code: Code
     source: Source
-    """Origin: the device's frames, the loop's clock and counters, or a decision, which a replay recomputes."""
+    """Origin: the device's frames, the loop's clock and counters, or a decision (recomputed by a replay)."""
     per: Per = "tick"
-    """Items that a vector has one value for each of; ``tick`` for a scalar."""
+    """Items indexed by a vector; ``tick`` for a scalar."""
     unit: str = ""
-    """``SI``: the signal's own unit; ``counts``: those on the wire; a unit in the name is not repeated."""
+    """``SI``: the signal's unit; ``counts``: counts on the wire; a unit in the name is not repeated."""
     behaviour: bool = False
-    """Only in the records of stochastic policies."""
+    """Whether the field is only in records of stochastic policies."""
 
 
 class Step(msgspec.Struct, gc=False, eq=False):
@@ -141,7 +142,7 @@ class Step(msgspec.Struct, gc=False, eq=False):
 
     observation: Annotated[tuple[float, ...], Stored(26, "f4", "decision", "signal", "SI")]
     policy: Annotated[tuple[float, ...], Stored(27, "f4", "decision", "actuator", "SI")]
-    """Without noise: of a stochastic policy, its mean clipped or squashed."""
+    """The policy's action without noise: for a stochastic policy, its clipped or squashed mean."""
     amplitude: Annotated[tuple[float, ...], Stored(33, "f4", "decision", "actuator")]
     """Factor on each action's noise, gates included; 0 without noise."""
     explored: Annotated[tuple[float, ...], Stored(28, "f4", "decision", "actuator", "SI")]
@@ -174,15 +175,15 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """64 bits: in a suspended process a stage may last minutes."""
 
     drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
-    """What a stochastic policy drew, and the Gaussian it was drawn from, with the reduced std where the amplitude is
-    below 1; normalised, before clipping or squashing (``onrig.runtime.policy.contract.ports_for``)."""
+    """Draw of a stochastic policy, and mean and std of its Gaussian (std reduced if the amplitude is below 1);
+    normalised, before clipping or squashing (``onrig.runtime.policy.contract.ports_for``)."""
     input: Annotated[tuple[float, ...], Stored(40, "f4", "decision", "input", "SI")] = ()
-    """What the policy saw, where that is not the observation (``onrig.runtime.inputs``)."""
+    """Input of the policy, if it is not the observation (``onrig.runtime.inputs``)."""
     mean: Annotated[tuple[float, ...], Stored(31, "f4", "decision", "actuator", behaviour=True)] = ()
     std: Annotated[tuple[float, ...], Stored(32, "f4", "decision", "actuator", behaviour=True)] = ()
 
     tripped: bool = False
-    """Whether the fallback controller took over here; not recorded."""
+    """Whether the fallback controller took over in this tick; not recorded."""
 
 
 class Field(NamedTuple):
@@ -190,7 +191,7 @@ class Field(NamedTuple):
 
     name: str
     type: type
-    """Enumeration of a scalar, if it has one; otherwise the type of its value."""
+    """Enumeration of a scalar, if any; otherwise the type of its value."""
     stored: Stored
 
 
@@ -213,7 +214,7 @@ FIELDS: Final = tuple(_declared())
 def _flattener(fields: Sequence[Field], n_actions: int) -> Callable[[Step], tuple[float, ...]]:
     """Compile ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick.
 
-    Where no stochastic policy was asked, its fields are 0.
+    Fields of a stochastic policy are 0 if none was evaluated.
     """
     items = [
         f"*(step.{name} or none)" if stored.behaviour else f"{'*' * (stored.per != 'tick')}step.{name}"
@@ -228,7 +229,8 @@ def _flattener(fields: Sequence[Field], n_actions: int) -> Callable[[Step], tupl
 class RecordLayout:
     """Layout of a rig's records: scalars, then vectors, between ``seq`` and ``crc``.
 
-    ``behaviour`` adds the fields of stochastic policies, ``n_inputs`` what policies see instead of the observation.
+    ``behaviour`` adds the fields of stochastic policies, ``n_inputs`` the policy inputs, if they are not the
+    observation.
     """
 
     def __init__(
@@ -238,7 +240,7 @@ class RecordLayout:
         self._widths["input"] = n_inputs
         self.n_sensors, self.n_actions = n_sensors, n_actions
         self.n_seen: Final = n_inputs or n_observations
-        """Values that the policy sees."""
+        """Number of policy inputs."""
         fields = [f for f in FIELDS if behaviour or not f.stored.behaviour]
         fields = [f for f in fields if n_inputs or f.stored.per != "input"]
         scalars = [f for f in fields if f.stored.per == "tick"]
@@ -279,7 +281,7 @@ class RecordLayout:
         self._crc.pack_into(buffer, end, zlib.crc32(buffer[offset:end]))
 
     def sealed(self, raw: memoryview) -> bool:
-        """Whether the bytes of a record match its CRC."""
+        """Return whether the bytes of a record match its CRC."""
         end = self._body.size
         crc: int = self._crc.unpack_from(raw, end)[0]
         return zlib.crc32(raw[:end]) == crc

@@ -1,7 +1,7 @@
-"""Terms of a reward beside the paper's form (``onrig.runtime.task``): descriptions, chosen by ``kind``.
+"""Reward terms in addition to the paper's form (``onrig.runtime.task``), chosen by ``kind``.
 
 The replay process computes them, as the tick needs no reward; trials, environments and baselines do so themselves.  A
-term is written once, with numpy's functions, for any number of transitions, so that one alone has the same bits.
+term uses numpy functions on batches of any shape, so that a single transition has the same bits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from onrig.runtime.config.registered import registered
 
 Values = NDArray[np.float64]
 Problems = Iterator[tuple[str, str]]
-"""(path in the section, message) of each."""
+"""Problems as (path in the section, message)."""
 
 
-class Moves(NamedTuple):
-    """What terms see of transitions, any number at once (...,): SI units, float64."""
+class Transitions(NamedTuple):
+    """Transitions as input of terms, batched (...,): SI units, float64."""
 
     observation: Values
     """(..., n) after the action, in the order of ``Rig.signals``."""
@@ -35,14 +35,14 @@ class Moves(NamedTuple):
 
 
 class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Description of a reward term; a subclass adds its settings as fields, and its name as the tag."""
+    """Base of reward terms; a subclass has its settings as fields and its name as the tag."""
 
     def problems(self, rig: Rig) -> Problems:
-        """List what keeps the term from a rig."""
+        """List the reasons why the term cannot be used on a rig."""
         return iter(())
 
-    def build(self, rig: Rig) -> Callable[[Moves], Values]:
-        """The term as a function of transitions (...,) to rewards (...,), without state."""
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the stateless function from transitions (...,) to rewards (...,)."""
         raise NotImplementedError
 
 
@@ -50,24 +50,24 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     """Minus ``weight`` times the distance of an observation from its target."""
 
     observation: str
-    """Of the rig, by name."""
+    """Name in the rig."""
     weight: NotNegative
-    """Per unit of the observation."""
+    """Weight per unit of the observation."""
     target: Quantity = 0.0
-    """In the unit of the observation."""
+    """Target in the observation's unit."""
     folded: bool = False
     """Whether the observation's absolute value is compared."""
 
     def problems(self, rig: Rig) -> Problems:
-        """A missing observation."""
+        """Report a missing observation."""
         yield from missing("observation", self.observation, rig)
 
-    def build(self, rig: Rig) -> Callable[[Moves], Values]:
-        """The weighted distance."""
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the weighted distance."""
         at = observation_index(rig)[self.observation]
 
-        def distance(moves: Moves) -> Values:
-            x = moves.observation[..., at]
+        def distance(transitions: Transitions) -> Values:
+            x = transitions.observation[..., at]
             return np.asarray(-self.weight * np.abs((np.abs(x) if self.folded else x) - self.target))
 
         return distance
@@ -77,18 +77,18 @@ class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
     """Minus ``weight`` times the absolute applied action of an actuator."""
 
     actuator: str
-    """Of the rig, by name."""
+    """Name in the rig."""
     weight: NotNegative
-    """Per unit of the actuator."""
+    """Weight per unit of the actuator."""
 
     def problems(self, rig: Rig) -> Problems:
-        """A missing actuator."""
+        """Report a missing actuator."""
         yield from missing("actuator", self.actuator, rig)
 
-    def build(self, rig: Rig) -> Callable[[Moves], Values]:
-        """The weighted effort."""
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the weighted effort."""
         at = [a.name for a in rig.actuators].index(self.actuator)
-        return lambda moves: np.asarray(-self.weight * np.abs(moves.action[..., at]))
+        return lambda transitions: np.asarray(-self.weight * np.abs(transitions.action[..., at]))
 
 
 if TYPE_CHECKING:
@@ -96,63 +96,63 @@ if TYPE_CHECKING:
 else:
     AnyTerm = Annotated[Any, registered(registry.REWARDS)]
 Terms = Mapping[str, RewardTerm] | msgspec.UnsetType
-"""By the names that the task gives them."""
+"""Terms by their names in the task."""
 
 
 class TermFailed(Exception):
-    """Exception, or unusable result, of a term's code; the message names the term, and file and line."""
+    """Exception or invalid result of a term's code; the message gives the term, file and line."""
 
 
 def observation_index(rig: Rig) -> dict[str, int]:
-    """Column of each observation."""
+    """Return the column of each observation."""
     return {o.name: i for i, o in enumerate(rig.signals)}
 
 
 def missing(kind: str, name: str, rig: Rig) -> Problems:
-    """The problem of a name that is no ``observation`` or ``actuator`` of a rig."""
+    """Report a name that is not an ``observation`` or ``actuator`` of a rig."""
     names = [a.name for a in rig.actuators] if kind == "actuator" else [o.name for o in rig.signals]
     if name not in names:
         yield kind, unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
-def term_reward(terms: Terms, rig: Rig) -> Callable[[Moves, Values], Values] | None:
-    """Build ``add(moves, rewards)``: rewards (...,) with those of the terms added, in the task's order; None for none.
-
-    It raises TermFailed for an exception of a term, and for a result of another shape.
+def term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Values] | None:
+    """Build ``add(transitions, rewards)``, which adds the terms to rewards (...,) in the task's order; None if there
+    are none. It raises TermFailed for an exception in a term, or a result of a wrong shape.
     """
     if terms is msgspec.UNSET or not terms:
         return None
     built = [(name, _built(name, term, rig)) for name, term in terms.items()]
 
-    def add(moves: Moves, rewards: Values) -> Values:
+    def add(transitions: Transitions, rewards: Values) -> Values:
         for name, term in built:
             try:
-                rewards = rewards + np.broadcast_to(np.asarray(term(moves), np.float64), rewards.shape)
+                rewards = rewards + np.broadcast_to(np.asarray(term(transitions), np.float64), rewards.shape)
             except Exception as error:
-                raise TermFailed(f"the reward term '{name}' raises {registry.blame(error)}") from error
+                raise TermFailed(f"the reward term '{name}' raises {registry.describe_exception(error)}") from error
         return rewards
 
     return add
 
 
-def _built(name: str, term: RewardTerm, rig: Rig) -> Callable[[Moves], Values]:
+def _built(name: str, term: RewardTerm, rig: Rig) -> Callable[[Transitions], Values]:
     try:
         return term.build(rig)
     except Exception as error:
-        raise TermFailed(f"the reward term '{name}' raises {registry.blame(error)}") from error
+        raise TermFailed(f"the reward term '{name}' raises {registry.describe_exception(error)}") from error
 
 
-_MOST_CORNERS: Final = 256
+_MAX_CORNERS: Final = 256
 
 
-def corners(rig: Rig) -> Moves:
-    """Middle of the ranges under the safe action, then corners of the ranges under the extreme ones: (k, n), (k, m)."""
+def probe_points(rig: Rig) -> Transitions:
+    """Return test points (k, n), (k, m): the middle of the ranges with the safe action, then corners with extreme
+    actions."""
     signals, actuators = rig.signals, rig.actuators
     middle = tuple(0.5 * (o.low + o.high) for o in signals)
     ends = [tuple(a.low for a in actuators), tuple(a.high for a in actuators)]
     pairs = [(middle, tuple(a.safe for a in actuators))]
     pairs += itertools.islice(
-        itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ends), _MOST_CORNERS
+        itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ends), _MAX_CORNERS
     )
     seen, acted = (np.array(column, np.float64) for column in zip(*pairs, strict=True))
-    return Moves(seen, acted)
+    return Transitions(seen, acted)

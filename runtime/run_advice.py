@@ -1,4 +1,4 @@
-"""Warnings about a valid configuration: magnitudes and delays that are possible, and more often a mistake."""
+"""Warnings about a valid configuration: magnitudes and delays that are possible but usually a mistake."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import dead_band_of
-from onrig.runtime.safety.plausibility import guarding
+from onrig.runtime.safety.plausibility import guarded_observations
 
 if TYPE_CHECKING:
     from onrig.runtime.run_config import RunConfig
 
 _FEW_COUNTS: Final = 50
-"""Steps of a sensor over the range of what it feeds, below which a unit or resolution is more likely wrong."""
+"""Number of counts over an observation's range below which unit or resolution are probably wrong."""
 _TURNS: Final = 4.0 * math.pi
 _NARROW: Final = 0.01
-"""Share of an observation's range, likewise for its envelope."""
+"""Share of an observation's range below which its envelope is probably wrong."""
 _NOISE_COUNTS: Final = 4
 _LEASE_S: Final = 1.0
 _LEASE_PERIODS: Final = 5
-_UNLIKE: Final = 50.0
-"""Ratio of two accelerations of one plant that are usually alike."""
-_LEAST_SPREAD: Final = 0.01
+_MAX_RATIO: Final = 50.0
+"""Ratio of a plant's accelerations above which a unit is probably wrong."""
+_MIN_SPREAD: Final = 0.01
 _RESET_ERROR: Final = 0.3
-"""Deviation of a coil's model that does a reset no harm."""
+"""Deviation of a coil's model that a reset tolerates."""
 _SEEN_PERIODS: Final = 0.5
-"""Delay from which policies need the command in force to know what follows."""
+"""Delay from which policies need the command in force as an input."""
 
 
 def advice(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for what a valid configuration may not intend."""
+    """List (path, message) for probable mistakes in a valid configuration."""
     found = [*_scales(config), *_fallback(config), *_delays(config), *_values(config), *_models(config)]
     yield from ((path, f"{message}, at {format_path(path)}") for path, message in found)
 
 
-def unseen_delay(config: RunConfig, delay_s: float) -> str | None:
-    """Message for a delay from samples to effects that policies cannot see; None for a short one, or if they can."""
+def unobserved_delay(config: RunConfig, delay_s: float) -> str | None:
+    """Message for a delay from sample to effect that policies cannot observe; None if it is short or observed."""
     inputs = config.task.inputs
     if inputs is msgspec.UNSET:
         seen = config.rig.previous_command
@@ -57,7 +57,7 @@ def unseen_delay(config: RunConfig, delay_s: float) -> str | None:
         return None
     share = f"{delay_s * 1e3:.3g} ms of a period of {1e3 / config.rate_hz:.3g} ms"
     ways = "set rig.previous_command: true (and name it in task.inputs), or lower rate_hz"
-    return f"commands act up to {share} after their sample, and policies do not see the command in force: {ways}"
+    return f"commands act up to {share} after their sample, but the command in force is no policy input: {ways}"
 
 
 def _scales(config: RunConfig) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
     if lease_s > _LEASE_S and rig.lease_periods > _LEASE_PERIODS:
         message = f"the device holds the last command of a dead host for {lease_s:g} s: fewer periods are safer"
         yield ("rig", "lease_periods"), message
-    for name in guarding(limits.setting(rig, period_s), box):
+    for name in guarded_observations(limits.setting(rig, period_s), box):
         if (lag := lag_s(rig, name, period_s)) > lease_s:
             i = next(i for i, o in enumerate(rig.observations) if o.name == name)
             message = f"the shield judges by '{name}' of {lag:.2g} s ago, longer than the lease of {lease_s:.2g} s"
@@ -110,7 +110,7 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
     if box is None:
         return
     late: NodePath = ("limits", "predicted", "late_us")
-    if message_of_delay := unseen_delay(config, box.late_us * 1e-6):
+    if message_of_delay := unobserved_delay(config, box.late_us * 1e-6):
         yield late, message_of_delay
     on_wire_us = _wire_us(config)
     if on_wire_us > box.late_us:
@@ -119,7 +119,7 @@ def _delays(config: RunConfig) -> Iterator[Finding]:
 
 
 def _wire_us(config: RunConfig) -> float:
-    """Time of a state frame and its command on a UART; 0 where the baud rate means nothing."""
+    """Time of a state frame and its command on a UART; 0 if the line has no baud rate."""
     line, rig = config.device.line, config.rig
     if line is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(line.place):
         return 0.0
@@ -136,7 +136,7 @@ def _values(config: RunConfig) -> Iterator[Finding]:
                 continue
             low, high = measured_range(rig, o)
             if not low <= value <= high:
-                message = f"{value:g} {o.unit} lies outside of what '{name}' reads, {low:g} to {high:g}"
+                message = f"{value:g} {o.unit} lies outside the readings of '{name}', {low:g} to {high:g}"
                 yield (*path, name), f"{message}: check its unit"
 
 
@@ -149,11 +149,11 @@ def _models(config: RunConfig) -> Iterator[Finding]:
     if dead_band_of(box) >= largest:
         message = f"no command is sure to act: the largest is {largest:g}"
         yield (*path, "dead_band"), message
-    if box.spread < _LEAST_SPREAD:
-        yield (*path, "spread"), f"no plant is known to {box.spread:.2%}: {_LEAST_SPREAD:.0%} or more is usual"
+    if box.spread < _MIN_SPREAD:
+        yield (*path, "spread"), f"no plant is known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
     if isinstance(box, PendulumBox):
         pushed, pulled = box.gain_per_v_s2 * largest, box.gravity_per_s2
-        if pulled > 0 and not 1.0 / _UNLIKE < pushed / pulled < _UNLIKE:
+        if pulled > 0 and not 1.0 / _MAX_RATIO < pushed / pulled < _MAX_RATIO:
             message = f"{largest:g} V accelerate by {pushed:.3g} rad/s^2, gravity by {pulled:.3g}: check their units"
             yield (*path, "gain_per_v_s2"), message
     reset = config.task.reset

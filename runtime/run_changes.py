@@ -1,4 +1,4 @@
-"""Settings that a resumed run may change; every other difference from the run that it continues is refused."""
+"""Settings that may change when a run is resumed; every other difference is refused."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("view",),
     }
 )
-"""Settings that may change to any value: none of them affects what is learned, or how, but for schedules over
-``episodes``."""
+"""Settings that may change to any value: apart from schedules over ``episodes``, none affects learning."""
 
 Allowed = Callable[[Any, Any], bool]
-"""Whether a value (the run's, then the wanted one; None if absent) may change so."""
+"""Predicate of a permitted change, from the run's to the wanted value (None if absent)."""
 
 
 def _within(run: Any, wanted: Any) -> bool:
@@ -59,7 +58,7 @@ _TIGHTER: Final[dict[NodePath, Allowed]] = {
     ("limits", "predicted"): lambda run, wanted: run is None,
     ("limits", "unguarded"): lambda run, wanted: not wanted,
 }
-"""Settings that may only become stricter; the last name of a path may be any (``*``)."""
+"""Settings that may only become stricter; ``*`` matches any last name of a path."""
 
 
 _LINES: Final = (("device", "port"), ("device", "transport"))
@@ -78,31 +77,31 @@ class Difference(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Differences between a run and what is to continue it."""
+    """Differences between a run's configuration and the one that resumes it."""
 
     refused: list[Difference]
     permitted: list[Difference]
 
 
 def changes(run: RunConfig, wanted: RunConfig) -> Changes:
-    """Compare the configurations of a run and of its continuation."""
+    """Compare a run's configuration with the one that resumes it."""
     found = Changes([], [])
-    for difference in _compared((), msgspec.to_builtins(run), msgspec.to_builtins(wanted)):
+    for difference in _compare((), msgspec.to_builtins(run), msgspec.to_builtins(wanted)):
         found.permitted.append(difference) if _is_permitted(difference) else found.refused.append(difference)
     return found
 
 
-def _compared(at: NodePath, run: object, wanted: object) -> Iterator[Difference]:
+def _compare(at: NodePath, run: object, wanted: object) -> Iterator[Difference]:
     if isinstance(run, Mapping) and isinstance(wanted, Mapping) and (*at[:-1], "*") not in _TIGHTER:
         for key in dict.fromkeys((*run, *wanted)):
-            yield from _compared((*at, str(key)), run.get(key), wanted.get(key))
+            yield from _compare((*at, str(key)), run.get(key), wanted.get(key))
     elif run != wanted and not (run != run and wanted != wanted):
         yield Difference(at, run, wanted)
 
 
 def _is_permitted(difference: Difference) -> bool:
     path, run, wanted = difference
-    if path[:2] in _LINES:  # another port is the same device elsewhere, a twin is another device
+    if path[:2] in _LINES:  # another port is the same device, a twin is a different one
         return not (len(path) == 2 and None in (run, wanted))
     if any(path[:n] in _FREE for n in range(1, len(path) + 1)):
         return True

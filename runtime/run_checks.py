@@ -1,4 +1,4 @@
-"""Cross checks of a configuration: constraints between sections that are each valid by themselves."""
+"""Cross checks of a configuration: constraints between individually valid sections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
-from onrig.runtime.explore.schedule import follows_episode_alone, least_amplitude
+from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
@@ -27,11 +27,11 @@ _MAX_LEASE_S: Final = 10.0
 """One period at the lowest rate."""
 _SAME_PLACE_M: Final = 1e-6
 _MAX_NOISE: Final = 10_000_000
-"""Limit on steps per episode times actuators: an episode's noise is drawn at once."""
+"""Limit on steps per episode times actuators: an episode's noise is held in memory."""
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for each value that conflicts with others."""
+    """List (path, message) for each conflicting value."""
     for at, message in rig_problems(config.rig):
         yield ("rig", *path_steps(at)), f"{message} at {'.'.join(('rig', at)) if at else 'rig'}"
     for at, message in task_problems(config.task, config.rig):
@@ -42,7 +42,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     elif not steps:
         yield (
             ("task", "episode_s"),
-            f"expected an episode of 1 to {_most_steps(config)} steps, got {config.task.episode_s:g} s "
+            f"expected an episode of 1 to {_max_steps(config)} steps, got {config.task.episode_s:g} s "
             f"at {config.rate_hz:g} Hz at task.episode_s",
         )
     device = config.device
@@ -56,7 +56,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     yield from _synthetic_findings(config)
     if getattr(config.exploration, "near_envelope", None) is not None and not config.limits.envelope:
         at = "exploration.near_envelope"
-        yield path_steps(at), f"expected limits.envelope to be given as well at {at}"
+        yield path_steps(at), f"limits.envelope is required as well, at {at}"
     if config.rate_hz >= MIN_RATE_HZ and (lease_s := config.rig.lease_periods / config.rate_hz) > _MAX_LEASE_S:
         yield (
             ("rig", "lease_periods"),
@@ -68,7 +68,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _start_findings(config: RunConfig) -> Iterator[Finding]:
-    """Starts and resets that the limits do not allow; the limits must be valid."""
+    """Report starts and resets that the limits do not allow; the limits must be valid."""
     limits, start, reset = config.limits, config.task.start, config.task.reset
     for name, e in limits.envelope.items():
         at = start.get(name)
@@ -88,7 +88,7 @@ def _start_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _moving_start_findings(config: RunConfig) -> Iterator[Finding]:
-    """A start from which no plant of the prediction may be left alone; one at rest never is, and costs no tables."""
+    """Report a moving start outside the prediction's safe set; a start at rest is inside, and needs no tables."""
     box, start, rig = config.limits.predicted, config.task.start, config.rig
     if box is None or not start.get(box.velocity) or not all(o.name in start for o in rig.observations):
         return
@@ -104,12 +104,12 @@ def _moving_start_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _steps(config: RunConfig) -> int:
-    """Transitions in an episode; 0 if rate and length give no valid number."""
+    """Number of transitions in an episode; 0 if rate and length give no valid one."""
     product = config.task.episode_s * config.rate_hz
-    return episode_steps(config.task, config.rate_hz) if 0 < product <= _most_steps(config) else 0
+    return episode_steps(config.task, config.rate_hz) if 0 < product <= _max_steps(config) else 0
 
 
-def _most_steps(config: RunConfig) -> int:
+def _max_steps(config: RunConfig) -> int:
     return _MAX_NOISE // max(1, len(config.rig.actuators))
 
 
@@ -123,7 +123,7 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             "synthetic experiences need a twin, whose plant computes them; this device is on a port "
             "at selection.synthetic",
         )
-    if config.composed:
+    if config.input_names:
         yield (
             ("selection", "synthetic"),
             "synthetic experiences are computed as the rig observes them: leave out these, or task.inputs, at "
@@ -147,7 +147,7 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             "synthetic experiences need noise that does not depend on the policy: remove them, or choose another "
             "exploration.process, at selection.synthetic",
         )
-    elif synthetic.states > 0 and not follows_episode_alone(config.exploration):
+    elif synthetic.states > 0 and not depends_on_episode_only(config.exploration):
         yield (
             ("exploration",),
             "selection.synthetic.states needs exploration that depends on the episode's number alone: expected noise "
@@ -156,12 +156,12 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def guard_findings(config: RunConfig) -> Iterator[Finding]:
-    """List (path, message) for guards that a rig on a port must have."""
+    """List (path, message) for missing guards of a rig on a port."""
     limits = config.limits
     unguarded = limits.unguarded is True
     if unguarded and limits.envelope:
         yield ("limits", "unguarded"), "remove this, since there is an envelope, at limits.unguarded"
-    if _is_matter(config) and not limits.envelope and not unguarded:
+    if _may_be_hardware(config) and not limits.envelope and not unguarded:
         yield (
             ("limits", "envelope"),
             f"{_subject(config)}: give an observation its bounds and a fallback that keeps them, or "
@@ -173,7 +173,7 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
     """List (path, message) for what a valid configuration may not intend, such as missing guards."""
     yield from _guard_warnings(config)
     yield from advice(config)
-    if config.device.line is not None and not _is_matter(config):
+    if config.device.line is not None and not _may_be_hardware(config):
         yield (
             ("device", "pace"),
             "only a twin behind the port answers at this pace; hardware needs real time "
@@ -181,7 +181,7 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
         )
     exploration = config.exploration
     if isinstance(exploration, OwnNoise) and least_amplitude(exploration) < 1.0:
-        message = "the policy's own noise is reduced, these actions count as not its own and it learns slowly"
+        message = "the policy's own noise is reduced, so its actions are off-policy and learning is slow"
         yield (
             ("exploration", "amplitude"),
             f"{message}: leave it out (--set 'exploration={{process: own}}'), at exploration.amplitude",
@@ -191,18 +191,20 @@ def warnings(config: RunConfig) -> Iterator[Finding]:
 def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
     if not config.limits.envelope:
         after = (
-            "" if _is_matter(config) else "; a rig on a port is refused without one, unless limits.unguarded is true"
+            ""
+            if _may_be_hardware(config)
+            else "; a rig on a port is refused without one, unless limits.unguarded is true"
         )
         yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
-    if _is_matter(config) and config.task.reset is None:
+    if _may_be_hardware(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
             "without a reset controller only a device with RESET in its hello is accepted, at task.reset",
         )
 
 
-def _is_matter(config: RunConfig) -> bool:
-    """Whether a port may lead to real hardware: behind a scaled or lockstep port is a twin."""
+def _may_be_hardware(config: RunConfig) -> bool:
+    """Return whether a port may lead to real hardware; a scaled or lockstep port leads to a twin."""
     return config.device.line is not None and config.device.pace == "realtime"
 
 

@@ -1,7 +1,7 @@
-"""Schema of a run's configuration, as frozen structs; ``onrig.runtime.run_loading`` reads YAML into them.
+"""Schema of a run's configuration as frozen structs; ``onrig.runtime.run_loading`` reads them from YAML.
 
-Two sections belong to packages that the SBC may lack: ``device.twin`` to ``sim`` and ``learner`` to ``learner``.  Here
-they are plain mappings; their owners define and check them.
+Two sections belong to packages that may be missing on the SBC: ``device.twin`` to ``sim`` and ``learner`` to
+``learner``. Here they are plain mappings, which their packages define and check.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from onrig.runtime.task import Task, episode_steps
 
 Section = dict[str, object]
 Pieces = dict[str, dict[str, str]]
-"""Places of pieces in Python files, by the group's name without ``onrig.``, and their names."""
+"""Pieces in Python files: location by group (without ``onrig.``) and name."""
 _RECONNECT_S: Final = 60.0
-# Unset rather than a default: settings that came later are not written to config.yaml, by whose digest runs are named.
-MOST_EPISODES: Final = 10_000_000
+# Unset rather than a default: settings added later must not appear in config.yaml, whose digest identifies runs.
+MAX_EPISODES: Final = 10_000_000
 """Maximum number of episodes: a year of four-second ones."""
 
 
 class Scaled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Device time runs ``scaled`` times as fast as the wall clock."""
+    """Pace at which device time runs ``scaled`` times as fast as the wall clock."""
 
     scaled: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
     """Device seconds for each second of the wall clock."""
@@ -51,7 +51,7 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Device file, such as /dev/ttyACM0 or one of /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
-    """Default: that of the twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
+    """Baud rate; default: the twin's on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ else:
 
 
 class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is driven: exactly one of ``twin``, ``port`` and ``transport``."""
+    """Device to drive: exactly one of ``twin``, ``port`` and ``transport``."""
 
     twin: Section | None = None
     port: Port | None = None
@@ -75,14 +75,14 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
 
     @property
     def line(self) -> Line | None:
-        """Line to the device; None for a twin, which a run starts by itself."""
+        """Line to the device; None for a twin started by the run."""
         if self.transport is not msgspec.UNSET:
             return self.transport
         return None if self.port is None else Serial(self.port.path, self.port.baud)
 
     @property
     def reconnect_limit_s(self) -> float:
-        """``reconnect_s`` or its default; 0 if the run does not wait: for a twin of its own, and in lockstep."""
+        """``reconnect_s`` or its default; 0 for a twin started by the run, and in lockstep."""
         if self.line is None or not self.line.returns or self.pace == "lockstep":
             return 0.0
         return _RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s
@@ -92,22 +92,23 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     """One run: rig, task, rate, length, and learning."""
 
     rig: Rig
-    """What is bolted to the bench, or the name of a file in ``rigs/``."""
+    """Sensors, actuators, limits and units of the rig, or the name of a file in ``rigs/``."""
     task: Task
     """Reward, start and length of episodes, or the name of a file in ``tasks/``."""
     device: Device
     rate_hz: Quantity
     """Sampling rate, 0.1 to 10 000 Hz."""
-    episodes: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPISODES)]
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_EPISODES)]
     """Training episodes of the run."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """Pieces in Python files beside the configuration, as ``FILE.py:NAME``, by group and name (docs/extending.md)."""
+    """Pieces in Python files of the configuration's folder, as ``FILE.py:NAME`` by group and name
+    (docs/extending.md)."""
     view: Section | msgspec.UnsetType = msgspec.UNSET
-    """How pages and terminals show the run."""
+    """Display of the run in pages and terminals."""
     learner: Section = {}
     selection: Selection = Selection()
     exploration: Exploration = NoExploration()
-    """Noise on the policy's action, its schedule, and what reduces it."""
+    """Noise on the policy's action, its schedule, and its attenuation."""
     limits: Limits = Limits()
     realtime: RealTime = RealTime()
     supervision: Supervision = Supervision()
@@ -116,36 +117,36 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     probation: Probation | None = Probation()
     staleness: Staleness = Staleness()
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
-    """Of all random streams of the run."""
+    """Seed of all random streams of the run."""
     evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
     """Interval of noise-free evaluation episodes, in training episodes; 0 for none (docs/methods.md)."""
     local_learner: bool = True
-    """Start a local learner; ``false`` waits for one that connects (`onrig learn`)."""
+    """Start a local learner; ``false`` waits for one to connect (`onrig learn`)."""
     identified: str | msgspec.UnsetType = msgspec.UNSET
     """Result file of `onrig identify` that overrides the plants of twin and shield; its hash once loaded."""
     policy: str | None = None
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     evaluator: Literal["auto", "onnxruntime"] = "auto"
-    """What evaluates policies: with ``auto`` the C library where admission finds that it agrees with onnxruntime."""
+    """Evaluator of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
     """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
-    """Interval of the memory's checkpoints in s (in lockstep device time, at whole episodes), the loss in a crash.
-    With shorter ones the replay process would mostly wait for the disk."""
+    """Interval of the memory's checkpoints in s (in lockstep: device time, rounded to episodes); a crash loses at most
+    this much. With shorter ones the replay process mostly waits for the disk."""
 
     @property
     def stochastic(self) -> bool:
-        """Whether policies are stochastic and explore by noise of their own; their records hold the distribution."""
+        """Whether policies are stochastic and explore by their own noise; records then hold the distribution."""
         return isinstance(self.exploration, OwnNoise)
 
     @property
     def signals(self) -> tuple[Observation, ...]:
-        """Components of what policies see, in order (``onrig.runtime.inputs``)."""
+        """Signals of the policy inputs, in order (``onrig.runtime.inputs``)."""
         return policy_signals(self.task.inputs, self.rig)
 
     @property
-    def composed(self) -> tuple[str, ...]:
-        """Names of what policies see where the task chooses it; empty where that is the rig's observations."""
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the policy inputs, if the task defines them; empty if they are the rig's observations."""
         return () if self.task.inputs is msgspec.UNSET else tuple(s.name for s in self.signals)
 
     @property
@@ -172,7 +173,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
 
 def record_layout(config: RunConfig) -> RecordLayout:
     """Layout of the run's step records."""
-    return RecordLayout.of(config.rig, behaviour=config.stochastic, n_inputs=len(config.composed))
+    return RecordLayout.of(config.rig, behaviour=config.stochastic, n_inputs=len(config.input_names))
 
 
 def capacity_of(config: RunConfig) -> int:

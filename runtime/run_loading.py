@@ -13,7 +13,7 @@ import msgspec
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.conversion import Reading, read, read_by_section, read_sections
-from onrig.runtime.config.document import Document, document_of, find, load_document, origin_of, override, problem_at
+from onrig.runtime.config.document import Document, find, load_document, origin_of, override, parse_content, problem_at
 from onrig.runtime.config.identified import KEY, with_identified
 from onrig.runtime.config.pieces import KEY as PYTHON
 from onrig.runtime.config.pieces import with_pieces
@@ -29,21 +29,21 @@ from onrig.runtime.task import Task
 _NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
 Sections = Callable[[], Mapping[NodePath, type]]
-"""Types of the sections that other packages own, by path; asked for once the configuration's pieces are registered."""
+"""Returns the section types of other packages by path; called after the configuration's pieces are registered."""
 Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
 class Rules(NamedTuple):
-    """Caller's additions to the loading of a configuration."""
+    """Caller's checks and adjustments in loading a configuration."""
 
     refuse: Checks = lambda config: ()
     """Findings that make the configuration invalid."""
     warn: Checks = lambda config: ()
     """Findings that are only warnings."""
-    heed: Callable[[Problem], None] = lambda problem: None
+    on_warning: Callable[[Problem], None] = lambda problem: None
     """Receives each warning of a valid configuration."""
     adjust: Callable[[RunConfig], RunConfig] = lambda config: config
-    """Applied before the checks: sections that the command line replaces (``--device``)."""
+    """Adjustment before the checks: replaces sections by command-line options (``--device``)."""
 
 
 def load_run(
@@ -62,7 +62,7 @@ def load_run(
     document = load_document(path)
     if kind := kind_of(document.data):
         raise ConfigError([Problem(str(path), START, advice(kind, name, path))])
-    # Overrides inside a named rig or task need its mapping, so names are resolved in between.
+    # Overrides within a named rig or task need its mapping, so names are resolved in between.
     early = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED, KEY, RECIPE)]
     for assignment in early:
         document = override(document, assignment)
@@ -103,7 +103,7 @@ def load_resolved(path: Path, sections: Sections | None = None) -> RunConfig:
 
 def read_resolved(text: bytes, file: str, sections: Sections | None = None) -> RunConfig:
     """Read the resolved configuration of a run from its text, which ``file`` names in messages; raises ConfigError."""
-    return _checked(with_pieces(document_of(text, file), None), {}, sections or dict, Rules())
+    return _checked(with_pieces(parse_content(text, file), None), {}, sections or dict, Rules())
 
 
 def save_resolved(config: RunConfig, path: Path) -> None:
@@ -116,13 +116,13 @@ def resolved_text(config: RunConfig) -> str:
     return dump(msgspec.to_builtins(config))
 
 
-def _named_part(document: Document, key: str, folder: str, beside: Path) -> Document | None:
+def _named_part(document: Document, key: str, folder: str, base: Path) -> Document | None:
     """File of ``rig: NAME`` or ``task: NAME``; None if the mapping is inline or missing."""
     if not isinstance(document.data, dict) or not isinstance(document.data.get(key), str):
         return None
     name = str(document.data[key])
     try:
-        part = load_document(find(name, folder, beside))
+        part = load_document(find(name, folder, base))
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (key,), f"{error} at {key}")]) from None
     kind = kind_of(part.data)
@@ -153,34 +153,34 @@ def _checked(document: Document, parts: Mapping[str, Document], sections: Sectio
         named = read_by_section(part, _NAMED[key][1])
         found[key] = named.value
         problems += named.problems
-        mended += ((key, *at) for at in named.mended)
+        mended += ((key, *at) for at in named.repaired)
     fields = msgspec.structs.fields(RunConfig)
     types = {f.encode_name: str if f.encode_name in parts else f.type for f in fields}
     whole = read_sections(document, types, optional={f.encode_name for f in fields if not f.required})
     found = {**(whole.value or {}), **found}
     problems += whole.problems
-    mended += whole.mended
+    mended += whole.repaired
     try:
         owned = sections()
     except ValueError as error:
         raise ConfigError([problem_at(document, (PYTHON,), str(error))]) from None
     for at, type_ in owned.items():
-        if _present(document, at):
+        if _is_given(document, at):
             section: Reading[object] = read(document, at, type_)
             # Through JSON, which turns tuples into lists, as reading the resolved file does.
             found = _with_section(found, at, msgspec.json.decode(msgspec.json.encode(section.value)))
             problems += section.problems
-            mended += section.mended
-    if len(mended) < len(problems):  # some problems are not just numbers out of bounds
+            mended += section.repaired
+    if len(mended) < len(problems):  # not all problems are out-of-bounds numbers
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**found))  # type: ignore[arg-type]
-    # A number out of bounds is replaced by one within to check the rest; findings that depend on it are dropped.
+    # Out-of-bounds numbers are replaced by valid ones to check the rest; dependent findings are dropped.
     others = [f for f in (*findings(config), *rules.refuse(config)) if not any(_under(f[0], at) for at in mended)]
-    problems = _in_order(document, (*problems, *_placed(document, parts, others)))
+    problems = _sorted(document, (*problems, *_to_problems(document, parts, others)))
     if problems:
         raise ConfigError(problems)
-    for problem in _in_order(document, _placed(document, parts, rules.warn(config))):
-        rules.heed(problem._replace(message=f"warning: {problem.message}"))
+    for problem in _sorted(document, _to_problems(document, parts, rules.warn(config))):
+        rules.on_warning(problem._replace(message=f"warning: {problem.message}"))
     return config
 
 
@@ -188,7 +188,7 @@ def _under(path: NodePath, at: NodePath) -> bool:
     return path[: len(at)] == at
 
 
-def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> Iterator[Problem]:
+def _to_problems(document: Document, parts: Mapping[str, Document], found: Iterable[Finding]) -> Iterator[Problem]:
     """Findings as problems with their positions."""
     for at, message in found:
         key = str(at[0]) if at else ""
@@ -196,13 +196,13 @@ def _placed(document: Document, parts: Mapping[str, Document], found: Iterable[F
         yield problem_at(part, rest, message)
 
 
-def _in_order(document: Document, problems: Iterable[Problem]) -> list[Problem]:
+def _sorted(document: Document, problems: Iterable[Problem]) -> list[Problem]:
     """Sort problems by file and position."""
     return sorted(problems, key=lambda p: (p.file != document.file, p.file, p.mark))
 
 
-def _present(document: Document, at: NodePath) -> bool:
-    """Whether a section is given; an empty learner's is what a configuration without one is resolved to."""
+def _is_given(document: Document, at: NodePath) -> bool:
+    """Return whether a section is present; an empty learner section results from resolving a missing one."""
     try:
         value = value_at(document.data, at)
         return value is not None and not (at == ("learner",) and value == {})

@@ -1,4 +1,4 @@
-"""How well an episode went, one definition for runs, evaluations and trials; and what an early end of it pays."""
+"""Performance of an episode, for runs, evaluations and trials, and the gain of an early end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import UNSET
 
 from onrig.hw.rig import Rig
-from onrig.runtime.rewards import corners, term_reward
+from onrig.runtime.rewards import probe_points, term_reward
 from onrig.runtime.task import Task, compile_reward
 
 FORMAT: Final = 2
@@ -17,16 +17,16 @@ FORMAT: Final = 2
 
 
 class Measure(NamedTuple):
-    """What says how well an episode went."""
+    """Performance measure of episodes."""
 
     column: str
-    """Of ``episodes.csv``."""
+    """Column of ``episodes.csv``."""
     title: str
-    """For an axis."""
+    """Title of an axis."""
     scale: str
-    """What its values mean, in brackets behind it."""
+    """Meaning of its values, shown in brackets."""
     form: str
-    """Format of a figure."""
+    """Number format."""
 
 
 _NORMALIZED: Final = Measure("normalized", "normalised reward", "0 random, 1 reference", ".2f")
@@ -34,25 +34,25 @@ _RETURN: Final = Measure("return", "return", "raw units, no references in the ta
 
 
 def measure_of(task: Task) -> Measure:
-    """Normalised performance, or the return where a task has no references."""
+    """Return normalised performance, or the return for a task without references."""
     return _RETURN if task.normalization is None else _NORMALIZED
 
 
-def normalized(task: Task, total: float, steps: int, unlived: int = 0) -> float | None:
+def normalized(task: Task, total: float, steps: int, cut_off_steps: int = 0) -> float | None:
     """Performance mu_r of an episode (de Bruin et al. 2018, §5.1); None for a task without references.
 
-    ``total``: the rewards of ``steps`` steps; NaN without any.  ``unlived``: steps that a termination cut off, which
-    count as ``unlived_reward``: otherwise an episode that ends before it fails would be as good as its first steps.
+    ``total``: rewards of ``steps`` steps; NaN without any.  ``cut_off_steps``: steps cut off by a termination, which
+    count as ``cut_off_reward``; otherwise an episode could improve its score by ending early.
     """
     if task.normalization is None:
         return None
-    if unlived:
-        total, steps = total + unlived * unlived_reward(task), steps + unlived
+    if cut_off_steps:
+        total, steps = total + cut_off_steps * cut_off_reward(task), steps + cut_off_steps
     return task.normalization.performance(total / steps if steps else math.nan)
 
 
-def unlived_reward(task: Task) -> float:
-    """What a step counts that a termination cut off: the random controller's reward, or the terminal one if lower.
+def cut_off_reward(task: Task) -> float:
+    """Reward assigned to a step cut off by a termination: the random controller's, or the terminal one if lower.
 
     Expects a task with references.
     """
@@ -62,24 +62,25 @@ def unlived_reward(task: Task) -> float:
 
 
 class EarlyEnd(NamedTuple):
-    """What a learner gains by a termination in the next step, against living on to the end of the episode."""
+    """Return of a termination in the next step, compared with continuing to the end of the episode."""
 
     ending: float
     """Terminal reward; 0 without one."""
     typical: float
-    """Discounted sum of the rewards of living on: of the random controller where the task has references, else of
-    what the task's start earns without an action."""
+    """Discounted return of continuing: the random controller's if the task has references, else that of the start state
+    without action."""
     worst: float
-    """The same in the worst state in which the task goes on, under the most expensive action."""
+    """The same in the worst non-terminal state, under the most expensive action."""
 
     @property
     def pays(self) -> bool:
-        """Whether a learner that does not know better yet is paid for an early end."""
+        """Whether an early end pays for an untrained policy."""
         return self.ending > self.typical
 
 
 def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
-    """Weigh an early end under a task's reward, which terminates, in episodes of ``steps`` under discount ``gamma``."""
+    """Evaluate an early end under the reward of a terminating task, in episodes of ``steps`` with discount
+    ``gamma``."""
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
     worst = alive - sum(_highest_cost(task, rig, name) for name in task.reward.weights)
     weights = task.reward.action_weights
@@ -87,8 +88,8 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
     if task.reward.wall is not None:
         worst -= task.reward.wall.penalty
     add = term_reward(task.reward.terms, rig)
-    if add is not None:  # of the terms, the worst corner of the rig's ranges
-        moves = corners(rig)
+    if add is not None:  # for the terms, the worst corner of the rig's ranges
+        moves = probe_points(rig)
         worst += float(add(moves, np.zeros(len(moves.action))).min())
     if task.normalization is not None:
         typical = task.normalization.random_reward
@@ -100,7 +101,7 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
 
 
 def _highest_cost(task: Task, rig: Rig, name: str) -> float:
-    """Largest cost of an observation within its range, as far as the task goes on."""
+    """Largest cost of an observation within its range, in non-terminal states."""
     o = next(signal for signal in rig.signals if signal.name == name)
     low, high = task.terminate.get(name, (o.low, o.high))
     ends = [max(low, o.low), min(high, o.high)]

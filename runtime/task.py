@@ -5,8 +5,8 @@ tick.  The reward is the generic form of de Bruin et al. 2018, eq. (9),
 
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
-with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).  Tasks that
-terminate add ``alive`` in every step and ``terminal`` in the one that ends the episode.  Named terms are added to that
+with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).  Terminating
+tasks add ``alive`` in every step and ``terminal`` in the one that ends the episode.  Named terms are added to that
 (``onrig.runtime.rewards``): the tick computes the form alone, the replay process adds the terms.
 """
 
@@ -26,7 +26,7 @@ from onrig.runtime import registry
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.reset.schema import AnyReset
-from onrig.runtime.rewards import AnyTerm, Moves, observation_index, term_reward
+from onrig.runtime.rewards import AnyTerm, Transitions, observation_index, term_reward
 from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
 BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
@@ -41,28 +41,29 @@ class ScalarReward(Protocol):
     def __call__(
         self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
     ) -> float:
-        """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode,
-        where that is known already."""
+        """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode, if
+        already known."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mechanical stops of an observation, and their penalty (docs/methods.md, "Walls")."""
 
     observation: str
-    """Whose ends the stops are."""
+    """Observation whose ends are the stops."""
     low: Quantity
     """Lower stop."""
     high: Quantity
     """Upper stop."""
     penalty: NotNegative
-    """Taken off the reward at a stop."""
+    """Penalty subtracted from the reward at a stop."""
     margin: NotNegative
-    """Distance from a bound within which the wall counts as met: half a count of the sensor is enough, because the
-    plant puts the ball exactly at the bound."""
+    """Distance from a bound that counts as contact: half a count of the sensor is enough, because the plant puts the
+    ball exactly at the bound."""
 
 
 class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of eq. (9) by the rig's names, in SI units; signals not named cost nothing.  Terms are added to it."""
+    """Weights of eq. (9) by the rig's names, in SI units; signals without a weight cost nothing.  Terms are added to
+    it."""
 
     target: dict[str, Quantity] = {}
     """Observation name to reference value."""
@@ -74,15 +75,15 @@ class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Actuator name to the weight of the absolute applied action."""
     wall: Wall | None = None
     alive: Quantity | UnsetType = UNSET
-    """Added in every step: without it an early end saves costs (``onrig check`` says whether it pays)."""
+    """Added in every step; without it an early end saves costs (``onrig check`` reports whether it pays)."""
     terminal: Quantity | UnsetType = UNSET
-    """Added in the step in which the task terminates, as a rule negative."""
+    """Added in the terminal step, usually negative."""
     terms: dict[str, AnyTerm] | UnsetType = UNSET
-    """Further terms, each by a name of its own."""
+    """Further terms, by name."""
 
     @property
     def at_end(self) -> float:
-        """What a termination adds."""
+        """Reward added by a termination."""
         return 0.0 if self.terminal is UNSET else self.terminal
 
 
@@ -90,12 +91,12 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean rewards per step that correspond to performance mu_r = 0 and 1 (de Bruin et al. 2018, §5.1)."""
 
     random_reward: Quantity
-    """Of uniformly random actions: 0."""
+    """Mean reward of uniformly random actions, which maps to 0."""
     reference_reward: Quantity
-    """Of the reference controller: 1."""
+    """Mean reward of the reference controller, which maps to 1."""
 
     def performance(self, mean_reward: Mean) -> Mean:
-        """Performance mu_r of mean rewards per step over whole episodes: 0 the random policy, 1 the reference."""
+        """Performance mu_r of mean rewards per step over complete episodes: 0 the random policy, 1 the reference."""
         return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
@@ -103,26 +104,26 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """One task for one kind of rig, defined in YAML."""
 
     name: str
-    """Of the task."""
+    """Name of the task."""
     episode_s: Positive
     """Length of an episode."""
     start: dict[str, Quantity]
     """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
     reward: Reward
     normalization: Normalization | None = None
-    """Mean rewards per step, ``alive`` included, that are 0 and 1; without them scores are returns in raw units."""
+    """Mean rewards per step, ``alive`` included, that map to 0 and 1; without them scores are returns in raw units."""
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """Observation name to the [low, high] outside of which the episode terminates."""
     reset: AnyReset | None = None
     """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
     inputs: tuple[PolicyInput, ...] | msgspec.UnsetType = msgspec.UNSET
-    """What policies see; left out: all observations of the rig.  Everything else sees these."""
+    """Policy inputs; default: all observations of the rig. Everything else always uses the observations."""
     terminations: dict[str, AnyTermination] | UnsetType = UNSET
-    """Further conditions that end an episode, each by a name of its own."""
+    """Further conditions that end an episode, by name."""
 
     @property
     def terminates(self) -> bool:
-        """Whether an episode may end before its time."""
+        """Whether an episode may end early."""
         return bool(self.terminate or self.terminations)
 
 
@@ -146,7 +147,7 @@ def compile_form(task: Task, rig: Rig) -> ScalarReward:
     """Build the reward of one transition without its terms, for the tick.
 
     ``observation`` holds the rig's observations of s' (SI, wrapped; a previous command after them is ignored),
-    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no allocation that is kept.
+    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.
     Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
     """
     plain = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
@@ -178,7 +179,7 @@ def compile_form(task: Task, rig: Rig) -> ScalarReward:
 
 
 def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
-    """Add ``alive`` and ``terminal``; the same function where a task has neither, so that no tick pays for them."""
+    """Add ``alive`` and ``terminal``; returns the same function for a task with neither, at no cost per tick."""
     if task.reward.alive is UNSET and task.reward.terminal is UNSET:
         return cost
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
@@ -192,20 +193,20 @@ def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
 
 
 def compile_reward(task: Task, rig: Rig) -> ScalarReward:
-    """Build the reward of one transition; raises TermFailed, as the reward does, for what a term raises."""
+    """Build the reward of one transition; building and evaluation raise TermFailed for an exception in a term."""
     form, add = compile_form(task, rig), term_reward(task.reward.terms, rig)
     if add is None:
         return form
 
     def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
-        moves = Moves(np.array(observation, np.float64), np.array(action, np.float64))
-        return float(add(moves, np.array(form(observation, action, terminated))))
+        transitions = Transitions(np.array(observation, np.float64), np.array(action, np.float64))
+        return float(add(transitions, np.array(form(observation, action, terminated))))
 
     return reward
 
 
 def batched_reward(task: Task, rig: Rig) -> BatchedReward:
-    """Build ``reward(observations, actions)`` of many transitions at once.
+    """Build ``reward(observations, actions)`` for batches of transitions.
 
     Shapes ``(..., n)`` and ``(..., m)`` to ``(...)``, SI units, float64.  Equal to :func:`compile_reward` bit for bit,
     since the terms are added in the same order.
@@ -226,7 +227,7 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
         if has_bonuses:
             r = r + alive
             r = np.where(terminated(x), r + at_end, r)
-        return r if add is None else add(Moves(x, a), r)
+        return r if add is None else add(Transitions(x, a), r)
 
     def costs_of(x: NDArray[np.float64], a: NDArray[np.float64]) -> NDArray[np.float64]:
         cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
@@ -244,13 +245,13 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
 
 
 Watch = Callable[[str, ScalarTest], ScalarTest]
-"""Puts a named condition of foreign code under guard."""
+"""Wraps a foreign condition, given its name, in a guard."""
 
 
 def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
     """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates.
 
-    ``watch`` wraps the conditions that are another package's.
+    ``watch`` wraps foreign conditions.
     """
     index = observation_index(rig)
     bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())
@@ -274,7 +275,7 @@ def _conditions(task: Task, rig: Rig, watch: Watch | None) -> Iterator[ScalarTes
 
 
 def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
-    """Build ``terminated(observations)`` of many at once, ``(..., n)`` to ``(...)``; equal to the scalar form."""
+    """Build ``terminated(observations)`` for batches, ``(..., n)`` to ``(...)``; equal to the scalar form."""
     index = observation_index(rig)
     bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]
     conditions = [termination.build(rig) for termination in (task.terminations or {}).values()]
@@ -292,5 +293,5 @@ def batched_terminated(task: Task, rig: Rig) -> BatchedTest:
 
 
 def episode_steps(task: Task, rate_hz: float) -> int:
-    """Transitions in a whole episode: exactly round(T/Ts) (docs/methods.md, "Steps per episode")."""
+    """Number of transitions in a complete episode: exactly round(T/Ts) (docs/methods.md, "Steps per episode")."""
     return round(task.episode_s * rate_hz)

@@ -1,4 +1,4 @@
-"""Checks of a task on a rig: names, units, ranges, and what contradicts each other."""
+"""Checks of a task on a rig: names, units, ranges and contradictions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import UNSET
 from onrig.hw.bounds import SMALLEST
 from onrig.hw.rig import Rig, is_word
 from onrig.hw.units import is_rate
-from onrig.runtime.config.problem import blamed
+from onrig.runtime.config.problem import collect_problems, unknown_name
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.task import Task, Wall
@@ -32,7 +32,7 @@ def task_problems(task: Task, rig: Rig) -> Problems:
     problems += _form_problems(task, rig)
     for section, chosen in (("reward.terms", task.reward.terms or {}), ("terminations", task.terminations or {})):
         for name, piece in chosen.items():
-            found = blamed(partial(piece.problems, rig), f"'{name}'")
+            found = collect_problems(partial(piece.problems, rig), f"'{name}'")
             problems += [(".".join(filter(None, (section, name, path))), message) for path, message in found]
     problems += _unknown("terminate", task.terminate, observations, "observation", rig)
     for name, (low, high) in task.terminate.items():
@@ -42,18 +42,14 @@ def task_problems(task: Task, rig: Rig) -> Problems:
             problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
     problems += input_problems(task.inputs, rig)
     if task.reset is not None:
-        found = blamed(partial(reset_problems, task.reset, task.start, rig), "the reset")
+        found = collect_problems(partial(reset_problems, task.reset, task.start, rig), "the reset")
         problems += [(f"reset.{path}" if path else "reset", message) for path, message in found]
     return problems + _reference_problems(task)
 
 
 def _unknown(path: str, names: Iterable[str], known: Sequence[str], kind: str, rig: Rig) -> Problems:
-    listed = ", ".join(known)
-    return [
-        (f"{path}.{name}", f"rig '{rig.name}' has no {kind} '{name}' (there are: {listed})")
-        for name in names
-        if name not in known
-    ]
+    owner = f"rig '{rig.name}'"
+    return [(f"{path}.{name}", unknown_name(owner, kind, name, known)) for name in names if name not in known]
 
 
 def _not_finite(path: str, values: Mapping[str, float]) -> Problems:
@@ -61,7 +57,7 @@ def _not_finite(path: str, values: Mapping[str, float]) -> Problems:
 
 
 def _form_problems(task: Task, rig: Rig) -> Problems:
-    """Problems of the reward's form: targets, weights, walls, what a step and an end pay."""
+    """Problems of the reward's form: targets, weights, walls, rewards of steps and of the end."""
     reward, observations = task.reward, {o.name: o for o in rig.signals}
     problems: Problems = []
     for path, values in (("reward.target", reward.target), ("reward.weights", reward.weights)):
@@ -83,7 +79,7 @@ def _form_problems(task: Task, rig: Rig) -> Problems:
         if value is not UNSET and not math.isfinite(value):
             problems.append((f"reward.{name}", "must be a finite number"))
     if reward.terminal is not UNSET and not task.terminates:
-        problems.append(("reward.terminal", "the task never terminates: give terminate, or leave this out"))
+        problems.append(("reward.terminal", "the task never terminates: set terminate, or remove this"))
     return problems
 
 
@@ -91,9 +87,10 @@ def _wall_problems(wall: Wall, rig: Rig) -> Problems:
     problems: Problems = []
     unit = next((o.unit for o in rig.signals if o.name == wall.observation), None)
     if unit is None:
-        problems.append(("reward.wall.observation", f"rig '{rig.name}' has no observation '{wall.observation}'"))
+        message = unknown_name(f"rig '{rig.name}'", "observation", wall.observation, [o.name for o in rig.signals])
+        problems.append(("reward.wall.observation", message))
     elif is_rate(unit):
-        message = f"expected a place, and '{wall.observation}' is in {unit!r}"
+        message = f"expected a position, but '{wall.observation}' is in {unit!r}"
         problems.append(("reward.wall.observation", message))
     if not (math.isfinite(wall.low) and math.isfinite(wall.high) and wall.low < wall.high):
         problems.append(("reward.wall", f"needs low < high, got {wall.low} and {wall.high}"))

@@ -1,6 +1,6 @@
-"""Conditions that end an episode, beside the bounds of ``task.terminate``: descriptions, chosen by ``kind``.
+"""Conditions that end an episode, in addition to the bounds of ``task.terminate``, chosen by ``kind``.
 
-The tick asks them at every frame, since an ended episode stops the actuators.  One in Python from outside runs there
+The tick evaluates them at every frame, since the end of an episode stops the actuators. Foreign ones in Python run
 under a guard (``onrig.runtime.guard``).
 """
 
@@ -25,27 +25,27 @@ BatchedTest = Callable[[Values], Bools]
 
 
 class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """Description of a termination; a subclass adds its settings as fields, and its name as the tag."""
+    """Base of terminations; a subclass has its settings as fields and its name as the tag."""
 
     def problems(self, rig: Rig) -> Problems:
-        """List what keeps the condition from a rig."""
+        """List the reasons why the condition cannot be used on a rig."""
         return iter(())
 
     def build(self, rig: Rig) -> BatchedTest:
-        """The condition as a function of observations (..., n) in SI, as of ``Rig.signals``, to (...), without state.
+        """Build the stateless function from observations (..., n) in SI, in the order of ``Rig.signals``, to (...).
 
-        A function of numpy's alone, so that one observation has the same answer as many.
+        It must use numpy throughout, so that single and batched results are equal.
         """
         raise NotImplementedError
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
-        """The same for one observation (n,) as floats; by default by way of an array, in a few microseconds."""
+        """Build the function for one observation (n,) of floats; by default via an array, which takes a few µs."""
         test = self.build(rig)
         return lambda observation: verdict(test(np.array(observation, np.float64)))
 
 
 def verdict(answer: object) -> bool:
-    """The answer of a condition; ValueError for one that is neither true nor false."""
+    """Convert a condition's answer to bool; ValueError if it is neither true nor false."""
     if isinstance(answer, np.ndarray) and answer.shape == ():
         answer = answer[()]
     if not isinstance(answer, bool | np.bool_):
@@ -54,28 +54,28 @@ def verdict(answer: object) -> bool:
 
 
 class Outside(Termination, frozen=True, forbid_unknown_fields=True, tag="outside"):
-    """Ends where an observation leaves [low, high]; a NaN ends as well."""
+    """End of the episode when an observation leaves [low, high] or is NaN."""
 
     observation: str
-    """Of the rig, by name."""
+    """Name of an observation of the rig."""
     low: Quantity
-    """In the unit of the observation."""
+    """Bound in the observation's unit."""
     high: Quantity
-    """In the unit of the observation."""
+    """Bound in the observation's unit."""
 
     def problems(self, rig: Rig) -> Problems:
-        """A missing observation, or an empty range."""
+        """Report a missing observation, or an empty range."""
         yield from missing("observation", self.observation, rig)
         if not self.low < self.high:
             yield "", f"needs low < high, got {self.low} and {self.high}"
 
     def build(self, rig: Rig) -> BatchedTest:
-        """The comparison."""
+        """Compare arrays."""
         at, low, high = observation_index(rig)[self.observation], self.low, self.high
         return lambda observations: ~((low <= observations[..., at]) & (observations[..., at] <= high))
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
-        """The comparison of floats."""
+        """Compare floats."""
         at, low, high = observation_index(rig)[self.observation], self.low, self.high
         return lambda observation: not low <= observation[at] <= high
 
@@ -85,4 +85,4 @@ if TYPE_CHECKING:
 else:
     AnyTermination = Annotated[Any, registered(registry.TERMINATIONS)]
 Terminations = Mapping[str, Termination] | msgspec.UnsetType
-"""By the names that the task gives them."""
+"""Terminations by their names in the task."""

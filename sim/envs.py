@@ -138,7 +138,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         info = {"observation": np.array(seen), "applied": np.array(acted)}
         values = np.array(seen)
         if self._composition is not None:
-            self._seen = [seen, *self._seen[: self._composition.reach]]
+            self._seen = [seen, *self._seen[: self._composition.history]]
             values = np.array(self._composition(self._seen))
         return self._observations.normalised(values).astype(np.float32), info, seen, acted
 

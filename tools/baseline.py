@@ -28,7 +28,7 @@ from onrig.tools.terminal import complain, drawing_stream
 
 
 def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
-    """Compute or look up, and print; returns the exit code."""
+    """Compute or look up the scores and print them; returns the exit code."""
     try:
         config = load(name, overrides)
     except ConfigError as error:
@@ -83,7 +83,7 @@ def _show(config: RunConfig, model: TaskModel, fineness: Fineness, sigma: Sequen
 
 
 def _progress(done: int, steps: int) -> None:
-    """Progress of the backward induction, on a terminal only; the line is erased at the end."""
+    """Print the progress of the backward induction on a terminal; the line is erased at the end."""
     if sys.stderr.isatty():
         text = f"  backward induction: step {done} of {steps}" if done < steps else ""
         print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)

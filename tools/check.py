@@ -1,4 +1,4 @@
-"""Check of a configuration, or of an experiment with all of its cells, and its explanation."""
+"""Check and explanation of a configuration, or of an experiment with all its cells."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from onrig.runtime.config.document import find, load_document
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.load import explain, load_for_rig, tell
+from onrig.tools.load import explain, load_for_rig, print_warning
 from onrig.tools.run_facts import in_one_line
 from onrig.tools.terminal import complain, picture_problem, reason, unwritable
 
 
 def check(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
-    """Check, and print tables ``in_detail``; returns the exit code."""
+    """Check, and print tables if ``in_detail``; returns the exit code."""
     if problem := unwritable("plot", plot) or picture_problem("plot", plot):
         return complain("check", problem)
     spec = _experiment(name)
     if spec is not None:
         return _check_experiment(name, spec, for_run=in_detail or plot or overrides)
     try:
-        config = load_for_rig(name, overrides, heed=tell)
+        config = load_for_rig(name, overrides, on_warning=print_warning)
     except ConfigError as error:
         return explain(error)
     print(f"{name}: sound: {in_one_line(config)}", flush=True)
@@ -36,7 +36,7 @@ def check(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | 
 
 
 def _experiment(name: str) -> Path | None:
-    """Path of an experiment's spec; None where the name is not that of one."""
+    """Path of an experiment's spec; None if the name is not an experiment's."""
     for folder in ("", "experiments"):
         try:
             path = find(name, folder)
@@ -71,7 +71,7 @@ def _draw(config: RunConfig, path: Path) -> int:
 
     try:
         drawn = plot_explanation(config, path)
-    except Exception as error:  # matplotlib's own have no common base
+    except Exception as error:  # matplotlib's exceptions have no common base
         return complain("check", f"--plot: '{path}' cannot be written: {reason(error)}")
     print(f"\nsee {path}" if drawn else "\nno picture: this needs matplotlib (pip install 'onrig[viz]')")
     return ExitCode.OK

@@ -1,6 +1,6 @@
 """The ``onrig`` command: dispatches to the verb's module.
 
-Nothing is imported before the verb is known, so that the help appears at once.
+Nothing is imported before the verb is known, so that the help appears immediately.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VERBS: Final = (
     "policy",
     "completion",
 )
-"""In the order of the help; each a module of ``onrig.tools.verbs``, or a package of them."""
+"""Verbs in the order of the help; each a module or package of ``onrig.tools.verbs``."""
 
 _LABORATORY: Final = ("attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds")
 """Verbs of earlier versions."""
@@ -52,11 +52,11 @@ incomplete, 70 internal, 130 interrupted
 """
 
 _EXTRAS: Final = dict.fromkeys(("torch", "onnx", "gymnasium"), "learner")
-"""Packages that a board may lack, and the extra that brings them."""
+"""Optional packages, and the extra that installs them."""
 
 
 def entry(verb: str) -> Callable[[list[str]], int]:
-    """Return the function that runs a verb (``run``, ``policy``, ``policy check``): of the arguments, the exit code."""
+    """Return the function that runs a verb (``run``, ``policy``, ``policy check``), from arguments to exit code."""
     from functools import partial
 
     from onrig.tools.options import run_verb
@@ -95,7 +95,7 @@ def members(group: str) -> list[str]:
 
 
 def every_verb() -> list[str]:
-    """All verbs, those of groups in full: ``run``, ``policy check``."""
+    """All verbs, with those of groups in full: ``run``, ``policy check``."""
     return [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
 
 
@@ -116,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started it
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.stdout.write(f"{_USAGE}{_listing({verb: summary(verb) for verb in VERBS})}{_EXIT_CODES}")
@@ -151,9 +151,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(verb: str, arguments: list[str]) -> int:
     from onrig.tools.terminal import StreamLost, complain, printable_streams
 
-    os.umask(os.umask(0o022) | 0o022)  # what runs and verbs write is for others to read at most
-    # Pictures go to files. What a notebook sets here for its own processes may not even exist in this environment, and
-    # then matplotlib cannot be imported.
+    os.umask(os.umask(0o022) | 0o022)  # files of runs and verbs are at most readable by others
+    # Pictures go to files. A notebook's backend may not exist in this environment, and then matplotlib cannot be
+    # imported.
     os.environ["MPLBACKEND"] = "agg"
     try:
         run = entry(verb)

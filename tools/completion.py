@@ -1,7 +1,7 @@
-"""Completion scripts for bash and zsh: verbs, options and what their values may be.
+"""Completion scripts for bash and zsh: verbs, options and their values.
 
-The script is generated from the verbs' options and holds all that is fixed, so that a completion starts no Python; what
-changes (files, run folders, ports) the shell finds itself.
+The script is generated from the verbs' options and contains all fixed values, so that a completion starts no Python;
+the shell finds files, run folders and ports itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from string import Template
 from typing import Final
 
 from onrig.runtime.config.document import shipped
-from onrig.tools.options import Argument, arguments_of, module_of
+from onrig.tools.options import Argument, arguments_of, verb_module
 
 _SCRIPT: Final = Template(r"""# Completion of onrig's verbs, options and values.
 
@@ -95,8 +95,8 @@ _GROUP: Final = """\
 
 
 def script(shell: str, groups: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
-    """The script for a shell; ``groups``: names after each first word, ``verbs``: all with options, in full."""
-    described = {verb: arguments_of(module_of(verb).Options) for verb in verbs}
+    """Return the script for a shell; ``groups``: names after each first word, ``verbs``: all verbs with options."""
+    described = {verb: arguments_of(verb_module(verb).Options) for verb in verbs}
     text = _SCRIPT.substitute(
         verbs=",".join([*groups, "--help", "--version"]),
         configs="$'" + "\\n".join(shipped()) + "'",

@@ -1,4 +1,4 @@
-"""Files of a run's folder that are not what the run wrote, named by every verb that reads them."""
+"""Detection of damaged files in a run folder, reported by every verb that reads them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from onrig.runtime.run_state.running import running_rigs
 LOGS: Final = ("log*.mcap",)
 POLICIES: Final = ("policies/*",)
 FIGURES: Final = ("episodes.csv", "events.jsonl", "summary.json", "timing.json", "meta.json", "post-mortem/*")
-"""Files that a report or a page is made of."""
+"""Files from which a report or a page is built."""
 
 
 def matching(*patterns: str) -> Callable[[str], bool]:
-    """Whether a path in a run folder matches one of the patterns."""
+    """Return whether a path in a run folder matches one of the patterns."""
     return lambda name: any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def damage_in(folder: Path, *patterns: str) -> list[Fault]:
-    """Compare the matching files of a run that is over with what it wrote; one that goes on is still writing."""
+    """Compare the matching files of a finished run with its checksums; empty for a run in progress."""
     if any(running.folder == folder.resolve() for running in running_rigs()):
         return []
     return faults(folder, evidence_of(folder), matching("config.yaml", *patterns))
 
 
 def name_damage(verb: str, folder: Path, *patterns: str) -> list[str]:
-    """Print what `damage_in` finds to stderr; returns the lines."""
+    """Print the findings of `damage_in` to stderr; returns the lines."""
     lines = [f"{folder}: {fault}" for fault in damage_in(folder, *patterns)]
     for line in lines:
         sys.stderr.write(f"onrig {verb}: {line}\n")
@@ -42,12 +42,12 @@ def name_damage(verb: str, folder: Path, *patterns: str) -> list[str]:
 
 
 def with_damage(code: int, damage: Sequence[str]) -> int:
-    """Exit code of a verb that found damage and went on."""
+    """Exit code of a verb that continued despite damage."""
     return ExitCode.INCOMPLETE if damage and code == ExitCode.OK else code
 
 
 def policy_damage(path: Path) -> str | None:
-    """What is wrong with a policy's file in a run folder, in a few words; None for any other file."""
+    """Describe the damage to a policy's file in a run folder; None for other files."""
     index = read_index(path.absolute().parent / Path(POLICY_INDEX).name)
     wanted = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
     return None if wanted is None else difference(path, wanted)

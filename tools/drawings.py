@@ -1,4 +1,4 @@
-"""Onrig's own drawings of rigs, and the choice of a rig's: a pendulum, a track, or bars."""
+"""Built-in drawings of rigs (pendulum, track, bars), and the choice for a rig."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onrig.sim.twin.options import TwinOptions
 
 
 class Pendulum(Drawing, frozen=True, tag="pendulum"):
-    """An arm that hangs down at 0, with its actuator below."""
+    """Drawing of an arm that hangs down at 0, with its actuator below."""
 
     angle: str
     actuator: str
@@ -35,7 +35,7 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
 
 
 class Track(Drawing, frozen=True, tag="track"):
-    """A ball on a track above magnets."""
+    """Drawing of a ball on a track above magnets."""
 
     position: str
     magnets: Mapping[str, float] = {}
@@ -64,12 +64,12 @@ class Bars(Drawing, frozen=True, tag="bars"):
     """Each observation and each actuator as a bar."""
 
     def picture(self, config: RunConfig) -> Picture:
-        """Nothing but the kind."""
+        """Only the kind."""
         return {"kind": "bars"}
 
 
 def drawing_of(config: RunConfig) -> Picture:
-    """The picture of a rig, as pages and terminals draw it; constant over a run."""
+    """Return the picture of a rig for pages and terminals; constant over a run."""
     options = msgspec.convert(config.view or {}, ViewOptions)
     if options.drawing is not None:
         return options.drawing.picture(config)
@@ -78,7 +78,7 @@ def drawing_of(config: RunConfig) -> Picture:
 
 
 def _sketches(config: RunConfig) -> Iterator[Sketch]:
-    """What says how the rig looks, the surest first: at last, a single angle that wraps is a pendulum."""
+    """Yield candidate drawings, most reliable first; last, a single wrapped angle counts as a pendulum."""
     rig, fallback, reset = config.rig, config.limits.fallback, config.task.reset
     if config.limits.predicted is not None:
         yield config.limits.predicted.sketch()
@@ -94,6 +94,6 @@ def _sketches(config: RunConfig) -> Iterator[Sketch]:
     wraps = {s.name for s in rig.sensors if s.wrap}
     measured = [o for o in rig.observations if not o.derivative_of]
     angles = [o.name for o in measured if (o.sensor or o.name) in wraps]
-    if len(angles) == len(rig.actuators) == 1 and len(rig.observations) <= 2:  # more of them: a cart carries it, say
+    if len(angles) == len(rig.actuators) == 1 and len(rig.observations) <= 2:  # several: for example, a cart carries it
         velocity = fallback.observation if isinstance(fallback, Damp) else None
         yield {"kind": "pendulum", "angle": angles[0], "velocity": velocity, "actuator": rig.actuators[0].name}

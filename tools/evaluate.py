@@ -33,13 +33,13 @@ from onrig.sim.twin.main import twin_options
 
 
 def judge(model: bytes, config: RunConfig) -> Admitted | Refused:
-    """Admission verdict of a rig whose memory is still empty."""
+    """Admission verdict of a rig with an empty memory."""
     wanted = wanted_of(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     return admit(model, wanted, desk_probes(wanted, config.seed), admission_limits(config))
 
 
 def read_model(path: Path, config: RunConfig) -> bytes | Refused:
-    """A policy's bytes; an oversized file is refused unread.  Raises OSError."""
+    """Read a policy; an oversized file is refused unread. Raises OSError."""
     max_bytes = admission_limits(config).max_bytes
     with open_file(path, None) as file:
         data = file.read(max_bytes + 1)
@@ -50,8 +50,8 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
 def lockstep_session(config: RunConfig) -> DeviceSession:
     """Session with an in-process lockstep twin, configured and limited as for a run.
 
-    Line faults, which the twin's process would inject, are left out, and so is a latency: commands act at once.  It is
-    reset between episodes whether or not the twin of a run can be.
+    Line faults and latency, which the twin's process would inject, are omitted: commands act immediately. It is reset
+    between episodes even if the run's twin has no reset.
     """
     options = msgspec.structs.replace(twin_options(config), reset=True)
     device = TwinDevice(config.rig, options, config.task.start, time_scale=0.0)
@@ -72,8 +72,8 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
     return session
 
 
-_SEATED: Final = 1
-"""Id under which a policy acts here: its own, which its author chose, need not fit a record."""
+_POLICY_ID: Final = 1
+"""Id under which a policy acts here, since its own id may not fit into a record."""
 
 
 def evaluate(
@@ -81,8 +81,8 @@ def evaluate(
 ) -> Iterator[EpisodeRow]:
     """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed it has in a run.
 
-    ``policy_id`` is what their rows say.
-    Raises LinkError when the twin stops answering (if its plant diverges, say).
+    ``policy_id`` is recorded in their rows. Raises LinkError if the twin stops answering (for example because its plant
+    diverges).
     """
     session, tick = lockstep_session(config), Tick(config)
     layout = record_layout(config)
@@ -101,7 +101,7 @@ def evaluate(
 
 def _episode(session: DeviceSession, tick: Tick, policy: PolicySession) -> list[Step]:
     steps: list[Step] = []
-    answer_to = begin_episode(tick, by_policy(tick, policy, _SEATED))
+    answer_to = begin_episode(tick, by_policy(tick, policy, _POLICY_ID))
     while True:
         state = _next_state(session)
         answer = answer_to(state)

@@ -1,6 +1,6 @@
-"""Exercise of what other packages and files bring: each piece once, and its exceptions with file and line.
+"""Trial of foreign pieces: each is exercised once, and exceptions are reported with file and line.
 
-Plants and boxes are tried where the twin and the prediction are checked (``onrig.tools.load``).
+Plants and boxes are tried in the checks of twin and prediction (``onrig.tools.load``).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import Final
 
 from onrig.learner.settings import learner_settings
 from onrig.runtime import registry
-from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
+from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
 from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.exercise_task import task_findings
-from onrig.tools.foreign import used_by
+from onrig.tools.foreign import pieces_used
 
 _STRATEGY: Final = ("selection", "strategy")
 
 
 def foreign_findings(config: RunConfig) -> Iterator[Finding]:
-    """What is wrong with the foreign pieces of a configuration that is valid otherwise."""
+    """List the problems of the foreign pieces of an otherwise valid configuration."""
     yield from task_findings(config)
-    for group, name in dict.fromkeys(used_by(config)):
+    for group, name in dict.fromkeys(pieces_used(config)):
         exercise = _EXERCISES.get(group)
         if exercise is None or registry.origin_of(group, name) is None:
             continue
         at, problems = exercise
         whose = f"'{name}' of {registry.key_of(group)}"
-        for path, message in guarded(lambda p=problems, a=at: ((a, m) for m in p(config)), whose, at):  # type: ignore[misc]
+        for path, message in collect_findings(lambda p=problems, a=at: ((a, m) for m in p(config)), whose, at):  # type: ignore[misc]
             said = message if message.startswith(whose) else f"{whose} {message}"
             yield path, f"{said} at {format_path(at)}"
 
@@ -71,4 +71,4 @@ _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]
     registry.ALGORITHMS: (("learner", "algorithm"), _algorithm),
     registry.DRAWINGS: (("view", "drawing"), _drawing),
 }
-"""By group: where a piece is chosen, and what is wrong with it."""
+"""By group: path of the choice, and check of the piece."""

@@ -1,7 +1,7 @@
-"""Exercise of a task's foreign pieces: reward terms, terminations, forms of inputs, resets, exploration processes.
+"""Trial of a task's foreign pieces: reward terms, terminations, input transforms, resets, exploration processes.
 
-Each is built and asked at the middle and the corners of the rig's ranges: shapes, finite values, the same result for
-the same input, and for many at once the bits that each has alone.  What runs in the tick is timed against its budget.
+Each is built and evaluated at the middle and the corners of the rig's ranges: shapes, finite values, equal results for
+equal inputs, and batches equal to single evaluations bit for bit. Pieces in the tick are timed against their budget.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime import registry
-from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
+from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
 from onrig.runtime.explore.settings import ActionNoise
-from onrig.runtime.guard import MOST_BUDGET_NS, budget_ns, measured_ns
+from onrig.runtime.guard import MAX_BUDGET_NS, budget_ns, measured_ns
 from onrig.runtime.inputs import PolicyInput
-from onrig.runtime.rewards import Moves, RewardTerm, corners
+from onrig.runtime.rewards import RewardTerm, Transitions, probe_points
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.runtime.terminations import Termination
@@ -28,17 +28,17 @@ _FEW_STEPS: Final = 1000
 
 
 def task_findings(config: RunConfig) -> Iterator[Finding]:
-    """What is wrong with the foreign pieces of a task and of its exploration."""
+    """List the problems of the foreign pieces of a task and of its exploration."""
     for at, whose, problems in _pieces(config):
         with np.errstate(all="ignore"):
-            found = [*guarded(lambda p=problems, a=at: ((a, m) for m in p()), whose, at)]  # type: ignore[misc]
+            found = [*collect_findings(lambda p=problems, a=at: ((a, m) for m in p()), whose, at)]  # type: ignore[misc]
         for path, message in found:
             said = message if message.startswith(whose) else f"{whose} {message}"
             yield path, f"{said} at {format_path(at)}"
 
 
 def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
-    """Place, name and exercise of each foreign piece."""
+    """Yield path, name and check of each foreign piece."""
     task = config.task
     for name, term in (task.reward.terms or {}).items():
         if registry.is_foreign(term):
@@ -63,7 +63,7 @@ def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Ite
 
 def _term(config: RunConfig, term: RewardTerm) -> Iterator[str]:
     reward = term.build(config.rig)
-    yield from _problems(lambda *arrays: reward(Moves(*arrays)), corners(config.rig), float)
+    yield from _problems(lambda *arrays: reward(Transitions(*arrays)), probe_points(config.rig), float)
 
 
 def _termination(config: RunConfig, test: Termination) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _termination(config: RunConfig, test: Termination) -> Iterator[str]:
 
 
 def _problems(function: Function, arrays: Sequence[NDArray[np.float64]], type_: type) -> Iterator[str]:
-    """What is wrong with a function of (k, ...) arrays, which gives a value for each row."""
+    """List the problems of a function of (k, ...) arrays to one value per row."""
     n = len(arrays[0])
     given = [array.copy() for array in arrays]
     many = np.asarray(function(*given))
@@ -90,16 +90,16 @@ def _problems(function: Function, arrays: Sequence[NDArray[np.float64]], type_: 
         yield f"gives {many[bad[0]]} at {_point(arrays, bad[0])}"
     again: NDArray[Any] = np.broadcast_to(np.asarray(function(*given)), (n,)).astype(type_)
     if again.tobytes() != many.tobytes():
-        yield "gives another result for the same input: it must not draw random numbers or remember"
+        yield "gives different results for the same input: it must neither draw random numbers nor keep state"
         return
     for i in range(n):
         alone = np.asarray(function(*[array[i] for array in given]))
         if alone.shape != () or alone.astype(type_).tobytes() != many[i].tobytes():
-            yield f"gives {many[i]} among many and {alone} alone at {_point(arrays, i)}: use numpy's functions for both"
+            yield f"gives {many[i]} in a batch and {alone} alone at {_point(arrays, i)}: use numpy's functions for both"
             return
     pairs = [np.stack([array, array]) for array in given]
     if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(type_).tobytes() != np.stack([many] * 2).tobytes():
-        yield "gives another result for arrays of two dimensions"
+        yield "gives a different result for arrays of two dimensions"
 
 
 def _point(arrays: Sequence[NDArray[np.float64]], i: int) -> str:
@@ -108,8 +108,8 @@ def _point(arrays: Sequence[NDArray[np.float64]], i: int) -> str:
 
 
 def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:
-    """What is wrong with a function of observations that the tick calls, in either form."""
-    observations = corners(config.rig).observation
+    """List the problems of a function of observations called by the tick, in scalar and batched form."""
+    observations = probe_points(config.rig).observation
     found = [*_problems(many, [observations], type_)]
     yield from found
     if found:
@@ -144,21 +144,21 @@ def _reset(config: RunConfig) -> Iterator[str]:
     for driver in drivers:
         driver.begin(1)
     width = len(rig.observations)
-    for row in corners(rig).observation[:, :width].tolist():
+    for row in probe_points(rig).observation[:, :width].tolist():
         first, second = (tuple(driver.drive(tuple(row), 0.0)) for driver in drivers)
         if len(first) != len(rig.actuators) or not np.isfinite(first).all():
             yield f"gives the action {first} at the observation {row}, expected {len(rig.actuators)} finite values"
             return
         if first != second:
-            yield f"gives another action for the same observations: {first} and {second}"
+            yield f"gives different actions for the same observations: {first} and {second}"
             return
-    yield from _slow(lambda: drivers[0].drive(tuple(row), 0.0), MOST_BUDGET_NS)
+    yield from _slow(lambda: drivers[0].drive(tuple(row), 0.0), MAX_BUDGET_NS)
 
 
 def _noise(config: RunConfig) -> Iterator[str]:
     process = config.exploration
     if not isinstance(process, ActionNoise):
-        yield "is no onrig.runtime.explore.settings.ActionNoise"
+        yield "is not an onrig.runtime.explore.settings.ActionNoise"
         return
     steps, m = min(episode_steps(config.task, config.rate_hz), _FEW_STEPS), len(config.rig.actuators)
     first, second = (np.asarray(process.draw(np.random.default_rng(1), steps, m), np.float64) for _ in range(2))
@@ -167,4 +167,4 @@ def _noise(config: RunConfig) -> Iterator[str]:
     elif not np.isfinite(first).all():
         yield "draws a signal with values that are not finite"
     elif first.tobytes() != second.tobytes():
-        yield "draws another signal from the same generator: use no other source of randomness"
+        yield "draws different signals from equal generators: use no other source of randomness"

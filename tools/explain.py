@@ -29,15 +29,15 @@ _THEN: Final = {
 }
 
 _RATES: Final = ("tau", "actor_lr", "critic_lr", "lr")
-"""Settings of an algorithm that its row names, where it has them."""
+"""Settings shown in an algorithm's row, if it has them."""
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
-    """All tables, in the order in which their subjects act."""
+    """Return all tables, in the order of the tick."""
     yield _observations(config)
     if named := _named_pieces(config.task):
         yield named
-    if config.composed:
+    if config.input_names:
         yield _inputs(config)
     yield _actuators(config)
     yield _envelope(config)
@@ -48,7 +48,7 @@ def tables(config: RunConfig) -> Iterator[Table]:
 
 
 def _named_pieces(task: Task) -> Table | None:
-    """Terms and terminations beside those of the observations; None without any."""
+    """Table of named terms and terminations; None without any."""
     rows = []
     for what, chosen in (("reward", task.reward.terms or {}), ("ends the episode", task.terminations or {})):
         for name, piece in chosen.items():
@@ -57,7 +57,7 @@ def _named_pieces(task: Task) -> Table | None:
     return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
 
-def span(low: float, high: float) -> str:
+def format_range(low: float, high: float) -> str:
     """Write a range."""
     return f"{low:.4g} .. {high:.4g}"
 
@@ -69,7 +69,7 @@ def release_bounds(low: float, high: float, release: float) -> tuple[float, floa
 
 
 def reuse(config: RunConfig, learner: LearnerSettings) -> float:
-    """Mean number of replays per experience: batch size times updates over experiences written; on-policy, of those
+    """Mean number of replays per experience: batch size times updates over experiences written; on-policy: over those
     in batches."""
     if learner.selected.batch_steps:
         return float(learner.selected.replays)
@@ -97,13 +97,20 @@ def _observations(config: RunConfig) -> Table:
         if o.derivative_of is not None:
             source = f"d/dt of {source}"
         rows.append(
-            (o.name, o.unit, span(o.low, o.high), source, f"{task.start.get(o.name, 0.0):g}", _cost(task, o.name))
+            (
+                o.name,
+                o.unit,
+                format_range(o.low, o.high),
+                source,
+                f"{task.start.get(o.name, 0.0):g}",
+                _cost(task, o.name),
+            )
         )
     return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
 
 
 def _inputs(config: RunConfig) -> Table:
-    rows = tuple((s.name, s.unit, span(s.low, s.high)) for s in config.signals)
+    rows = tuple((s.name, s.unit, format_range(s.low, s.high)) for s in config.signals)
     return Table("policy input", ("unit", "range (-1 .. 1)"), rows)
 
 
@@ -115,7 +122,7 @@ def _cost(task: Task, name: str) -> str:
         difference = f"{value} - {target:.4g}" if target else value
         terms.append(f"{weight:g} |{difference}|")
     if reward.wall is not None and reward.wall.observation == name:
-        terms.append(f"{reward.wall.penalty:g} at the wall, {span(reward.wall.low, reward.wall.high)}")
+        terms.append(f"{reward.wall.penalty:g} at the wall, {format_range(reward.wall.low, reward.wall.high)}")
     return " + ".join(terms) or "-"
 
 
@@ -132,8 +139,8 @@ def _actuators(config: RunConfig) -> Table:
             (
                 a.name,
                 a.unit,
-                span(a.low, a.high),
-                span(low, high),
+                format_range(a.low, a.high),
+                format_range(low, high),
                 f"{a.safe:g}",
                 limit,
                 f"{per_tick:.4g}",
@@ -149,7 +156,7 @@ def _envelope(config: RunConfig) -> Table:
     limits = config.limits
     units = {o.name: o.unit for o in config.rig.observations}
     rows = [
-        (name, units[name], span(e.low, e.high), span(*release_bounds(e.low, e.high, e.release)))
+        (name, units[name], format_range(e.low, e.high), format_range(*release_bounds(e.low, e.high, e.release)))
         for name, e in limits.envelope.items()
     ]
     if not rows:
@@ -208,7 +215,7 @@ def _wall_clock(config: RunConfig, device_s: float) -> tuple[str, str]:
     return duration(device_s / scale), "without resets and waits"
 
 
-def _altered(selection: Selection) -> Iterator[tuple[str, str, str]]:
+def _alterations(selection: Selection) -> Iterator[tuple[str, str, str]]:
     """Settings that alter or drop experiences before they are stored."""
     if selection.write_probability < 1:
         yield (
@@ -245,7 +252,7 @@ def _learning(config: RunConfig) -> Table:
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{stored:.3g} MB", f"{layout.row_bytes} bytes per experience{beside}{within}"),
         ("its learner", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
-        *_altered(config.selection),
+        *_alterations(config.selection),
         ("updates", *_updates(config, learner)),
         ("replay ratio", f"{reuse(config, learner):.3g}", "mean replays per experience"),
         ("network", chosen.size, ", ".join((learner.algorithm.upper(), *rates))),
@@ -258,21 +265,21 @@ def _learning(config: RunConfig) -> Table:
 
 
 def _early_end(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
-    """What a termination is worth to the learner, where the task has one."""
+    """Value of a termination for the learner, if the task has one."""
     if config.task.terminates:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
         rest = f"{end.typical:.4g} typically, {end.worst:.4g} at the worst"
-        yield "an early end", f"earns {end.ending:.4g}", f"living on {rest}, discounted by gamma"
+        yield "an early end", f"earns {end.ending:.4g}", f"continuing {rest}, discounted by gamma"
 
 
 def _updates(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
-    """When updates happen, and how many in the run."""
+    """Time and number of updates in the run."""
     steps, chosen = episode_steps(config.task, config.rate_hz), learner.selected
     total = config.episodes * steps
     if size := chosen.batch_steps:
-        # In lockstep a policy acts to the end of an episode.
+        # In lockstep a policy acts until the end of an episode.
         each = steps * -(-size // steps) if config.lockstep else size
-        left_out = f", {each - size} more are left out" if each > size else ""
+        left_out = f", {each - size} more are discarded" if each > size else ""
         when = f"after {size} experiences of a policy{left_out}"
         return when, f"{total // each} batches in the run, minibatches of {chosen.batch}"
     if learner.updates_per_transition is not None:

@@ -8,8 +8,15 @@ from typing import Final
 import msgspec
 
 from onrig.runtime.explore.budgets import QUANTITIES, SPANS
-from onrig.runtime.explore.schedule import Retreat, after_trip, amplitudes, noisy_episodes, retreat_factor, schedules
-from onrig.runtime.explore.settings import Budgets, EpsilonGreedy, OwnNoise, Scheduled
+from onrig.runtime.explore.schedule import (
+    BackOffState,
+    after_trip,
+    amplitudes,
+    back_off_factor,
+    noisy_episodes,
+    schedules,
+)
+from onrig.runtime.explore.settings import Budgets, EpsilonGreedy, OwnNoise, ScheduledNoise
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.terminal import Table
@@ -32,7 +39,7 @@ _SPENT: Final = {
 def exploration_tables(config: RunConfig) -> Iterator[Table]:
     """Schedule and noise process, then any gates and budgets."""
     exploration = config.exploration
-    if not isinstance(exploration, Scheduled):
+    if not isinstance(exploration, ScheduledNoise):
         yield Table("exploration", (), ((exploration.title, exploration.in_words()),))
     else:
         yield _schedule(config, exploration)
@@ -41,7 +48,7 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
         yield _budgets(config, exploration.budgets)
 
 
-def reach(config: RunConfig, exploration: Scheduled) -> tuple[float, float]:
+def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[float, float]:
     """First and last value of the schedule's variable in the run."""
     # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
     noisy = noisy_episodes(exploration.quiet, config.episodes)
@@ -53,19 +60,19 @@ def reach(config: RunConfig, exploration: Scheduled) -> tuple[float, float]:
     }[exploration.over]
 
 
-def shown_at(config: RunConfig, exploration: Scheduled) -> list[float]:
+def sample_points(config: RunConfig, exploration: ScheduledNoise) -> list[float]:
     """Sampling points of the schedule: both ends of the run, its quarters, and the schedule's own breakpoints."""
-    first, last = reach(config, exploration)
+    first, last = schedule_range(config, exploration)
     every = schedules(exploration.amplitude, [a.name for a in config.rig.actuators])
     own = {x for points in every for x, _ in points if first <= x <= last}
     quarters = {float(int(last * q / 4)) for q in (1, 2, 3)}
     return sorted({first, last, *own, *(q for q in quarters if q > first)})
 
 
-def _schedule(config: RunConfig, exploration: Scheduled) -> Table:
+def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
     names = [a.name for a in config.rig.actuators]
     rows: list[tuple[str, ...]] = []
-    for x in shown_at(config, exploration):
+    for x in sample_points(config, exploration):
         values = amplitudes(exploration, names, x)
         distinct = dict.fromkeys(f"{v:.3g}" for v in values)
         written = ", ".join(f"{v:.3g}" for v in values) if len(distinct) > 1 else next(iter(distinct))
@@ -87,9 +94,9 @@ def _schedule(config: RunConfig, exploration: Scheduled) -> Table:
     return Table("exploration", ("amplitude", "maximum, in the actuators' units"), tuple(rows))
 
 
-def _advance_lines(config: RunConfig, exploration: Scheduled) -> Iterator[str]:
+def _advance_lines(config: RunConfig, exploration: ScheduledNoise) -> Iterator[str]:
     """Notes on how the schedule advances and how far it gets."""
-    _, last = reach(config, exploration)
+    _, last = schedule_range(config, exploration)
     if exploration.over != "episodes":
         others = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
         yield f"counts only steps of training episodes with noise: constant in {others} episodes"
@@ -107,17 +114,17 @@ def _in_units(config: RunConfig, values: tuple[float, ...]) -> str:
     return "; ".join(f"{most} ({', '.join(names)})" for most, names in groups.items())
 
 
-def _gates(exploration: Scheduled) -> Iterator[Table]:
+def _gates(exploration: ScheduledNoise) -> Iterator[Table]:
     near, back_off = exploration.near_envelope, exploration.back_off
     rows: list[tuple[str, ...]] = []
     if near is not None:
         rows.append(("near envelope", f"1 .. {near.floor:g}", f"from margin {near.start:g} down to 0, linear"))
     if back_off is not None:
         steps: list[str] = []
-        retreat = Retreat()
+        retreat = BackOffState()
         while (further := after_trip(back_off, retreat)).level > retreat.level and len(steps) < 8:
             retreat = further
-            steps.append(f"{retreat_factor(back_off, retreat):.3g}")
+            steps.append(f"{back_off_factor(back_off, retreat):.3g}")
         rows.append(("back-off", ", ".join(steps), "after the first trip, the second, ..."))
         rows.append(("", "", f"one step back after {back_off.clean_episodes} episodes with noise and without a trip"))
     if rows:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from onrig.hw.rig import Actuator, Observation
-from onrig.runtime.explore.noise import cut_of, raw_signal
+from onrig.runtime.explore.noise import clip_limit, raw_signal
 from onrig.runtime.explore.schedule import (
-    Retreat,
+    BackOffState,
     after_trip,
     amplitudes,
     attenuation,
+    back_off_factor,
+    budget_factor,
     interpolate,
     is_quiet,
-    retreat_factor,
-    room,
     schedules,
 )
 from onrig.runtime.explore.settings import (
@@ -30,13 +30,13 @@ from onrig.runtime.explore.settings import (
     NearEnvelope,
     OwnNoise,
     ParameterNoise,
-    Scheduled,
+    ScheduledNoise,
 )
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain import release_bounds
-from onrig.tools.explain_exploration import reach
+from onrig.tools.explain_exploration import schedule_range
 from onrig.tools.quantity import labelled
 from onrig.tools.reports.style import (
     BLUE,
@@ -63,7 +63,7 @@ _FARTHEST: Final = 3.0
 _FALLBACK, _HOLDS, _POLICY, _RIG, _CONFIGURED = "#f4b6b0", "#f7dfa5", "#bfe3c3", "0.88", "#a9d3e8"
 _COLOURS: Final = {
     "the fallback acts": _FALLBACK,
-    "it keeps control once it acts": _HOLDS,
+    "it retains control once it acts": _HOLDS,
     "the policy acts": _POLICY,
     "range of the rig": _RIG,
     "configured range": _CONFIGURED,
@@ -114,7 +114,7 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
         infinity = float("inf")
         bar.stretches += [
             ("the fallback acts", -infinity, infinity),
-            ("it keeps control once it acts", at(envelope.low), at(envelope.high)),
+            ("it retains control once it acts", at(envelope.low), at(envelope.high)),
             ("the policy acts", at(low), at(high)),
         ]
         bar.above = [(at(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
@@ -242,7 +242,7 @@ def exploration_rows(config: RunConfig) -> list[Row]:
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []
-    if isinstance(exploration, Scheduled):
+    if isinstance(exploration, ScheduledNoise):
         rows.append(Row(1.6, (partial(_schedule, config=config, exploration=exploration),)))
         if not isinstance(exploration, ParameterNoise | EpsilonGreedy):
             rows.append(Row(2.2, (partial(_noise, config=config, exploration=exploration),)))
@@ -255,8 +255,8 @@ def exploration_rows(config: RunConfig) -> list[Row]:
     return [*rows, Row(1.3, tuple(gates))] if gates else rows
 
 
-def _schedule(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
-    first, last = reach(config, exploration)
+def _schedule(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
+    first, last = schedule_range(config, exploration)
     shown = [first + i * (last - first) / 400 for i in range(401)] if last > first else [first - 0.5, first + 0.5]
     names = [a.name for a in config.rig.actuators]
     own = dict(zip(names, schedules(exploration.amplitude, names), strict=True))
@@ -297,13 +297,13 @@ def _name_point(axes: Axes, text: str, x: float, y: float, left: bool) -> None:
     )
 
 
-def _noise(axes: Axes, config: RunConfig, exploration: Scheduled) -> None:
+def _noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
     """Exploration noise on the first actuator as this run draws it (same random streams), before the gates."""
-    own, cut = isinstance(exploration, OwnNoise), cut_of(exploration)
+    own, cut = isinstance(exploration, OwnNoise), clip_limit(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
     shown = min(steps, _TRACE_STEPS)
     time_s = [k * config.period_us * 1e-6 for k in range(shown)]
-    first, last = reach(config, exploration)
+    first, last = schedule_range(config, exploration)
     for side in (-1, 1):
         axes.axhspan(cut * side, 10 * side, color="0.94", lw=0)
     loud = next((e for e in range(config.episodes, 1, -1) if not is_quiet(exploration.quiet, e)), 1)
@@ -334,17 +334,17 @@ def _near(axes: Axes, near: NearEnvelope) -> None:
 
 
 def _back_off(axes: Axes, back_off: BackOff) -> None:
-    retreats = [Retreat()]
+    retreats = [BackOffState()]
     for _ in range(_TRIPS_SHOWN):
         retreats.append(after_trip(back_off, retreats[-1]))
     _factor(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
-    axes.step(range(len(retreats)), [retreat_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE)
+    axes.step(range(len(retreats)), [back_off_factor(back_off, r) for r in retreats], "o-", where="post", color=_GATE)
     axes.set_xlim(0, _TRIPS_SHOWN)
 
 
 def _room(axes: Axes, warn: float) -> None:
     _factor(axes, "as a budget runs low", "used fraction")
-    axes.plot([0, warn, 1, 1.1], [1, 1, room(1.0, 1.0, warn), 0], color=_GATE)
+    axes.plot([0, warn, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn), 0], color=_GATE)
     axes.set_xlim(0, 1.1)
 
 

@@ -1,4 +1,4 @@
-"""What a configuration may say, read from the structs that define it: their types, bounds, defaults and docstrings."""
+"""Settings of a configuration, from the structs that define it: types, bounds, defaults and docstrings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from msgspec import inspect as types
 
 from onrig.hw.bounds import LARGEST, SMALLEST
 from onrig.runtime.config.problem import NodePath
-from onrig.runtime.config.registered import group_of, structs_of
+from onrig.runtime.config.registered import group_of, group_structs
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.options import field_docs, one_line
 
 REQUIRED: Final = "required"
 UNBOUNDED: Final = 1e8
-"""Bounds from here on only keep sums finite, and are not told."""
+"""Magnitude from which bounds only keep sums finite, and are not shown."""
 
 
 class Field(NamedTuple):
@@ -26,14 +26,14 @@ class Field(NamedTuple):
 
     name: str
     values: str
-    """Its type and bounds, in words."""
+    """Type and bounds in words."""
     default: str
-    """As in YAML; empty where leaving it out means something of its own, which ``meaning`` tells."""
+    """Default as in YAML; empty if ``meaning`` explains the effect of leaving it out."""
     meaning: str
 
 
 class Section(NamedTuple):
-    """The settings of one mapping, or those that one of its variants adds."""
+    """Settings of one mapping, or those added by one of its variants."""
 
     path: str
     variant: str
@@ -43,12 +43,12 @@ class Section(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Parts of the path; ``a | b`` where sections are alike, ``NAME`` where names are the user's."""
+        """Parts of the path; ``a | b`` for equal sections, ``NAME`` for user-defined names."""
         return self.path.split(".") if self.path else []
 
 
 def sections_of_run(parts: Mapping[NodePath, type]) -> list[Section]:
-    """All sections of a run's configuration; ``parts``: the types of those that other packages own, by path."""
+    """Return all sections of a run's configuration; ``parts``: section types of other packages, by path."""
     described = types.type_info(RunConfig)
     assert isinstance(described, types.StructType)
     return list(_sections("", described, {".".join(map(str, path)): type_ for path, type_ in parts.items()}))
@@ -57,11 +57,11 @@ def sections_of_run(parts: Mapping[NodePath, type]) -> list[Section]:
 def _sections(path: str, struct: types.StructType, parts: Mapping[str, type]) -> Iterator[Section]:
     fields = [_complete(path, field, parts) for field in struct.fields]
     yield _section(path, "", struct, fields)
-    yield from _below(path, fields, parts)
+    yield from _nested_sections(path, fields, parts)
 
 
 def _complete(path: str, field: types.Field, parts: Mapping[str, type]) -> types.Field:
-    """The field, with the type that another package gives it."""
+    """Replace a field's type by the one of another package."""
     part = parts.get(_joined(path, field.encode_name))
     return field if part is None else types.Field(field.name, field.encode_name, types.type_info(part), field.required)
 
@@ -69,24 +69,24 @@ def _complete(path: str, field: types.Field, parts: Mapping[str, type]) -> types
 def _section(path: str, variant: str, struct: types.StructType, fields: Iterable[types.Field]) -> Section:
     docs = field_docs(struct.cls)
     found = tuple(
-        Field(f.encode_name, _values(f.type), _default(f), docs.get(f.name) or _of_section(f.type)) for f in fields
+        Field(f.encode_name, _values(f.type), _default(f), docs.get(f.name) or _section_summary(f.type)) for f in fields
     )
     return Section(path, variant, one_line(struct.cls.__doc__ or ""), found)
 
 
-def _of_section(described: types.Type) -> str:
-    """First sentence of what a field's own section says."""
+def _section_summary(described: types.Type) -> str:
+    """First sentence of the docstring of a field's section."""
     docs = [struct.cls.__doc__ or "" for _, struct in _structs(described)]
     return first_sentence(one_line(docs[0])) if len(docs) == 1 else ""
 
 
 def first_sentence(text: str) -> str:
-    """Up to the first full stop that ends a sentence."""
+    """Return the text up to the first full stop that ends a sentence."""
     return re.split(r"(?<=\.)(?<!App\.)(?= [A-Z]|$)", text)[0]
 
 
-def _below(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:
-    """Sections of the mappings in these fields; of fields with the same mapping once."""
+def _nested_sections(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) -> Iterator[Section]:
+    """Yield the sections of the mappings in these fields; once for fields with the same mapping."""
     found: dict[tuple[type, ...], tuple[list[str], list[types.StructType]]] = {}
     for field in fields:
         placed = list(_structs(field.type))
@@ -101,7 +101,7 @@ def _below(path: str, fields: Sequence[types.Field], parts: Mapping[str, type]) 
 
 
 def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str, type]) -> Iterator[Section]:
-    """What most variants have in common, then what each has beside that."""
+    """Yield the settings common to most variants, then those specific to each."""
 
     def key(field: types.Field) -> tuple[str, str, str]:
         return field.encode_name, _values(field.type), _default(field)
@@ -114,11 +114,11 @@ def _variants(path: str, structs: Sequence[types.StructType], parts: Mapping[str
     if shared:
         meaning = f"Of all but `{'`, `'.join(map(_variant, apart))}`." if apart else ""
         yield _section(path, "", most, shared)._replace(meaning=meaning)
-        yield from _below(path, shared, parts)
+        yield from _nested_sections(path, shared, parts)
     for struct in structs:
         own = [field for field in struct.fields if key(field) not in common]
         yield _section(path, _variant(struct), struct, struct.fields if struct in apart else own)
-        yield from _below(path, own, parts)
+        yield from _nested_sections(path, own, parts)
 
 
 def _variant(struct: types.StructType) -> str:
@@ -130,12 +130,12 @@ def _joined(path: str, name: str) -> str:
 
 
 def _structs(described: types.Type) -> Iterator[tuple[str, types.StructType]]:
-    """The mappings in a type, and where they are: of its own, in a list, or by name."""
+    """Yield the mappings in a type and their location: direct, in a list, or by name."""
     match described:
         case types.StructType():
             yield "", described
         case types.Metadata() if (group := group_of(described)) is not None:
-            yield from (("", struct) for struct in structs_of(group))
+            yield from (("", struct) for struct in group_structs(group))
         case types.Metadata():
             yield from _structs(described.type)
         case types.UnionType():

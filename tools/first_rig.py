@@ -1,4 +1,4 @@
-"""A rig, a task, a run and a README to begin with, made from a shipped configuration."""
+"""Initial rig, task, run and README, generated from a shipped configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PORT: Final = """\
 
 
 class Source(NamedTuple):
-    """Names of the shipped configurations that a plant's files are made from."""
+    """Names of the shipped configurations from which a plant's files are generated."""
 
     run: str
     rig: str
@@ -43,12 +43,12 @@ def write(folder: Path, plant: str) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            return complain("init", f"'{folder}' is not empty, and nothing is ever overwritten; choose a new folder")
+            return complain("init", f"'{folder}' is not empty, and files are never overwritten; choose a new folder")
         for name, text in texts(plant, rig_name(folder, plant)).items():
             begun.append(folder / name)
             begun[-1].write_text(text, encoding="utf-8")
     except OSError as error:
-        with contextlib.suppress(OSError):  # half of it would stand in the way of the next attempt
+        with contextlib.suppress(OSError):  # a partial folder would block the next attempt
             for path in begun:
                 path.unlink(missing_ok=True)
         return complain("init", f"'{error.filename or folder}' cannot be written: {error.strerror or error}")
@@ -59,12 +59,12 @@ def write(folder: Path, plant: str) -> int:
 
 
 def rig_name(folder: Path, plant: str) -> str:
-    """Name of the rig: that of its folder, as far as the device's hello can hold it."""
+    """Name of the rig: that of its folder, truncated to the device's hello."""
     return _NOT_PLAIN.sub("-", folder.resolve().name).strip("-")[:NAME_BYTES].strip("-") or plant
 
 
 def texts(plant: str, name: str) -> dict[str, str]:
-    """The files by name: the shipped ones with their comments, under names of their own, and the README."""
+    """Return the files by name: the shipped ones with comments, under new names, and the README."""
     source = SOURCES[plant]
     rig = _with(
         _shipped(source.rig, "rigs", name),
@@ -79,7 +79,7 @@ def texts(plant: str, name: str) -> dict[str, str]:
 
 
 def _shipped(source: str, folder: str, name: str) -> str:
-    """Text of a shipped configuration, with a first line that tells its origin."""
+    """Text of a shipped configuration, with its origin in the first line."""
     origin = f"{folder}/{source}".lstrip("/")
     return f"# {name}: from `onrig init`, after the shipped {origin}.yaml:\n" + find(source, folder).read_text("utf-8")
 

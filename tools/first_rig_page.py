@@ -1,4 +1,4 @@
-"""README that ``onrig init`` writes: from the twin to the first run on hardware, step by step."""
+"""README written by ``onrig init``: from the twin to the first run on hardware, step by step."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Final, NamedTuple
 
 
 class Bench(NamedTuple):
-    """What differs between plants in the README."""
+    """Parts of the README that depend on the plant."""
 
     plant: str
     firmware: str
-    """RIG of ``hw/firmware``."""
+    """Value of RIG for ``hw/firmware``."""
     at_rest: str
-    """Position in which the sensors read zero, and how to move the rig by hand."""
+    """Position in which the sensors read zero, and the effect of moving the rig by hand."""
     by_hand: str
     gentle: str
-    """Value for ``sign.py`` that just moves it, with its unit in ``gentle_words``."""
+    """Smallest value for ``sign.py`` that moves the rig; with its unit in ``gentle_words``."""
     gentle_words: str
     pushed: str
-    """What the gentle value does if the sign is right."""
+    """Effect of the gentle value if the sign is right."""
     reversed: str
-    """The opposite, and its remedy."""
+    """Effect if the sign is wrong, and the remedy."""
     tenth: str
     """Settings for a tenth of the effort."""
     tenth_why: str
     behind: str
-    """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is that of a moment ago."""
+    """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is delayed."""
 
 
 BENCHES: Final = {

@@ -1,4 +1,4 @@
-"""The pieces of other packages and of files that a configuration chooses, as ``meta.json`` has them."""
+"""Foreign pieces chosen by a configuration, and their record in ``meta.json``."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions
 
 KEY: Final = "pieces"
-"""In ``meta.json``; absent where there are none."""
+"""Key in ``meta.json``; absent without foreign pieces."""
 _SHOWN: Final = 12
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One piece, and what it was."""
+    """A foreign piece with its origin and version."""
 
     group: str
     name: str
     source: str
-    """Package, or path of the file."""
+    """Package name, or path of the file."""
     version: str
-    """Of the package; empty for a file."""
+    """Version of the package; empty for a file."""
     sha256: str
 
     def __str__(self) -> str:
         return f"{self.source} {self.version}".rstrip() + f" (sha256 {self.sha256[:_SHOWN]})"
 
 
-def used_by(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
-    """Group and name of what a checked configuration chooses from the registry, Onrig's own included."""
+def pieces_used(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
+    """Groups and names that a checked configuration chooses from the registry, Onrig's own included."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
     yield registry.SAMPLERS, parts_of_sampling(strategy.sampling).name
@@ -53,7 +53,7 @@ def used_by(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
 
 
 def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
-    """The registered structs within a section, by their kinds."""
+    """Registered structs within a section, with their kinds."""
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
         for group in registry.GROUPS if isinstance(kind, str) else ():
@@ -71,18 +71,18 @@ def _chosen_in(value: object) -> Iterator[tuple[str, str]]:
 
 def pieces_of(*configs: RunConfig | StepRun) -> list[Piece]:
     """The foreign pieces of configurations, in order of group and name."""
-    used = {choice for config in configs for choice in used_by(config)}
+    used = {choice for config in configs for choice in pieces_used(config)}
     found = ((group, name, registry.origin_of(group, name)) for group, name in sorted(used))
     return [Piece(group, name, *origin) for group, name, origin in found if origin is not None]
 
 
-def recorded(pieces: list[Piece]) -> dict[str, object]:
-    """Their part of ``meta.json``."""
+def record_pieces(pieces: list[Piece]) -> dict[str, object]:
+    """Entry of the pieces in ``meta.json``."""
     return {KEY: msgspec.to_builtins(pieces)} if pieces else {}
 
 
 def difference(meta: Mapping[str, object], pieces: list[Piece]) -> str | None:
-    """What is not as a ``meta.json`` has it, in one line; None where it agrees, or was not recorded."""
+    """Describe the first difference from a ``meta.json``, in one line; None if equal or not recorded."""
     before = msgspec.convert(meta.get(KEY, []), list[Piece])
     here = {(piece.group, piece.name): piece for piece in pieces}
     for was in before:
@@ -90,5 +90,7 @@ def difference(meta: Mapping[str, object], pieces: list[Piece]) -> str | None:
         same = now is not None and (was.version, was.sha256) == (now.version, now.sha256)
         if not same:
             is_now = "is Onrig's own" if now is None else f"is {now}"
-            return f"'{was.name}' of {registry.key_of(was.group)} was {was} and {is_now} here: restore what the run had"
+            return (
+                f"'{was.name}' of {registry.key_of(was.group)} was {was} and {is_now} here: restore the run's version"
+            )
     return None

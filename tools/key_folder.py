@@ -27,7 +27,7 @@ from onrig.tools.terminal import complain
 
 
 def make_keys(folder: Path, name: str = LEARNER) -> int:
-    """Generate a learner's keys, in a new folder also its rig's, without overwriting any; returns the exit code."""
+    """Generate a learner's keys (in a new folder the rig's as well) without overwriting any; returns the exit code."""
     if not is_name(name):
         return complain(
             "keys", f"--learner: '{name}' is not a valid name; use letters, digits, '.', '-', '_', not 'rig'"

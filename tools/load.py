@@ -1,4 +1,4 @@
-"""Configurations for the verbs, checked for everything that a run would refuse."""
+"""Loading of configurations for the verbs, with all checks of a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from onrig.learner.settings import (
     unread_sections,
 )
 from onrig.runtime.config.document import is_file
-from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, guarded, path_steps
+from onrig.runtime.config.problem import ConfigError, Finding, NodePath, Problem, collect_findings, path_steps
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.settings import MOST_CAPACITY
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.registry import is_foreign
-from onrig.runtime.run_advice import unseen_delay
+from onrig.runtime.run_advice import unobserved_delay
 from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
@@ -63,40 +63,40 @@ def load_for_rig(
     overrides: Sequence[str] = (),
     *,
     port: str | None = None,
-    heed: Callable[[Problem], None] = lambda problem: None,
+    on_warning: Callable[[Problem], None] = lambda problem: None,
     begins: bool = True,
 ) -> RunConfig:
-    """Load a rig's configuration: the checks of `load`, and everything else that `onrig run` would refuse.
+    """Load a rig's configuration with the checks of `load` and all others of `onrig run`.
 
-    ``port`` replaces the configuration's device, whose twin must still be one that the shield covers: it describes the
-    same rig.  ``heed`` receives warnings about a valid configuration; a run that does not begin has its first policy in
-    its folder.  Raises ConfigError.
+    ``port`` replaces the configuration's device; its twin must still be covered by the shield, as it describes the same
+    rig. ``on_warning`` receives warnings about a valid configuration. A resumed run (not ``begins``) has its first
+    policy in its folder. Raises ConfigError.
     """
     if port is not None:
-        load_run(name, overrides, sections, Rules(refuse=_uncovered))
+        load_run(name, overrides, sections, Rules(refuse=_coverage_findings))
     rules = Rules(
-        rig_findings if begins else going_findings,
+        rig_findings if begins else resumption_findings,
         _warnings,
-        heed,
+        on_warning,
         lambda config: config if port is None else on_port(config, port),
     )
     return load_run(name, overrides, sections, rules)
 
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load the configuration of a remote learner: its section counts whatever ``local_learner`` says."""
+    """Load the configuration of a remote learner, whose section applies regardless of ``local_learner``."""
     return load_run(name, overrides, sections, Rules(refuse=learner_findings))
 
 
 def on_port(config: RunConfig, path: str) -> RunConfig:
-    """The configuration with a device on a port instead of its twin; the pace stays."""
+    """Replace the configuration's twin by a device on a port; the pace is kept."""
     port = config.device.port
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
     device = msgspec.structs.replace(config.device, port=port, twin=None, transport=msgspec.UNSET)
     return msgspec.structs.replace(config, device=device)
 
 
-def tell(problem: Problem) -> None:
+def print_warning(problem: Problem) -> None:
     """Print a warning about a configuration to stderr."""
     sys.stderr.write(f"{problem}\n")
 
@@ -108,13 +108,13 @@ def explain(error: ConfigError) -> int:
 
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
-    """Problems that keep a remote learner from using this configuration."""
+    """List the reasons why a remote learner cannot use this configuration."""
     yield from _learning(config)
     yield from _on_rig(config, learns=True)
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
-    """Problems for plants and trials: the sections of learner and twin, by themselves and against the others."""
+    """List the problems for plants and trials: the sections of learner and twin, alone and in combination."""
     if _learns(config):
         yield from _learning(config)
     yield from _twin(config)
@@ -148,7 +148,7 @@ def _twin_warnings(config: RunConfig) -> Iterator[Finding]:
     for at, message in twin_advice(twin, largest, config.period_us):
         yield ("device", "twin", *path_steps(at)), f"{message}, at device.twin.{at}"
     delay_s = min(twin.latency_us, config.period_us) * 1e-6 + (twin.plant.delay_s or 0.0)
-    if message_of_delay := unseen_delay(config, delay_s):
+    if message_of_delay := unobserved_delay(config, delay_s):
         at = "latency_us" if twin.latency_us else "plant.delay_s"
         yield ("device", "twin", *path_steps(at)), f"{message_of_delay}, at device.twin.{at}"
 
@@ -168,7 +168,7 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
 
 
 def _learns(config: RunConfig) -> bool:
-    """Whether the learner's section counts: a rig without a local learner needs none."""
+    """Return whether the learner's section applies: a rig without a local learner needs none."""
     settings = learner_settings(config.learner)
     return config.local_learner or settings != type(settings)()
 
@@ -189,7 +189,7 @@ def _learning(config: RunConfig) -> Iterator[Finding]:
 
 
 def _on_rig(config: RunConfig, *, learns: bool) -> Iterator[Finding]:
-    """Settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm's kind."""
+    """List the settings that a rig refuses; unless it ``learns`` itself, a policy file may be of another algorithm."""
     learner = learner_settings(config.learner)
     for at, message in rig_problems(learner, len(config.rig.actuators)):
         yield ("learner", *path_steps(at)), f"{message} at learner.{at}"
@@ -206,7 +206,7 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         at_plant: NodePath = ("device", "twin", "plant")
-        yield from guarded(lambda: _plant(config, twin), name_of(twin.plant), at_plant)
+        yield from collect_findings(lambda: _plant(config, twin), name_of(twin.plant), at_plant)
         if config.selection.synthetic is not None:
             for message in (*model_problems(config.rig, twin.plant), *exact_problems(twin)):
                 yield ("selection", "synthetic"), f"{message} at selection.synthetic"
@@ -218,17 +218,17 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
                 f"{twin.period_max_us} us at rate_hz",
             )
         if not twin.reset and config.lockstep:
-            reason = "in lockstep the twin must be able to reset itself: leave it true, or choose another device.pace"
+            reason = "in lockstep the twin must be able to reset itself: set it to true, or choose another device.pace"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         elif not twin.reset and config.task.reset is None:
-            reason = "nothing returns this twin to the start of an episode: leave it true, or give the task a reset"
+            reason = "nothing returns this twin to the start of an episode: set it to true, or give the task a reset"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
         if config.rig.lease_periods > twin.lease_max:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
 
 
 def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
-    """What keeps the twin from standing in for the rig, and what is wrong with its plant's results."""
+    """List the mismatches between twin and rig, and the problems with its plant's results."""
     problems = twin_problems(twin, config.rig, config.task.start)
     for at, message in problems:
         yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
@@ -239,8 +239,8 @@ def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
 
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
-    """Further problems for which `onrig run` refuses to begin a run."""
-    found = list(going_findings(config))
+    """List further problems for which `onrig run` refuses to begin a run."""
+    found = list(resumption_findings(config))
     yield from found
     if not found and _learns(config) and not any(findings(config)):
         for at, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
@@ -251,8 +251,8 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
         yield from _policy_findings(config)
 
 
-def going_findings(config: RunConfig) -> Iterator[Finding]:
-    """Problems for which a run that has begun is not resumed either."""
+def resumption_findings(config: RunConfig) -> Iterator[Finding]:
+    """List problems that also prevent the resumption of a run."""
     found = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _learns(config):
         found += _on_rig(config, learns=config.local_learner)
@@ -260,22 +260,24 @@ def going_findings(config: RunConfig) -> Iterator[Finding]:
     port = config.device.port
     if port is not None and (reason := no_port(port.path)) is not None:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
-    yield from _uncovered(config)
+    yield from _coverage_findings(config)
     plants = config.limits.predicted
-    # Those of our own families take tenths of a second to build, and their tests try them.
+    # Built-in families take tenths of a second to build, and are covered by tests.
     if plants is not None and is_foreign(plants) and not found and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         at: NodePath = ("limits", "predicted")
-        yield from guarded(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
+        yield from collect_findings(lambda: prediction_trial(limits, rig, period_s), box_name(plants), at)
     if not found and not any(findings(config)):
         yield from foreign_findings(config)
 
 
-def _uncovered(config: RunConfig) -> Iterator[Finding]:
-    """Deviations of a twin from the plants of the prediction."""
+def _coverage_findings(config: RunConfig) -> Iterator[Finding]:
+    """List the deviations of a twin from the plants of the prediction."""
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
-        yield from guarded(lambda: _deviations(config, plants), "the twin's plant or its box", ("limits", "predicted"))
+        yield from collect_findings(
+            lambda: _deviations(config, plants), "the twin's plant or its box", ("limits", "predicted")
+        )
 
 
 def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
@@ -288,7 +290,7 @@ def _deviations(config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
-    """A memory too large for this machine, which a run would otherwise discover only after starting its processes."""
+    """Report a memory too large for this machine, which a run would only discover after starting its processes."""
     capacity = _capacity(config)
     if not capacity or capacity > MOST_CAPACITY:
         return
@@ -309,7 +311,7 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
-    """An initial policy that admission would refuse; latency on this machine is not the configuration's fault."""
+    """Report an initial policy that admission would refuse, regardless of its latency on this machine."""
     from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
     from onrig.tools.evaluate import judge, read_model
 
@@ -325,7 +327,7 @@ def _policy_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _capacity(config: RunConfig) -> int:
-    """Capacity of the memory; 0 if invalid, which is reported as a finding of its own."""
+    """Capacity of the memory; 0 if invalid, which is reported separately."""
     try:
         return capacity_of(config)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Read-only view of ``/proc``, ``/sys``, ``/etc``, ``/dev`` under a root that tests replace by a folder."""
+"""Read-only view of ``/proc``, ``/sys``, ``/etc`` and ``/dev`` under a root, which tests replace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Machine:
         self.root = root
 
     def path(self, path: str) -> Path:
-        """Return where ``path`` (without its leading slash) lies under the root."""
+        """Return ``path`` (without its leading slash) under the root."""
         return self.root / path
 
     def text(self, path: str) -> str | None:
@@ -47,30 +47,30 @@ class Machine:
             return []
 
     def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; none where it is not there, not ours, or has vanished (a process that ended)."""
+        """Names in a folder, sorted; empty if it is missing, unreadable, or has vanished (an ended process)."""
         try:
             return sorted(os.listdir(self.root / path))
         except OSError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether it is there."""
+        """Whether it exists."""
         return (self.root / path).exists()
 
     def link(self, path: str) -> str | None:
-        """Target of a symbolic link as it is written; None where there is no link."""
+        """Target of a symbolic link as written; None if it is not a link."""
         try:
             return os.readlink(self.root / path)
         except OSError:
             return None
 
     def cpu_quota(self) -> float | None:
-        """CPUs that the control groups of this process grant it (container, systemd unit); None without a limit."""
+        """CPU quota of this process's control groups (container, systemd unit), in CPUs; None without a limit."""
         limits = [limit for folder in self._cpu_groups() if (limit := self._cpu_limit(folder)) is not None]
         return min(limits, default=None)
 
     def cpus_to_use(self) -> float:
-        """CPUs that this process can keep busy: its affinity mask or its quota, whichever is less."""
+        """Number of CPUs that this process can keep busy: its affinity mask or its quota, whichever is less."""
         allowed = len(os.sched_getaffinity(0))
         quota = self.cpu_quota()
         return allowed if quota is None else min(allowed, quota)
@@ -84,7 +84,7 @@ class Machine:
                 continue
             group = PurePosixPath(path.lstrip("/"))
             for mount in mounts:
-                # Inside a container its own group may be mounted at the top, whatever its path is outside.
+                # Inside a container the process's own group may be mounted at the top, regardless of its outer path.
                 yield from (f"{mount}/{at}" for at in (group, *group.parents))
 
     def _cpu_limit(self, folder: str) -> float | None:
@@ -95,7 +95,7 @@ class Machine:
         return quota / period if quota and period else None
 
     def board(self) -> str:
-        """Model of the board, as the firmware calls it; "" where it says nothing."""
+        """Model of the board according to the firmware; empty if unknown."""
         for path in ("proc/device-tree/model", "sys/class/dmi/id/product_name"):
             text = self.text(path)
             if text:
@@ -123,7 +123,7 @@ def _pretty_name(text: str | None) -> str:
 
 
 def cpus_as_text(cpus: set[int]) -> str:
-    """Write CPUs as the kernel does: ``0-2,5``."""
+    """Format CPUs like the kernel: ``0-2,5``."""
     parts: list[str] = []
     for cpu in sorted(cpus):
         start, _, end = parts[-1].partition("-") if parts else ("", "", "")

@@ -2,8 +2,8 @@
 
 A verb is a module of ``onrig.tools.verbs``: its docstring is the description, the fields of its ``Options`` are the
 arguments, their docstrings the help, and ``main(options)`` returns the exit code.  Fields before ``_: KW_ONLY`` are
-positional arguments, those after it options: ``dry_run: bool = False`` is ``--dry-run``, a tuple may be repeated, and
-what has no default is required.  Imports of a verb's work belong into ``main``, so that its help appears at once.
+positional arguments, those after it options: ``dry_run: bool = False`` is ``--dry-run``, a tuple may be repeated, and a
+field without default is required. A verb imports its implementation in ``main``, so that its help appears immediately.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from onrig.tools.terminal import VerbParser
 
 
 class Value(NamedTuple):
-    """Value of an argument: its placeholder, its help where the field has none, and what a shell completes."""
+    """Value of an argument: placeholder, default help, and kind of completion."""
 
     metavar: str
     help: str = ""
     complete: str = ""
     """``config``, ``experiment``, ``run``, ``file``, ``folder`` or ``port``."""
     alone: str | float | None = None
-    """Value of an option that is given without one; None if it needs one."""
+    """Value of an option given without one; None if it needs one."""
 
 
 Config = Annotated[str, Value("CONFIG", "Path or shipped name of a configuration.", "config")]
@@ -44,13 +44,13 @@ Count = Annotated[int, Value("N")]
 Web = Annotated[str, Value("PORT", alone="")]
 Experiment = Annotated[str, Value("SPEC", complete="experiment")]
 Seconds = Annotated[float, Value("S")]
-Trust = Annotated[bool, Value("", "Run the Python files that a configuration from elsewhere names.")]
+Trust = Annotated[bool, Value("", "Trust the Python files named in a foreign configuration.")]
 Seed = Annotated[int, Value("N", "Random seed.")]
 Overrides = Annotated[
     tuple[str, ...], Value("a.b=c", "Override a value of the configuration; may be repeated (see onrig settings).")
 ]
 Json = Annotated[
-    str, Value("FILE", "Write JSON: to FILE, or without FILE to standard output in place of the text.", "file", "-")
+    str, Value("FILE", "Write JSON to FILE, or without FILE to standard output instead of the text.", "file", "-")
 ]
 
 
@@ -73,12 +73,12 @@ class Argument(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """As it is typed: ``--dry-run``."""
+        """Form on the command line: ``--dry-run``."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def usage(self) -> str:
-        """In a usage line: ``[--web [PORT]]``, ``RUN``, ``[--set a.b=c]...``."""
+        """Form in a usage line: ``[--web [PORT]]``, ``RUN``, ``[--set a.b=c]...``."""
         value = "" if self.type is bool else self.value.metavar
         text = value if self.value.alone is None else f"[{value}]"
         if not self.positional:
@@ -89,7 +89,7 @@ class Argument(NamedTuple):
 
 
 def arguments_of(options: type) -> list[Argument]:
-    """The arguments that the fields of a dataclass describe."""
+    """Return the arguments described by the fields of a dataclass."""
     hints, docs = get_type_hints(options, include_extras=True), field_docs(options)
     return [_argument(f.name, hints[f.name], f.default, bool(f.kw_only), docs.get(f.name, "")) for f in fields(options)]
 
@@ -136,16 +136,16 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def one_line(doc: str) -> str:
-    """A docstring as one line, with Markdown's code marks."""
+    """Format a docstring as one line, with Markdown code marks."""
     return " ".join(doc.replace("``", "`").split())
 
 
 def plain(doc: str) -> str:
-    """A docstring for a terminal: without code marks."""
+    """Format a docstring for a terminal, without code marks."""
     return doc.replace("`", "")
 
 
-def module_of(verb: str) -> types.ModuleType:
+def verb_module(verb: str) -> types.ModuleType:
     """Import the module of a verb: ``run``, or ``policy check`` of a group."""
     return import_module(f"onrig.tools.verbs.{verb.replace(' ', '.')}")
 
@@ -173,7 +173,7 @@ def usage(verb: str, arguments: Sequence[Argument]) -> str:
 
 def _wrapped(line: str) -> str:
     columns = min(shutil.get_terminal_size().columns, 120)
-    words = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # an option and its value stay together
+    words = line.replace(" [", "\n[").replace(" --", "\n--").split("\n")  # an option and its value are not separated
     rows, width = [words[0]], len("usage: ")
     for word in words[1:]:
         if len(rows[-1]) + len(word) + 1 + width > columns:
@@ -227,7 +227,7 @@ def description(doc: str) -> str:
 
 def run_verb(verb: str, arguments: list[str]) -> int:
     """Parse the arguments and run the verb; returns the exit code."""
-    module = module_of(verb)
+    module = verb_module(verb)
     parser = parser_of(verb, module)
     given = vars(parser.parse_args(arguments))
     many = {argument.name for argument in arguments_of(module.Options) if argument.many}

@@ -28,7 +28,7 @@ _FORMS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normalized": ".4f"}
 
 def check(file: Path, name: str, overrides: Sequence[str]) -> int:
     """Print whether the rig would admit the policy; returns the exit code."""
-    found = _judged(file, name, overrides, for_twin=False)
+    found = _judge_policy(file, name, overrides, for_twin=False)
     if isinstance(found, int):
         return found
     _show(file, found)
@@ -38,7 +38,7 @@ def check(file: Path, name: str, overrides: Sequence[str]) -> int:
 def score(
     file: Path, name: str, overrides: Sequence[str], episodes: int, seed: int | None, json_file: str | None
 ) -> int:
-    """Print the policy's score on the twin, or JSON (``-``) in its place, or both with a file; return the exit code."""
+    """Print the policy's score on the twin, or JSON instead (``-``), or both with a file; returns the exit code."""
     from onrig.runtime.policy.session import PolicySession
     from onrig.tools.evaluate import evaluate
 
@@ -48,7 +48,7 @@ def score(
         return complain("policy", f"--seed: expected 0 to 2^63 - 1, got {seed}")
     if json_file not in (None, "-") and (problem := unwritable("json", Path(json_file))):
         return complain("policy", problem)
-    found = _judged(file, name, overrides, for_twin=True)
+    found = _judge_policy(file, name, overrides, for_twin=True)
     if isinstance(found, int):
         return found
     config, model, verdict = found
@@ -69,16 +69,16 @@ def score(
     return write_json("policy", msgspec.json.format(msgspec.json.encode(data), indent=1).decode(), json_file)
 
 
-class Judged(NamedTuple):
-    """A policy that the rig would admit."""
+class JudgedPolicy(NamedTuple):
+    """A policy with its admission verdict."""
 
     config: RunConfig
     model: bytes
     verdict: Admitted
 
 
-def _judged(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> Judged | int:
-    """Judge the policy as the rig would; the exit code if anything is wrong, which is printed."""
+def _judge_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> JudgedPolicy | int:
+    """Judge the policy as the rig would; returns the exit code, after an error message, if it cannot be judged."""
     if name.endswith(".onnx") and not str(file).endswith(".onnx"):
         return complain("policy", f"'{name}' is a policy; put it first: {name} {file}")
     try:
@@ -97,10 +97,10 @@ def _judged(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) 
     if damage is not None:
         return complain("policy", f"{file}: {damage}")
     verdict = judge(model, config)
-    return _refuse(file, verdict) if isinstance(verdict, Refused) else Judged(config, model, verdict)
+    return _refuse(file, verdict) if isinstance(verdict, Refused) else JudgedPolicy(config, model, verdict)
 
 
-def _show(file: Path, found: Judged) -> None:
+def _show(file: Path, found: JudgedPolicy) -> None:
     print(f"{file}: {_accepted(found.verdict, found.config)}")
     for warning in found.verdict.warnings:
         print(f"  warning: {warning}")
@@ -177,7 +177,7 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
 
 
 def _measured_in(rows: Sequence[EpisodeRow]) -> list[str]:
-    """Quantities that the rows have: not the normalised reward where the task has no references."""
+    """Quantities in the rows; without normalised reward if the task has no references."""
     return [name for name in _MEASURED if getattr(rows[0], name) is not None]
 
 

@@ -8,22 +8,22 @@ from collections.abc import Iterable
 from onrig.runtime import registry
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
-from onrig.tools.ports import PortFacts, Rival, read_ports, rivals
+from onrig.tools.ports import InterferingProgram, PortFacts, interfering_programs, read_ports
 from onrig.tools.terminal import Table, write_json
 
 
 def show(json_file: str | None, machine: Machine | None = None) -> int:
-    """Print the table, or JSON (``-``) in its place, or both with a file for the JSON; returns the exit code."""
+    """Print the table, or JSON instead (``-``), or both with a file for the JSON; returns the exit code."""
     machine = machine or Machine()
     ports = read_ports(machine)
     if json_file != "-":
-        _print(ports, rivals(machine))
+        _print(ports, interfering_programs(machine))
     if json_file is None:
         return ExitCode.OK
     return write_json("ports", json.dumps([as_data(port) for port in ports], indent=1), json_file)
 
 
-def _print(ports: list[PortFacts], rivals: Iterable[Rival]) -> None:
+def _print(ports: list[PortFacts], interfering_programs: Iterable[InterferingProgram]) -> None:
     if not ports:
         print("no serial ports")
     else:
@@ -31,7 +31,7 @@ def _print(ports: list[PortFacts], rivals: Iterable[Rival]) -> None:
     for kind, line in registry.loadable(registry.TRANSPORTS).items():
         for place in line.found():
             print(f"{kind}: {place}")
-    for rival in rivals:
+    for rival in interfering_programs:
         print(f"{rival.does}: {rival.remedy}")
 
 
@@ -42,8 +42,8 @@ def as_data(port: PortFacts) -> dict[str, object]:
         "device": port.device,
         "by_id": port.lasting or None,
         "usb": None if usb is None else usb._asdict(),
-        "may_open": hindrance(port) is None,
-        "why_not": hindrance(port),
+        "may_open": access_problem(port) is None,
+        "why_not": access_problem(port),
         "held_by": list(port.holders),
         "latency_ms": port.latency_ms,
     }
@@ -56,7 +56,7 @@ def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
             port.device,
             "-" if port.usb is None else port.usb.name or f"{port.usb.vendor}:{port.usb.product}",
             "-" if port.usb is None else port.usb.serial or "-",
-            "yes" if (why := hindrance(port)) is None else f"no: {why}",
+            "yes" if (why := access_problem(port)) is None else f"no: {why}",
             ", ".join(port.holders) or "nobody",
             port.lasting or "-",
         )
@@ -64,8 +64,8 @@ def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def hindrance(port: PortFacts) -> str | None:
-    """Why this user cannot open a free port; None if nothing prevents it."""
+def access_problem(port: PortFacts) -> str | None:
+    """Reason why this user cannot open a free port, or None."""
     if not port.accessible:
         return f"no permission (group {port.group})"
     return "the kernel's console is on this line" if port.console else None

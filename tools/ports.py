@@ -12,7 +12,7 @@ from onrig.tools.machine import Machine
 _PATTERNS: Final = ("dev/ttyUSB*", "dev/ttyACM*", "dev/ttyAMA*")
 _BY_ID: Final = "dev/serial/by-id"
 _LINK_FILE_BYTES: Final = 4096
-MINE: Final = "onrig service CONFIG --write"
+UDEV_COMMAND: Final = "onrig service CONFIG --write"
 """Command that writes a udev rule for the rig's port."""
 
 
@@ -22,13 +22,13 @@ class UsbIdentity(NamedTuple):
     vendor: str
     product: str
     serial: str
-    """Serial number; empty if the adapter has none: then two of a kind cannot be told apart."""
+    """Serial number; empty if the adapter has none; then two of a kind cannot be distinguished."""
     name: str = ""
-    """Manufacturer and product in words."""
+    """Manufacturer and product."""
 
 
 class PortFacts(NamedTuple):
-    """One port."""
+    """Facts about one port."""
 
     path: str
     """Path as given: /dev/ttyUSB0, or a link to it."""
@@ -51,7 +51,7 @@ class PortFacts(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name to configure: the one that survives replugging, if there is one."""
+        """Name to configure: persistent over replugging, if available."""
         return self.lasting or self.device
 
 
@@ -85,7 +85,7 @@ def read_port(machine: Machine, path: str) -> PortFacts:
     )
 
 
-def lasting_name(path: str, machine: Machine | None = None) -> str:
+def persistent_name(path: str, machine: Machine | None = None) -> str:
     """Name by id of a port given as its device file, under which it is found after replugging; else ``path``."""
     port = read_port(machine or Machine(), path)
     return port.lasting if port.lasting and port.path == port.device else path
@@ -117,27 +117,33 @@ def _holders(machine: Machine, device: str) -> tuple[str, ...]:
     )
 
 
-class Rival(NamedTuple):
-    """A program that takes serial ports for its own kind of device."""
+class InterferingProgram(NamedTuple):
+    """A program that claims serial ports."""
 
     name: str
     does: str
     remedy: str
 
 
-def rivals(machine: Machine) -> list[Rival]:
-    """The programs of this machine that interfere with every port, or with many."""
+def interfering_programs(machine: Machine) -> list[InterferingProgram]:
+    """Find the programs of this machine that interfere with serial ports."""
     found = []
     running = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
     if "ModemManager" in running:
-        remedy = f"sudo systemctl disable --now ModemManager, or keep it off the rig's port by a udev rule: {MINE}"
-        found.append(Rival("modem-manager", "ModemManager talks to every serial port that is plugged in", remedy))
+        remedy = (
+            f"sudo systemctl disable --now ModemManager, or keep it off the rig's port by a udev rule: {UDEV_COMMAND}"
+        )
+        found.append(
+            InterferingProgram("modem-manager", "ModemManager probes every serial port that is plugged in", remedy)
+        )
     rules = [path for path in machine.glob("usr/lib/udev/rules.d/*brltty*.rules") if not _masked(machine, path)]
     if rules or "brltty" in running:
         masks = " ".join(f"sudo ln -s /dev/null /etc/udev/rules.d/{Path(path).name};" for path in rules)
         remedy = f"sudo apt remove brltty{f', or {masks} sudo udevadm control --reload' if masks else ''}; replug"
-        does = "brltty takes common USB adapters (CH340, CP210x, FTDI) for Braille displays: the port vanishes at once"
-        found.append(Rival("brltty", does, remedy))
+        does = (
+            "brltty claims common USB adapters (CH340, CP210x, FTDI) as Braille displays: the port vanishes immediately"
+        )
+        found.append(InterferingProgram("brltty", does, remedy))
     return found
 
 
@@ -175,17 +181,17 @@ def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
 
 
 def missing_port(path: str, machine: Machine | None = None) -> str | None:
-    """Why there is no port at ``path``, with the ports that there are; None if something is there."""
+    """Message for a missing ``path``, with the available ports; None if it exists."""
     try:
         Path(path).stat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        return f"there is no such port ({reason}); {listed(machine)}"
+        return f"there is no such port ({reason}); {list_ports(machine)}"
     return None
 
 
 def no_port(path: str, machine: Machine | None = None) -> str | None:
-    """Why what is at ``path`` is not a port, with the ports that there are; None for a port or a missing path."""
+    """Message for a ``path`` that is not a port, with the available ports; None for a port or a missing path."""
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):
@@ -200,11 +206,11 @@ def no_port(path: str, machine: Machine | None = None) -> str | None:
             inside = ""
         if inside.startswith("/dev/"):
             return f"not a serial port; it names a port: use --device {inside}"
-    return f"not a serial port; {listed(machine)}"
+    return f"not a serial port; {list_ports(machine)}"
 
 
-def listed(machine: Machine | None = None) -> str:
-    """The ports of this machine in one line, each with its holders."""
+def list_ports(machine: Machine | None = None) -> str:
+    """List the ports of this machine in one line, each with its holders."""
     found = read_ports(machine or Machine())
     if not found:
         return "this machine has no USB or board serial ports: plug the device in, or start `onrig twin`"

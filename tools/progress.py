@@ -14,12 +14,12 @@ _LINE_EVERY_S: Final = 5.0
 
 
 class Progress(Protocol):
-    """Takes the steps as they are done; each has a weight, roughly the seconds it takes."""
+    """Display of progress in steps, each weighted by its approximate duration in seconds."""
 
-    def doing(self, what: str) -> None:
-        """Say what comes now."""
+    def begin_step(self, what: str) -> None:
+        """Show the current step."""
 
-    def done(self, weight: float) -> None:
+    def finish_step(self, weight: float) -> None:
         """Count a step as done."""
 
     def close(self) -> None:
@@ -36,8 +36,8 @@ class PlainProgress:
         self._done = 0.0
         self._what = ""
 
-    def doing(self, what: str) -> None:
-        """Say what comes now, unless there was a line just now."""
+    def begin_step(self, what: str) -> None:
+        """Show the current step, unless a line was printed just before."""
         self._what = what
         now = self._clock()
         if now - self._shown_s >= _LINE_EVERY_S:
@@ -45,7 +45,7 @@ class PlainProgress:
             sys.stderr.write(self.line() + "\n")
             sys.stderr.flush()
 
-    def done(self, weight: float) -> None:
+    def finish_step(self, weight: float) -> None:
         """Count a step as done."""
         self._done = min(self._done + weight, self._total)
 
@@ -75,16 +75,16 @@ class RichProgress:
             progress.TextColumn("{task.description}", markup=False),
             console=Console(file=drawing_stream(sys.stderr)),
             transient=True,
-            refresh_per_second=2,  # the measured process must not have to share its core
+            refresh_per_second=2,  # the display must not share the measured process's core
         )
         self._task = self._progress.add_task("", total=total)
         self._progress.start()
 
-    def doing(self, what: str) -> None:
-        """Say what comes now."""
+    def begin_step(self, what: str) -> None:
+        """Show the current step."""
         self._progress.update(self._task, description=what)
 
-    def done(self, weight: float) -> None:
+    def finish_step(self, weight: float) -> None:
         """Move the bar."""
         self._progress.advance(self._task, weight)
 
@@ -94,7 +94,7 @@ class RichProgress:
 
 
 def progress_for(total: float) -> Progress:
-    """The rich bar on a terminal where rich is installed, otherwise plain lines."""
+    """Return a rich bar on a terminal (if rich is installed), otherwise plain lines."""
     if sys.stderr.isatty():
         try:
             return RichProgress(total)
@@ -105,14 +105,14 @@ def progress_for(total: float) -> Progress:
 
 @contextlib.contextmanager
 def progress_of(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Progress of one thing: a context whose function is told how much of ``total`` is done."""
+    """Progress of one task: a context manager whose function receives how much of ``total`` is done."""
     so_far = 0.0
     with contextlib.closing(progress_for(total)) as progress:
 
         def at(done: float) -> None:
             nonlocal so_far
-            progress.done(done - so_far)
-            progress.doing(what)
+            progress.finish_step(done - so_far)
+            progress.begin_step(what)
             so_far = done
 
         at(0.0)

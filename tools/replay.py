@@ -1,4 +1,4 @@
-"""Replay of a recorded run through the tick's pure core: what was compared, what differed, and the verdict."""
+"""Replay of a recorded run through the tick's pure core: comparison, differences and verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.wholeness import Counted
+from onrig.runtime.run_state.completeness import Counted
 from onrig.tools.damage import LOGS, POLICIES, name_damage, with_damage
 from onrig.tools.foreign import difference, pieces_of
 from onrig.tools.progress import progress_for
@@ -23,7 +23,7 @@ _NO_MCAP: Final = "reading a log needs mcap: pip install 'onrig[log]'"
 
 
 def replay(folder: Path, tolerance: float) -> int:
-    """Replay; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete, 2 nothing to replay."""
+    """Replay a run; returns the exit code: 0 equal, 70 a difference, 6 equal but incomplete, 2 nothing to replay."""
     if not (folder / "config.yaml").is_file():
         return complain("replay", f"'{folder}' holds no run (config.yaml)")
     if not 0 <= tolerance <= 1:
@@ -55,11 +55,11 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
     def more(records: int) -> None:
         nonlocal done
         done += records
-        progress.doing(f"{done} ticks")
-        progress.done(records)
+        progress.begin_step(f"{done} ticks")
+        progress.finish_step(records)
 
     try:
-        verification.run(read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed), more)
+        verification.run(read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names), more)
     except OtherEvaluator as error:
         return complain("replay", str(error))
     except LogDamaged as error:
@@ -75,7 +75,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
 
 def verdict(verification: Verification, counted: Counted) -> int:
-    """Exit code; problems go to stderr."""
+    """Determine the exit code; problems go to stderr."""
     comparison = verification.comparison
     if comparison.first is not None:
         return complain("replay", f"first difference: {comparison.first}", ExitCode.INTERNAL)
@@ -93,7 +93,7 @@ def _absent(counted: Counted) -> str:
 
 
 def table(folder: Path, verification: Verification, counted: Counted) -> Table:
-    """Table of what was compared, what differed, and what could not be verified."""
+    """Table of compared, different and unverifiable ticks."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks
     rows = [

@@ -45,11 +45,12 @@ class Curve(NamedTuple):
     steps: Values
     """Training steps up to each episode's end."""
     score: Values
-    """As ``onrig.runtime.scoring.measure_of`` says."""
+    """Scores in the measure of ``onrig.runtime.scoring.measure_of``."""
 
 
 def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path | None) -> int:
-    """Report, a run to the page ``out`` or to ``tensorboard``, an experiment to ``pages``; returns the exit code."""
+    """Report a run (to the page ``out`` or to ``tensorboard``) or an experiment (to ``pages``); returns the exit
+    code."""
     outputs = (
         unwritable("out", out),
         unwritable_folder("tensorboard", tensorboard),
@@ -115,7 +116,7 @@ def _for_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
 
 
 def report_table(folder: Path, config: RunConfig) -> Table:
-    """Summary of a run; omits whatever an aborted run did not write."""
+    """Summary of a run; omits missing parts of an aborted run."""
     train, curve = learning_curves(folder, config)
     summary = read_fields(folder / "summary.json")
     rows = [
@@ -129,7 +130,7 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 
 def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
-    """Training curve, and the curve from which performance is read: evaluation episodes if there are any."""
+    """Training curve, and the curve used for performance: of evaluation episodes if available."""
     episodes, column = read_episodes(folder), measure_of(config.task).column
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     taken = np.cumsum(train["steps"])
@@ -143,7 +144,7 @@ def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
 
 
 def rise_time(curve: Curve, level: float = RISEN) -> int | None:
-    """First episode with a score of at least ``level``; None if there is none."""
+    """First episode with a score of at least ``level``, or None."""
     reached = np.flatnonzero(curve.score >= level)
     return int(curve.episode[reached[0]]) if len(reached) else None
 
@@ -193,7 +194,7 @@ def _of_episodes(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tupl
     if best is not None:
         yield f"{'return, ' * raw}best 20", f"{best[0]:{form}} (training, episodes {best[1]} to {best[2]})"
     if raw:
-        yield "rise time", f"not known: {RISEN:g} is a level of normalised rewards, give task.normalization"
+        yield "rise time", f"unknown: {RISEN:g} is a level of normalised rewards, set task.normalization"
         return
     risen = rise_time(curve)
     how = "evaluation" if curve.kind == "eval" else "training"

@@ -1,4 +1,4 @@
-"""What a run goes on with: its own configuration with the permitted changes, and files that are what it wrote."""
+"""Data for resuming a run: its configuration with permitted changes, and undamaged files."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _SHOWN: Final = 5
 
 
 class CannotResume(Exception):
-    """The run cannot go on; the message says why in one line."""
+    """The run cannot be resumed; the message gives the reason in one line."""
 
 
-def continued(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> Resumption:
-    """What the run in ``folder`` resumes with: its own configuration, with the permitted changes.
+def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> Resumption:
+    """Return the data for resuming the run in ``folder``: its configuration with the permitted changes.
 
     The run's configuration is the one in its newest checkpoint.  ``name``: the configuration given on the command line
-    instead of ``config.yaml``, if any; ``port``: that of the run's device now.  Raises CannotResume, also where a file
-    that the run would go on from is not what it wrote, and ConfigError for an invalid configuration.
+    instead of ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, also for a
+    damaged file that the run needs, and ConfigError for an invalid configuration.
     """
     path = folder / "config.yaml"
     if not path.is_file():
-        raise CannotResume(f"'{folder}' holds no run: there is no config.yaml in it")
+        raise CannotResume(f"'{folder}' holds no run: config.yaml is missing")
     for running in running_rigs():
         if running.folder == folder.resolve():
             raise CannotResume(
@@ -47,7 +47,7 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
                 "its pause"
             )
     if name is not None:
-        load_run(name, overrides)  # files that it names are allowed to run, also those in the run's own configuration
+        load_run(name, overrides)  # the files that it names become trusted, also in the run's own configuration
     wait_for_folder(folder)
     evidence = evidence_of(folder)
     point = evidence.point
@@ -78,16 +78,15 @@ def continued(folder: Path, name: str | None, overrides: Sequence[str], port: st
     if done is not None and done >= config.episodes:
         raise CannotResume(f"the run in '{folder}' is complete with {done} episodes; --set episodes=N extends it to N")
     if recorded is None:
-        sys.stderr.write(f"{folder}: meta.json does not say what computed it; it goes on with {executor()}\n")
+        sys.stderr.write(f"{folder}: meta.json does not record its executor; it continues with {executor()}\n")
     return Resumption(config, differ.permitted, damaged, "" if point is None else point.run)
 
 
 def _damaged(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
-    """Names of damaged files that the run can do without, each reported; raises CannotResume for others.
-
-    ``learned_here``: the states of its learner are in the folder.
+    """Return and report the damaged files that the run does not need; raises CannotResume for others. ``learned_here``:
+    whether the folder holds the learner's states.
     """
-    compared = evidence.point is not None  # its configuration, field by field
+    compared = evidence.point is not None  # compared field by field instead
     found = faults(folder, evidence, lambda name: not (compared and name == "config.yaml"), lockstep=config.lockstep)
     if evidence.point is not None and config.lockstep and learned_here:
         name = f"learner/{state_name(evidence.counts['closed'])}"
@@ -97,7 +96,7 @@ def _damaged(folder: Path, evidence: Evidence, config: RunConfig, *, learned_her
     if essential:
         more = f"; and {len(essential) - _SHOWN} more" if len(essential) > _SHOWN else ""
         said = "; ".join(essential[:_SHOWN])
-        raise CannotResume(f"'{folder}' is not as the run left it: {said}{more}; restore it from a backup")
+        raise CannotResume(f"'{folder}' has changed since the run ended: {said}{more}; restore it from a backup")
     for fault in found:
         lost = ": the run ends as incomplete" if fault.grade is Grade.LOST else ""
         sys.stderr.write(f"{folder}: {fault}{lost}\n")
@@ -109,7 +108,7 @@ def wait_for_folder(folder: Path) -> None:
     try:
         os.close(claim(folder, _PATIENCE_S))
     except FolderBusy as error:
-        raise CannotResume(f"{error}; wait for it, or end it") from None
+        raise CannotResume(f"{error}; wait for it to end, or stop it") from None
     except OSError as error:
         raise CannotResume(f"'{folder}' cannot be read: {error.strerror}") from None
 

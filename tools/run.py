@@ -1,4 +1,4 @@
-"""Run of a whole rig: device or twin, control, replay, learner."""
+"""Run of a complete rig: device or twin, control, replay, learner."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_fields
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import UNCONFIRMED
-from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_way, hold
+from onrig.runtime.run_state.completeness import summary_line
+from onrig.runtime.run_state.folder_access import FolderBusy, check_folder, check_path, hold
 from onrig.runtime.run_state.report import Report
-from onrig.runtime.run_state.wholeness import told
 from onrig.runtime.supervise.requests import HELP, keyboard
 from onrig.runtime.supervise.run_folder import (
     Resumption,
     fresh_folder,
-    occupant,
+    occupied_by,
     reopen_run_folder,
     write_run_folder,
 )
 from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.display import display_for
-from onrig.tools.foreign import pieces_of, recorded
-from onrig.tools.load import explain, load_for_rig, tell
-from onrig.tools.ports import lasting_name, missing_port, no_port
-from onrig.tools.resumption import CannotResume, continued
+from onrig.tools.foreign import pieces_of, record_pieces
+from onrig.tools.load import explain, load_for_rig, print_warning
+from onrig.tools.ports import missing_port, no_port, persistent_name
+from onrig.tools.resumption import CannotResume, prepare_resumption
 from onrig.tools.run_facts import LAST, of_summary
-from onrig.tools.terminal import complain, drawn, tell_missing_library, unwritable_folder
+from onrig.tools.terminal import complain, drawn, unwritable_folder, warn_missing_library
 from onrig.tools.web.guard import parse_address
 from onrig.tools.web.live_view import NoView, live_view
 
@@ -53,11 +53,11 @@ def run(
     """Run the rig of configuration ``name``, or continue the run in the folder ``resume``; returns the exit code."""
     try:
         if resume is not None:
-            resumption = continued(resume, name, overrides, device)
+            resumption = prepare_resumption(resume, name, overrides, device)
             config = resumption.config
         else:
             resumption = None
-            config = load_for_rig(str(name), overrides, port=device, heed=tell)
+            config = load_for_rig(str(name), overrides, port=device, on_warning=print_warning)
     except ConfigError as error:
         return explain(error)
     except CannotResume as error:
@@ -73,7 +73,7 @@ def run(
         wrong = no_port(port)
         if wrong is not None:
             return complain("run", f"{port}: {wrong}")
-        port = lasting_name(port)
+        port = persistent_name(port)
     if web is not None:
         try:
             parse_address(web)
@@ -81,12 +81,12 @@ def run(
             return complain("run", f"--web: {error}")
     folder = resume or run_dir or fresh_folder(Path("runs"), Path(str(name)).resolve().stem)
     try:
-        why = occupant(folder) if resume is None else None
+        why = occupied_by(folder) if resume is None else None
     except OSError as error:
         return complain("run", f"--run-dir: '{folder}' cannot be read: {error.strerror or error}")
     if why:
         return complain("run", f"--run-dir: '{folder}' {why}; choose another folder")
-    if problem := _unfit(config, folder, option="--resume" if resume is not None else "--run-dir"):
+    if problem := _start_problem(config, folder, option="--resume" if resume is not None else "--run-dir"):
         return complain("run", *problem)
     if dry_run:
         print(f"{name or resume}: sound; would run {config.episodes} episodes at {config.rate_hz:g} Hz into {folder}")
@@ -94,14 +94,14 @@ def run(
     return _run(config, folder, port, web, resumption)
 
 
-def _unfit(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
-    """What would end the run before it starts: its folder, its keys, its log; and the exit code."""
+def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
+    """Check folder, keys and log before the start; returns the exit code of a problem, or None."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     if option == "--run-dir" and (problem := unwritable_folder("run-dir", folder)):
         return problem, ExitCode.CONFIGURATION
     try:
-        check_folder(folder) if folder.exists() else check_way(folder)
+        check_folder(folder) if folder.exists() else check_path(folder)
     except OSError as error:
         return (
             f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}",
@@ -126,7 +126,7 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
                 held.callback(os.close, hold(folder))
                 take_back = _reopen(folder, resumption)
             else:
-                take_back = write_run_folder(folder, config, recorded(pieces_of(config)))
+                take_back = write_run_folder(folder, config, record_pieces(pieces_of(config)))
                 held.callback(os.close, hold(folder))
         except (CannotResume, FolderBusy) as error:
             return complain("run", f"{option}: {error}")
@@ -135,8 +135,8 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
                 "run", f"{option}: '{error.filename or folder}' cannot be written: {error.strerror or error}"
             )
         print(f"run folder: {folder}", flush=True)
-        _warn_of_room(config, folder)
-        tell_missing_library("run")
+        _warn_of_disk_space(config, folder)
+        warn_missing_library("run")
         if web is not None:
             try:
                 print(f"live view: {held.enter_context(live_view(folder, web))}", flush=True)
@@ -149,8 +149,8 @@ def _run(config: RunConfig, folder: Path, port: str | None, web: str | None, res
         return _supervise(config, folder, port, take_back, resumes=resumption is not None)
 
 
-def _warn_of_room(config: RunConfig, folder: Path) -> None:
-    """Warn if the disk is too small for the whole run; a full disk ends the log first."""
+def _warn_of_disk_space(config: RunConfig, folder: Path) -> None:
+    """Warn if the disk is too small for the complete run; a full disk ends the log first."""
     from onrig.tools.doctor.run_needs import whole_run_bytes
 
     disk = os.statvfs(folder)
@@ -189,34 +189,34 @@ def _supervise(
         supervisor = Supervisor(config, folder, port, show, keys, resumes=resumes)
         try:
             code, reason = supervisor.run()
-        except KeyboardInterrupt:  # outside the time in which the supervisor handles it
+        except KeyboardInterrupt:  # outside the supervisor's signal handling
             if not supervisor.started:
                 take_back()
             raise
     if code != ExitCode.OK and reason not in said:
         print(f"onrig run: {reason}", file=sys.stderr)
     if supervisor.started:
-        _tell_actuators(supervisor.actuators)
+        _print_actuators(supervisor.actuators)
     if not supervisor.started and code != ExitCode.INTERNAL:
         take_back()  # the reason has been printed; a crash leaves its traceback in stderr.log
     else:
-        with _undisturbed():
+        with _ignore_interrupts():
             _conclude(folder, config)
         if supervisor.whole is not None:
-            print(told(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
+            print(summary_line(supervisor.whole), file=sys.stdout if supervisor.whole.complete else sys.stderr)
     return code
 
 
-def _tell_actuators(verdict: str) -> None:
+def _print_actuators(verdict: str) -> None:
     """Print the final state of the actuators; to stderr unless the device confirmed that they are safe."""
     confirmed = not verdict.startswith(UNCONFIRMED)
-    advice = "" if confirmed else "; look at the rig, or ask the device: onrig disarm PORT"
+    advice = "" if confirmed else "; check the rig, or query the device: onrig disarm PORT"
     print(f"actuators: {verdict}{advice}", file=sys.stdout if confirmed else sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C during the short wrap-up of a finished run."""
+def _ignore_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C during the short conclusion of a finished run."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

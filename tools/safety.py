@@ -1,4 +1,4 @@
-"""Adversarial test of the shield's guarantees, with the worst margin (runtime/SAFETY.md)."""
+"""Adversarial test of the shield's guarantees, with the worst margins (runtime/SAFETY.md)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
 
 
 def _predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfig] | int:
-    """Configurations with a predicting shield; the exit code if one is wrong or has none, which is printed."""
+    """Load configurations with a predicting shield; returns the exit code, after an error message, if one is
+    unsuitable."""
     try:
         configs = [load(name, overrides) for name in names]
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Settings of a configuration: each with values, default and meaning, for a terminal and as a page."""
+"""Reference of all settings: values, default and meaning, for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 
 
 def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
-    """Print the settings at these paths, or a list of sections, with those of a configuration's own files; returns the
-    exit code.
+    """Print the settings at these paths, or a list of sections, including those of a configuration's pieces in files;
+    returns the exit code.
     """
     try:
         if of is not None:
@@ -47,14 +47,14 @@ def show(paths: Sequence[str], of: str | None, *, markdown: bool) -> int:
                 f"{s.path}.{f.name}".removeprefix(".") for s in sections for f in s.fields
             ]
             return complain(
-                "settings", f"there is no setting '{path}'{hint(path, known)}; `onrig settings` lists the sections"
+                "settings", f"unknown setting '{path}'{hint(path, known)}; `onrig settings` lists the sections"
             )
         print("\n".join(line for section in found for line in text(section, shutil.get_terminal_size().columns)))
     return ExitCode.OK
 
 
 def below(sections: Sequence[Section], path: str) -> list[Section]:
-    """The sections at and below a path; of a single setting the section with nothing else in it."""
+    """Return the sections at and below a path; for a single setting, its section reduced to it."""
     given = path.split(".")
     agreeing = [(section, len(section.names) - len(given)) for section in sections if _agree(section.names, given)]
     if found := [section for section, further in agreeing if further >= 0]:
@@ -68,7 +68,7 @@ def below(sections: Sequence[Section], path: str) -> list[Section]:
 
 
 def _agree(names: Sequence[str], given: Sequence[str]) -> bool:
-    """Whether the path of a section and a given one agree as far as both go; list marks may be left out."""
+    """Return whether a section's path and a given one agree in their common length; list marks are optional."""
     pairs = zip(names, given, strict=False)
     return all(there in ("NAME", one) or one in there.replace("[]", "").split(" | ") for there, one in pairs)
 

@@ -1,8 +1,8 @@
 """Terminal input and output of the verbs: argument parser, one-line errors, tables, printable text.
 
-All output of the verbs is made printable here.  Only those that draw (progress bars, `onrig watch`) write control
-characters; they use `drawing_stream` and escape foreign text themselves.  Imports nothing slow, since `onrig stop` and
-`onrig doctor` start here.
+All output of the verbs is made printable here.  Verbs that draw (progress bars, `onrig watch`) write control characters
+through `drawing_stream` and escape foreign text themselves. Slow imports are avoided for `onrig stop` and `onrig
+doctor`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 class StreamLost(Exception):
-    """Standard output takes no more; the message says why.  No OSError, which callers would blame on their files."""
+    """Standard output is closed; the message gives the reason. Not an OSError, which callers would attribute to their
+    files."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"standard output cannot be written: {error.strerror or error}")
         self.reader_left = isinstance(error, BrokenPipeError)
-        """Whether it was a pipe whose reader has what it wanted, such as ``head``."""
+        """Whether it was a pipe whose reader has finished, such as ``head``."""
 
 
 class PrintableStream:
-    """Text stream that escapes unprintable characters; raises StreamLost where the one beneath raises OSError."""
+    """Text stream that escapes unprintable characters; raises StreamLost for an OSError of the underlying stream."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
@@ -46,7 +47,7 @@ class PrintableStream:
         try:
             try:
                 self.beneath.write(clean)
-            except UnicodeEncodeError:  # an ASCII-only terminal
+            except UnicodeEncodeError:  # for an ASCII-only terminal
                 encoding = self.beneath.encoding or "ascii"
                 self.beneath.write(clean.encode(encoding, "backslashreplace").decode(encoding))
         except OSError as error:
@@ -96,9 +97,9 @@ _REWORDED: Final = (
     (re.compile(r"argument (\S+): ignored explicit argument (.*)"), r"\1 takes no value, got \2"),
     (re.compile(r"argument (\S+): (.*)"), r"\1: \2"),
 )
-"""Messages of argparse in the form of all other messages."""
+"""Messages of argparse, reworded to match other messages."""
 _SETTINGS: Final = ("rig", "task", "rate_hz", "episodes", "seed", "policy", "recipe", "identified", "evaluate_every")
-"""Settings of a run that new users take for options; a test compares them with the configuration."""
+"""Settings of a run that users may expect as options; a test compares them with the configuration."""
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -117,7 +118,7 @@ class VerbParser(argparse.ArgumentParser):
         self.exit(ExitCode.CONFIGURATION, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def _unknown(self, words: str) -> str:
-        """Message for arguments that are no option, or one too many."""
+        """Message for unknown options or too many arguments."""
         from onrig.runtime.config.problem import hint
 
         first, *rest = sorted(words.split(" "), key=lambda word: not word.startswith("-"))
@@ -136,16 +137,16 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def picture_problem(option: str, path: Path | None) -> str | None:
-    """Why a picture cannot be drawn into this file: its suffix; None if it can."""
+    """Message for an unsupported suffix of a picture file, or None."""
     if path is None or path.suffix.lower() in PICTURES:
         return None
     return f"--{option}: expected a file that ends in {', '.join(PICTURES)}, got '{path}'"
 
 
 def drawn(picture: str, draw: Callable[[], T], say: Callable[[str], object]) -> T | None:
-    """Draw what illustrates a result; a failure of whatever kind costs the picture, and one line to ``say``.
+    """Draw a picture that illustrates a result; any failure only costs the picture, with one line to ``say``.
 
-    None, and nothing said, without matplotlib.
+    Returns None, without a message, if matplotlib is missing.
     """
     try:
         return draw()
@@ -157,13 +158,13 @@ def drawn(picture: str, draw: Callable[[], T], say: Callable[[str], object]) -> 
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one line."""
+    """Format an error as one line."""
     said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     return said.splitlines()[0]
 
 
 def unwritable(option: str, path: Path | None) -> str | None:
-    """Why an output file cannot be written, before hours are spent on what goes into it; None if it can."""
+    """Message for an unwritable output file, for checks before long computations; None if it can be written."""
     if path is None:
         return None
     folder = path.absolute().parent
@@ -171,14 +172,14 @@ def unwritable(option: str, path: Path | None) -> str | None:
         return f"--{option}: there is no folder '{path.parent}'"
     if path.is_dir():
         return f"--{option}: '{path}' is a folder"
-    # A link is followed, and what is no file (a pipe, a terminal) is written to as it is.
+    # Links are followed; pipes and terminals are written to directly.
     whole = not path.exists() or path.is_file()
     able = os.access(path.resolve().parent if whole else path, os.W_OK)
     return None if able else f"--{option}: '{path}' cannot be written: Permission denied"
 
 
 def unwritable_folder(option: str, path: Path | None) -> str | None:
-    """Why an output folder cannot be made or written to, before hours are spent on its content; None if it can."""
+    """Message for an unwritable output folder, for checks before long computations; None if it can be written."""
     if path is None:
         return None
     there = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
@@ -189,7 +190,7 @@ def unwritable_folder(option: str, path: Path | None) -> str | None:
 
 
 def write_json(verb: str, text: str, file: str) -> int:
-    """Write a document of JSON to a file (``-``: standard output); returns the exit code."""
+    """Write a JSON document to a file (``-``: standard output); returns the exit code."""
     text += "\n"
     try:
         sys.stdout.write(text) if file == "-" else replace_file(Path(file), text.encode())
@@ -205,28 +206,28 @@ def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int
 
 
 def missing_library() -> str | None:
-    """Return why there is no C library and what that costs; None where there is one."""
+    """Message for a missing C library and its cost, or None."""
     from onrig.hw.native import COST, state
 
     found = state()
     if found.library is not None:
         return None
-    return f"no C library ({found.reason}): {COST}; `onrig doctor` says how to get it"
+    return f"no C library ({found.reason}): {COST}; `onrig doctor` shows how to install it"
 
 
-def tell_missing_library(verb: str) -> None:
-    """Print a line where the C library is missing."""
+def warn_missing_library(verb: str) -> None:
+    """Print a warning if the C library is missing."""
     if missing := missing_library():
         complain(verb, missing)
 
 
 def refer_to_laboratory(command: str, name: str) -> int:
-    """Print where a command went that only a checkout has; returns the exit code."""
+    """Print the replacement of a verb that only a checkout has; returns the exit code."""
     sys.stderr.write(f"{command}: run `python -m tests.lab.{name}` in a checkout of Onrig\n")
     return ExitCode.CONFIGURATION
 
 
-def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
+def align(rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
     """Rows in columns, the first to the left, the others to the right unless they are words (not ``numbers``)."""
     widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(max(map(len, rows)))]
     lines = [
@@ -248,4 +249,4 @@ class Table(NamedTuple):
 
     def __str__(self) -> str:
         rows = [(self.title, *self.heads), *((f"  {row[0]}", *row[1:]) for row in self.rows)]
-        return aligned(rows, numbers=False)
+        return align(rows, numbers=False)

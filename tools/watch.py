@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentGone
+from onrig.runtime.run_state.running import Remote, Running, SegmentError, SegmentMissing
 from onrig.runtime.supervise.requests import Keyboard, keyboard
 from onrig.tools.active_runs import choose, outcome
 from onrig.tools.terminal import complain, drawing_stream
@@ -48,7 +48,7 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
                 with keys:
                     code = _screen(watcher, found, keys, alive)
             gone = not alive()
-    except SegmentGone:
+    except SegmentMissing:
         gone, code = True, ExitCode.OK
     except SegmentError as error:
         return complain("watch", f"{error}; watch it with the version of Onrig that runs it", ExitCode.PREFLIGHT)

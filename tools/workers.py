@@ -69,12 +69,12 @@ class WorkerProcess:
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._rest = b""
-        self._complaints: Final = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stderr: Final = tempfile.TemporaryFile()  # noqa: SIM115
         self._process: Final = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._complaints,
+            stderr=self._stderr,
             env={**os.environ, **ONE_CORE, **(environment or {})},
         )
         assert self._process.stdin is not None
@@ -90,7 +90,7 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the process is gone."""
         return self._process.poll() is not None
 
@@ -130,23 +130,23 @@ class WorkerProcess:
             for reply in self.replies():
                 match reply:
                     case None:
-                        raise Unavailable(self.reason_of_end())
+                        raise Unavailable(self.end_reason())
                     case Value(value):
                         return value
                     case Refused(reason) | Failed(reason):
                         raise Unavailable(reason)
 
     @property
-    def complaints(self) -> str:
+    def stderr_lines(self) -> str:
         """What the process has written to stderr."""
         # By position: the process shares the file's offset.
-        size = os.fstat(self._complaints.fileno()).st_size
-        return os.pread(self._complaints.fileno(), size, 0).decode(errors="replace")
+        size = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
-    def reason_of_end(self) -> str:
+    def end_reason(self) -> str:
         """Wait for the end of the process and return how it ended."""
         code = self._process.wait()
-        lines = self.complaints.strip().splitlines()
+        lines = self.stderr_lines.strip().splitlines()
         if code == -signal.SIGKILL:
             return "its worker was killed (out of memory?)"
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
@@ -163,7 +163,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for stream in (self._in, self._out, self._complaints):
+        for stream in (self._in, self._out, self._stderr):
             with suppress(BrokenPipeError):  # closing flushes what could not be sent
                 stream.close()
 
@@ -193,10 +193,10 @@ class Channel:
         self._out.write(msgspec.json.encode(reply) + b"\n")
         self._out.flush()
 
-    def serve(self, come_up: Callable[[], object], turn: Callable[[], None] | None = None) -> None:
-        """Answer calls of methods of what ``come_up`` returns until stdin ends; ``turn`` runs while there are none."""
+    def serve(self, start_up: Callable[[], object], turn: Callable[[], None] | None = None) -> None:
+        """Answer calls of methods of what ``start_up`` returns until stdin ends; ``turn`` runs while there are none."""
         try:
-            subject = come_up()
+            subject = start_up()
         except Unavailable as reason:
             self.reply(Refused(str(reason)))
             return
@@ -209,10 +209,10 @@ class Channel:
                 if not line:
                     return
                 method, arguments = msgspec.json.decode(line, type=tuple[str, list[msgspec.Raw]])
-                self.reply(answered(getattr(subject, method), arguments))
+                self.reply(execute_call(getattr(subject, method), arguments))
 
 
-def answered(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Answer:
+def execute_call(call: Callable[..., object], arguments: list[msgspec.Raw]) -> Answer:
     """Call a function with arguments in JSON, decoded as its annotations say."""
     hints = get_type_hints(call)
     types = [hints[name] for name in inspect.signature(call).parameters]

@@ -71,7 +71,7 @@ class Instruments:
         self.k: Final = len(signals)
         """Numbers that policies see."""
         self._inputs = Normalisation.of(signals)
-        self.reach: Final = 0 if self._composition is None else self._composition.reach
+        self.reach: Final = 0 if self._composition is None else self._composition.history
         """Observations before the present one that ``shown`` needs."""
         self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
         wrapped = {s.name for s in rig.sensors if s.wrap}
@@ -123,7 +123,7 @@ class Instruments:
         """Return what policies see (..., k) of normalised observations (r, ..., n), the present ones first."""
         if self._composition is None:
             return np.asarray(seen[0])
-        composed = self._composition.of_many(self.in_si(seen))
+        composed = self._composition.batch(self.in_si(seen))
         return self._inputs.normalised(composed)
 
     def in_si(self, observation: Values) -> Values:

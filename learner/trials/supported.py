@@ -13,7 +13,7 @@ from onrig.learner.settings import LearnerSettings, process_problem
 from onrig.learner.trials.step_run import StepRun, space_problems, step_problems
 from onrig.learner.trials.worlds import NoSuchTask, Spaces
 from onrig.learner.trials.worlds.making import spaces_of_world
-from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.explore.settings import ActionNoise, EpsilonGreedy, Exploration, NoExploration, OwnNoise
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.layout import Layout
@@ -68,7 +68,7 @@ def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -
         yield wrong[1]
     elif not isinstance(exploration, ActionNoise | NoExploration | OwnNoise | EpsilonGreedy):
         yield f"trials cannot explore with process {tag}: choose one that adds noise to actions, own, or none"
-    elif not follows_episode_alone(exploration):
+    elif not depends_on_episode_only(exploration):
         yield "trials have no shield: exploration must be scheduled over episodes, without gates or budgets"
 
 

@@ -1,4 +1,4 @@
-"""Bounds of a number, read from the ``msgspec.Meta`` beside a field: in words, and the nearest value within them."""
+"""Bounds of a number, read from a field's ``msgspec.Meta``: their text, and the nearest value within them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from msgspec import inspect
 
-_FAR: Final = 1e6
-"""A bound this far out is mentioned only to a value beyond it."""
+_REMOTE_BOUND: Final = 1e6
+"""A bound of this magnitude is mentioned only for a value that exceeds it."""
 
 
 class Bounds(NamedTuple):
@@ -18,7 +18,7 @@ class Bounds(NamedTuple):
     high: float
     above_low: bool
     below_high: bool
-    whole: bool
+    integer: bool
     """Whether the number is an integer."""
 
     @staticmethod
@@ -48,12 +48,12 @@ class Bounds(NamedTuple):
         if not exclusive:
             return bound
         inwards = 1 if bound == self.low else -1
-        return bound + inwards if self.whole else math.nextafter(bound, inwards * math.inf)
+        return bound + inwards if self.integer else math.nextafter(bound, inwards * math.inf)
 
     def expected(self, value: float) -> str:
-        """The expectation that an out-of-bounds value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
-        low = self.low > -math.inf and (self.too_low(value) or abs(self.low) < _FAR)
-        high = self.high < math.inf and (self.too_high(value) or abs(self.high) < _FAR)
+        """Text of the bound that a value violates: ``0 to 1``, ``at least 1``, ``a positive number``."""
+        low = self.low > -math.inf and (self.too_low(value) or abs(self.low) < _REMOTE_BOUND)
+        high = self.high < math.inf and (self.too_high(value) or abs(self.high) < _REMOTE_BOUND)
         a, b = in_words(self.low), in_words(self.high)
         if low and high:
             return {
@@ -70,5 +70,5 @@ class Bounds(NamedTuple):
 
 
 def in_words(number: float) -> str:
-    """Write a number: integers in full, others short."""
+    """Format a number: integers in full, others with up to six digits."""
     return str(number) if isinstance(number, int) else f"{number:g}"

@@ -10,27 +10,27 @@ import msgspec
 from onrig.runtime.config import registered
 from onrig.runtime.config.document import Document, problem_at
 from onrig.runtime.config.expectation import shown
-from onrig.runtime.config.mismatch import explain, may_be_left_out
+from onrig.runtime.config.mismatch import explain, is_optional
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, format_path, suggestion
 from onrig.runtime.config.yaml_nodes import replaced, value_at, without
 
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
-_MOST_PROBLEMS: Final = 100
-"""Problems reported for one value; more than this points to a misunderstanding."""
+_MAX_PROBLEMS: Final = 100
+"""Maximum number of problems reported for one value."""
 
 
 class Reading(NamedTuple, Generic[T]):
     """The converted value of a part of a document, and every problem with it."""
 
     value: T | None
-    """None if anything worse than an out-of-bounds number was found; such numbers are replaced by valid ones."""
+    """None if conversion failed. Out-of-bounds numbers alone do not fail it: they are replaced by valid ones."""
     problems: list[Problem]
-    mended: tuple[NodePath, ...] = ()
-    """Paths left in doubt by replaced numbers: the value itself where a default stands in, else its whole section."""
+    repaired: tuple[NodePath, ...] = ()
+    """Paths affected by replaced numbers: the value if it has a default, else its section."""
 
-    def sound(self) -> T:
+    def checked(self) -> T:
         """The value; raises ConfigError if there is any problem."""
         if self.problems:
             raise ConfigError(self.problems)
@@ -41,10 +41,10 @@ def convert(document: Document, path: NodePath, type_: type[T]) -> T:
     """Convert the value at ``path``, strictly (no text for a number, no bool for a float; int for float is accepted).
 
     Raises:
-        ConfigError: with each wrong value at its place, each unknown field at its key, each missing field at the
+        ConfigError: with each wrong value at its position, each unknown field at its key, each missing field at the
             mapping it is missing from.
     """
-    return read(document, path, type_).sound()
+    return read(document, path, type_).checked()
 
 
 def convert_sections(
@@ -55,7 +55,7 @@ def convert_sections(
     Raises:
         ConfigError: with the problems of each section and every unknown or missing section, in line order.
     """
-    return read_sections(document, sections, optional=optional).sound()
+    return read_sections(document, sections, optional=optional).checked()
 
 
 def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
@@ -64,7 +64,7 @@ def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
     Raises:
         ConfigError: as `convert_sections`; at the root if the struct's ``__post_init__`` raises ValueError.
     """
-    return read_by_section(document, type_).sound()
+    return read_by_section(document, type_).checked()
 
 
 def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
@@ -76,7 +76,7 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
     problems: list[Problem] = []
     mended: list[NodePath] = []
     spoilt: set[NodePath] = set()
-    while len(problems) < _MOST_PROBLEMS:
+    while len(problems) < _MAX_PROBLEMS:
         try:
             converted = registered.convert(data, type_)
         except msgspec.ValidationError as error:
@@ -87,10 +87,10 @@ def read(document: Document, path: NodePath, type_: type[T]) -> Reading[T]:
             break
         if found.at_key:
             spoilt.add(found.path[:-1])
-        message = _worded(found.text, path + found.of, found.hint)
+        message = _with_hint(found.text, path + found.of, found.hint)
         problems.append(problem_at(document, path + found.path, message, at_key=found.at_key))
         try:
-            if may_be_left_out(type_, data, found.path):
+            if is_optional(type_, data, found.path):
                 data = without(data, found.path)
                 hidden = path + found.path
             elif found.nearest is not None:
@@ -116,14 +116,14 @@ def read_sections(
     mended: list[NodePath] = []
     values: dict[str, object] = {}
     for name in document.data.keys() - sections.keys():
-        message = _worded(f"unknown key {name!r}", (), suggestion(name, list(sections)))
+        message = _with_hint(f"unknown key {name!r}", (), suggestion(name, list(sections)))
         problems.append(problem_at(document, (name,), message, at_key=True))
     for name, type_ in sections.items():
         if name in document.data:
             section = read(document, (name,), cast(type[object], type_))
             values[name] = section.value
             problems += section.problems
-            mended += section.mended
+            mended += section.repaired
         elif name not in optional:
             problems.append(problem_at(document, (), f"missing required key {name!r}"))
     problems.sort(key=lambda p: (p.file != document.file, p.mark, p.file, p.message))
@@ -141,12 +141,12 @@ def read_by_section(document: Document, type_: type[StructT]) -> Reading[StructT
         value = type_(**{f.name: whole.value[f.encode_name] for f in fields if f.encode_name in whole.value})
     except ValueError as error:
         return Reading(None, [*whole.problems, problem_at(document, (), str(error))])
-    return Reading(value, whole.problems, whole.mended)
+    return Reading(value, whole.problems, whole.repaired)
 
 
 def _brief(names: list[str]) -> str:
     return ", ".join(names[:3] + ["..."] * (len(names) > 3))
 
 
-def _worded(text: str, path: NodePath, hint: str) -> str:
+def _with_hint(text: str, path: NodePath, hint: str) -> str:
     return text + (f" at {format_path(path)}" if path else "") + (f" ({hint})" if hint else "")

@@ -1,4 +1,4 @@
-"""A configuration file: lookup, plain data with the position of every value, and overrides."""
+"""Configuration file: lookup by name, plain data with the position of every value, and overrides."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def load_document(path: Path | str) -> Document:
         raw = read_file(Path(path), MAX_BYTES)
     except OSError as error:
         raise _error(file, START, f"cannot be read: {error.strerror or error}") from None
-    return document_of(raw, file)
+    return parse_content(raw, file)
 
 
-def document_of(raw: bytes, file: str) -> Document:
+def parse_content(raw: bytes, file: str) -> Document:
     """Parse the content of a YAML file, which ``file`` names in messages; raises ConfigError as above."""
     try:
         text = raw.decode()
@@ -107,18 +107,21 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
     target = _settable(document.data, path, origin)
     for step in reversed(path[len(target) :]):
         value = {str(step): value}
-    places = list(_places(value, target))
+    places = list(_existing_paths(value, target))
     return Document(
         document.file,
         replaced(document.data, target, value),
-        {**_outside(document.marks, target), **dict.fromkeys(places, START)},
-        {**_outside(document.key_marks, target), **{at: START for at in places if at and isinstance(at[-1], str)}},
-        {**_outside(document.overrides, target), target: origin},
+        {**_overrides_outside(document.marks, target), **dict.fromkeys(places, START)},
+        {
+            **_overrides_outside(document.key_marks, target),
+            **{at: START for at in places if at and isinstance(at[-1], str)},
+        },
+        {**_overrides_outside(document.overrides, target), target: origin},
     )
 
 
-def grafted(document: Document, other: Document, at: NodePath) -> Document:
-    """The document with what ``other`` has ``at`` a path whose parents are mappings here, positions included."""
+def with_value_from(document: Document, other: Document, at: NodePath) -> Document:
+    """Copy the value (and positions) ``at`` a path from ``other`` into the document; all parents must be mappings."""
 
     def within(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
         return {place: mark for place, mark in marks.items() if place[: len(at)] == at}
@@ -126,9 +129,9 @@ def grafted(document: Document, other: Document, at: NodePath) -> Document:
     return Document(
         document.file,
         replaced(document.data, at, value_at(other.data, at)),
-        {**_outside(document.marks, at), **within(other.marks)},
-        {**_outside(document.key_marks, at), **within(other.key_marks)},
-        {**_outside(document.overrides, at), at: other.file},
+        {**_overrides_outside(document.marks, at), **within(other.marks)},
+        {**_overrides_outside(document.key_marks, at), **within(other.key_marks)},
+        {**_overrides_outside(document.overrides, at), at: other.file},
     )
 
 
@@ -148,7 +151,7 @@ def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool
 
 
 def _settable(data: Data, path: NodePath, origin: str) -> NodePath:
-    """The part of ``path`` up to the first step that has to be created: everything before it exists."""
+    """Part of ``path`` that exists, plus the first step that has to be created."""
     for i, step in enumerate(path):
         at = format_path(path[:i]) or "the document"
         if isinstance(step, int):
@@ -173,14 +176,14 @@ def _creatable(path: NodePath, existing: int, origin: str) -> NodePath:
     return path[:existing]
 
 
-def _places(data: Data, at: NodePath) -> Iterator[NodePath]:
+def _existing_paths(data: Data, at: NodePath) -> Iterator[NodePath]:
     yield at
     children = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for step, value in children:
-        yield from _places(value, (*at, step))
+        yield from _existing_paths(value, (*at, step))
 
 
-def _outside(entries: Mapping[NodePath, T], path: NodePath) -> dict[NodePath, T]:
+def _overrides_outside(entries: Mapping[NodePath, T], path: NodePath) -> dict[NodePath, T]:
     return {at: entry for at, entry in entries.items() if at[: len(path)] != path}
 
 
@@ -195,37 +198,37 @@ def shipped(folder: str = "") -> list[str]:
     return sorted(n.removesuffix(".yaml") for n in names if n.endswith(".yaml"))
 
 
-def find(name: str, folder: str = "", beside: Path = Path()) -> Path:
-    """Locate a configuration by path (relative to ``beside``) or by name without suffix: ``FOLDER/NAME.yaml``.
+def find(name: str, folder: str = "", base: Path = Path()) -> Path:
+    """Locate a configuration by path (relative to ``base``) or by name without suffix: ``FOLDER/NAME.yaml``.
 
-    A name is looked up beside the file that uses it, then among the shipped ones.  Of a run, a folder that holds a
-    ``run.yaml`` does as well.
-    Raises FileNotFoundError, which lists the choices.
+    A name is looked up next to the file that uses it, then among the shipped ones. For a run, a folder with a
+    ``run.yaml`` is accepted too. Raises FileNotFoundError, which lists the choices.
     """
     path = Path(name)
     if not name:
-        raise FileNotFoundError("there is no file without a name")
+        raise FileNotFoundError("the name of the file is empty")
     if path.suffix or len(path.parts) != 1:
-        if is_file(beside / path):
-            return beside / path
+        if is_file(base / path):
+            return base / path
         meant = f" (did you mean '{path.stem}'?)" if path.name == name and path.stem in shipped(folder) else ""
-        return _run_in(beside / path, folder, f"there is no file '{beside / path}'{meant}")
-    local = beside / folder / f"{name}.yaml"
+        return _run_config_in(base / path, folder, f"there is no file '{base / path}'{meant}")
+    local = base / folder / f"{name}.yaml"
     if folder and is_file(local):
         return local
     known = shipped(folder)
     if name not in known:
-        beside_it = (p.stem for p in (beside / folder).glob("*.yaml")) if folder else ()
+        local_names = (p.stem for p in (base / folder).glob("*.yaml")) if folder else ()
         meant = (
-            f" (did you mean '{path}.yaml'?)" if is_file(beside / f"{path}.yaml") else hint(name, {*known, *beside_it})
+            f" (did you mean '{path}.yaml'?)" if is_file(base / f"{path}.yaml") else hint(name, {*known, *local_names})
         )
-        return _run_in(beside / path, folder, f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
+        return _run_config_in(base / path, folder, f"there is no '{name}'{meant}; shipped are: {', '.join(known)}")
     return Path(str(files("onrig.configs").joinpath(*folder.split("/") if folder else (), f"{name}.yaml")))
 
 
-def _run_in(path: Path, folder: str, missing: str) -> Path:
-    """The run in a rig's folder (`onrig init`); raises FileNotFoundError, with ``missing`` if there is no folder."""
-    if folder or not os.path.isdir(path):  # False, too, for a name that is too long
+def _run_config_in(path: Path, folder: str, missing: str) -> Path:
+    """Return the ``run.yaml`` of a rig's folder (`onrig init`); raises FileNotFoundError, with ``missing`` if there is
+    no folder."""
+    if folder or not os.path.isdir(path):  # is_dir() is also False for a name that is too long
         raise FileNotFoundError(missing)
     if is_file(path / "run.yaml"):
         return path / "run.yaml"
@@ -235,7 +238,7 @@ def _run_in(path: Path, folder: str, missing: str) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether the file exists; False for an impossible file name."""
+    """Return whether the file exists; False for an invalid file name."""
     try:
         return path.is_file()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the type of a setting expects, in words and by an example, for a user who wrote something else."""
+"""Description of what a setting's type expects, with an example, for error messages."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from onrig.runtime.config.bounds import Bounds, in_words
 from onrig.runtime.config.yaml_nodes import FLOAT, INT, Data
 
 _EXAMPLES: Final = (0.5, 10, 1, 100)
-_LONGEST: Final = 40
-"""Characters shown of a wrong value."""
-_DEEPEST: Final = 4
-_TRUTHS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-_WITH_UNIT: Final = re.compile(rf"({FLOAT.pattern})\s*[^\W\d_][\w/%°²]*")
-_WITH_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
+_MAX_SHOWN: Final = 40
+"""Maximum number of characters shown of a wrong value."""
+_MAX_EXAMPLE_DEPTH: Final = 4
+_BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+_NUMBER_WITH_UNIT: Final = re.compile(rf"({FLOAT.pattern})\s*[^\W\d_][\w/%°²]*")
+_DECIMAL_COMMA: Final = re.compile(r"[-+]?\d+,\d+")
 
 
 class Expectation(NamedTuple):
-    """``a number, such as 0.5``, and a remedy for what was written instead, or nothing."""
+    """Expected value (``a number, such as 0.5``) and, if known, a remedy for the value given."""
 
     words: str
     remedy: str
 
 
 def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
-    """What these types, the alternatives of one setting, expect where ``given`` was written."""
-    alternatives = list(_one_of_each(types, given))
+    """Describe what the alternative types of one setting expect in place of ``given``."""
+    alternatives = list(_select_tagged(types, given))
     phrases = list(dict.fromkeys(_phrase(one, given) for one in alternatives if not isinstance(one, inspect.NoneType)))
     if len(phrases) < len(alternatives) and any(isinstance(one, inspect.NoneType) for one in alternatives):
         phrases.append("null")
     return Expectation(", or ".join(phrases), _remedy(alternatives, given))
 
 
-def _one_of_each(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect.Type]:
-    """The types, of those told apart by a tag one: the one that was named, else the first."""
+def _select_tagged(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect.Type]:
+    """Reduce the tagged types to one: the one named in ``given``, else the first."""
     types = list(types)
     tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
     named = next((one for one in tagged if one.tag == given), tagged[0] if tagged else None)
@@ -45,11 +45,11 @@ def _one_of_each(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect
 
 
 def shown(value: Data) -> str:
-    """A value as the user may have written it, in one short line."""
+    """Format a value as YAML in one short line."""
     if value is None:
         return "nothing"
     text = repr(value) if isinstance(value, str) else _inline(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def _phrase(type_: inspect.Type, given: Data) -> str:
@@ -76,7 +76,7 @@ def _phrase(type_: inspect.Type, given: Data) -> str:
 
 
 def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
-    """A valid value, made of ``given`` where that fits."""
+    """Build a valid example, reusing ``given`` where it fits."""
     match type_:
         case inspect.Metadata():
             return _example(type_.type, given, depth)
@@ -102,20 +102,20 @@ def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
 
 
 def _settings(type_: inspect.StructType, given: Data, depth: int) -> Iterator[tuple[str, Data]]:
-    """The tag and what is required, else the first setting."""
+    """Example of a struct: its tag and required fields, else its first field."""
     if type_.tag_field:
         yield type_.tag_field, str(type_.tag)
     wanted = [field for field in type_.fields if field.required]
     if not wanted and not type_.tag_field:
         wanted = list(type_.fields[:1])
-    for at, field in enumerate(wanted if depth < _DEEPEST else ()):
+    for at, field in enumerate(wanted if depth < _MAX_EXAMPLE_DEPTH else ()):
         yield field.encode_name, _example(field.type, given if len(wanted) == 1 else at, depth)
 
 
 def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
-    """The number nearest to ``given`` that is valid; of what is no number, a usual one."""
+    """Valid number nearest to ``given``; a typical one if ``given`` is not a number."""
     bounds, whole = Bounds.of(type_), isinstance(type_, inspect.IntType)
-    meant = _meant(given)
+    meant = _leading_number(given)
     if meant is not None:
         number = round(meant) if whole else meant
         return bounds.nearest(number) if bounds.too_low(number) or bounds.too_high(number) else number
@@ -124,14 +124,14 @@ def _number(type_: inspect.IntType | inspect.FloatType, given: Data) -> float:
     return next(within, bounds.nearest(usual[0]))
 
 
-def _meant(given: Data) -> float | None:
-    """The number that a value is, or that its text begins with."""
+def _leading_number(given: Data) -> float | None:
+    """Number given directly or at the start of a text."""
     if isinstance(given, bool) or given is None:
         return None
     if isinstance(given, int | float):
         return given
     text = given if isinstance(given, str) else ""
-    if _WITH_COMMA.fullmatch(text):
+    if _DECIMAL_COMMA.fullmatch(text):
         text = text.replace(",", ".")
     if INT.fullmatch(text):
         return int(text, 0)
@@ -142,19 +142,19 @@ def _remedy(types: Iterable[inspect.Type], given: Data) -> str:
     if not isinstance(given, str):
         return ""
     kinds = [type(one) for one in types]
-    if inspect.BoolType in kinds and given.lower() in _TRUTHS:
-        return f"write {_TRUTHS[given.lower()]}"
+    if inspect.BoolType in kinds and given.lower() in _BOOLEANS:
+        return f"write {_BOOLEANS[given.lower()]}"
     if inspect.IntType not in kinds and inspect.FloatType not in kinds:
         return ""
-    if _WITH_COMMA.fullmatch(given):
+    if _DECIMAL_COMMA.fullmatch(given):
         return f"write {given.replace(',', '.')}"
     if INT.fullmatch(given) or FLOAT.fullmatch(given):
         return "remove the quotes"
-    return "write the number alone, in SI units" if _WITH_UNIT.fullmatch(given) else ""
+    return "write the number alone, in SI units" if _NUMBER_WITH_UNIT.fullmatch(given) else ""
 
 
 def _inline(value: Data) -> str:
-    """A value as YAML in one line."""
+    """Format a value as YAML in one line."""
     match value:
         case bool():
             return "true" if value else "false"

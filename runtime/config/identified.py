@@ -1,7 +1,7 @@
 """``identified: FILE``: the result of `onrig identify` overrides a configuration's plants.
 
-The file's ``twin`` overrides ``device.twin``, its ``predicted`` overrides ``limits.predicted``, if present; bounds of
-other sensors' errors stay.  The key then holds the file's hash, which is recorded with the run.
+The file's ``twin`` overrides ``device.twin``, its ``predicted``, if present, overrides ``limits.predicted``; error
+bounds of other sensors are kept.  The key then holds the file's hash, which is recorded with the run.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from onrig.runtime.files import read_file
 KEY: Final = "identified"
 HASH: Final = "sha256:"
 _BY_NAME: Final = "sensor_error"
-_LAID_OVER: Final[tuple[tuple[str, NodePath], ...]] = (
+_OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
     ("twin", ("device", "twin")),
     ("predicted", ("limits", "predicted")),
 )
 
 
-def with_identified(document: Document, beside: Path, rig: object) -> Document:
-    """Configuration with the named file's overrides; unchanged if it names none or already holds a hash.
+def with_identified(document: Document, base: Path, rig: object) -> Document:
+    """Apply the overrides of the named file; unchanged if it names none or already holds a hash.
 
-    ``beside`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
+    ``base`` is the configuration's folder, ``rig`` its rig's name, which must be the file's.  Raises ConfigError.
     """
     name = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(name, str) or name.startswith(HASH):
         return document
-    beside = Path() if (KEY,) in document.overrides else beside  # relative to the working directory
+    base = Path() if (KEY,) in document.overrides else base  # relative to the working directory
     try:
-        path = find(name if Path(name).suffix else f"{name}.yaml", beside=beside)
+        path = find(name if Path(name).suffix else f"{name}.yaml", base=base)
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
     found = load_document(path)
-    if not isinstance(found.data, dict) or not all(isinstance(found.data.get(part), dict) for part, _ in _LAID_OVER):
-        raise ConfigError([problem_at(found, (), "expected twin and predicted, as `onrig identify` writes them")])
+    if not isinstance(found.data, dict) or not all(isinstance(found.data.get(part), dict) for part, _ in _OVERRIDES):
+        raise ConfigError([problem_at(found, (), "expected keys twin and predicted, as `onrig identify` writes")])
     if found.data.get("rig") != rig:
         message = f"{path} was identified on rig '{found.data.get('rig')}', this is '{rig}' at {KEY}"
         raise ConfigError([problem_at(document, (KEY,), message)])
-    for part, at in _LAID_OVER:
+    for part, at in _OVERRIDES:
         values = found.data[part]
         if _is_mapping(document.data, at) and isinstance(values, dict):
             for field, value in values.items():

@@ -15,8 +15,8 @@ from msgspec import inspect
 
 from onrig.runtime.config.bounds import Bounds, in_words
 from onrig.runtime.config.expectation import expectation, shown
-from onrig.runtime.config.problem import NodePath, likeliest, listed, suggestion
-from onrig.runtime.config.registered import structs_at
+from onrig.runtime.config.problem import NodePath, did_you_mean, listed, suggestion
+from onrig.runtime.config.registered import possible_structs
 from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
 
 _PLACE = re.compile(r"(?P<text>.*) - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
@@ -42,7 +42,7 @@ class Mismatch(NamedTuple):
 
 def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismatch:
     """Locate and explain the error raised by ``msgspec.convert(data, type_)``."""
-    raw = _in_one_place(str(error))
+    raw = _merge_paths(str(error))
     place = _PLACE.fullmatch(raw)
     path, at_key = _locate(raw, place, data, type_) if place else ((), False)
     text = place["text"] if place else raw
@@ -59,7 +59,7 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
         given = value["value"].removeprefix("'").removesuffix("'")
         choices = (inspect.LiteralType, inspect.EnumType, inspect.NoneType)
         others = not at_key and any(not isinstance(one, choices) for one in _types_at(type_, data, path))
-        if others and not likeliest(given, allowed):
+        if others and not did_you_mean(given, allowed):
             return _unexpected(type_, data, path, at_key)
         return Mismatch(path, at_key, f"invalid value {value['value']}", path, suggestion(given, allowed))
     if _BOUND.fullmatch(text) and not at_key and (found := _out_of_bounds(type_, data, path)):
@@ -70,7 +70,7 @@ def explain(error: msgspec.ValidationError, data: Data, type_: object) -> Mismat
 
 
 def _unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mismatch:
-    """A value (or a key) of a kind that its type does not have."""
+    """Describe a value (or key) whose kind its type does not allow."""
     given: Data = str(path[-1]) if at_key else value_at(data, path)
     if at_key:
         owners = _types_at(type_, data, path[:-1])
@@ -81,8 +81,8 @@ def _unexpected(type_: object, data: Data, path: NodePath, at_key: bool) -> Mism
     return Mismatch(path, at_key, f"expected {words}, got {shown(given)}", path, remedy)
 
 
-def may_be_left_out(type_: object, data: Data, path: NodePath) -> bool:
-    """Whether a conversion works without the value at ``path``: it has a default, or its key is unknown."""
+def is_optional(type_: object, data: Data, path: NodePath) -> bool:
+    """Return whether the value at ``path`` can be omitted: it has a default, or its key is unknown."""
     if not path or not isinstance(path[-1], str):
         return False
     owners = _narrowed(_types_at(type_, data, path[:-1]), data, path[:-1])
@@ -109,7 +109,7 @@ def _locate(raw: str, place: re.Match[str], data: Data, type_: object) -> tuple[
 
 
 def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
-    """Find the key in the mapping at ``path`` that causes the error: on its own it gives the same error."""
+    """Find the key of the mapping at ``path`` that causes the error: converted alone, it gives the same error."""
     try:
         mapping = value_at(data, path)
     except KeyError:
@@ -118,13 +118,13 @@ def _culprit(raw: str, path: NodePath, data: Data, type_: object) -> str | None:
         try:
             msgspec.convert(replaced(data, path, {key: value}), type_)
         except msgspec.ValidationError as error:
-            if _in_one_place(str(error)) == raw:
+            if _merge_paths(str(error)) == raw:
                 return key
     return None
 
 
-def _in_one_place(raw: str) -> str:
-    """The error of a section within a section (``onrig.runtime.config.registered``), whose place follows its own."""
+def _merge_paths(raw: str) -> str:
+    """Merge the paths of an error in a nested registered section (``onrig.runtime.config.registered``)."""
     while (outer := _PLACE.fullmatch(raw)) and not outer["key"] and (inner := _PLACE.fullmatch(outer["text"])):
         raw = f"{inner['text']} - at {inner['key'] or ''}`${outer['path']}{inner['path']}`"
     return raw
@@ -153,7 +153,7 @@ def _types_at(type_: object, data: Data, path: NodePath) -> list[inspect.Type]:
 def _flat(type_: inspect.Type) -> list[inspect.Type]:
     if isinstance(type_, inspect.UnionType):
         return [t for member in type_.types for t in _flat(member)]
-    if (structs := structs_at(type_)) is not None:
+    if (structs := possible_structs(type_)) is not None:
         return structs
     return _flat(type_.type) if isinstance(type_, inspect.Metadata) else [type_]
 

@@ -1,4 +1,5 @@
-"""``python: {GROUP: {NAME: FILE.py:ATTRIBUTE}}``: pieces in Python files, registered before the rest is read."""
+"""The section ``python: {GROUP: {NAME: FILE.py:ATTRIBUTE}}``: pieces in Python files, registered before other sections
+are read."""
 
 from __future__ import annotations
 
@@ -19,15 +20,14 @@ KEY: Final = "python"
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
-def with_pieces(document: Document, beside: Path | None) -> Document:
-    """Register the pieces that a configuration names, which the result has resolved.
+def with_pieces(document: Document, base: Path | None) -> Document:
+    """Register the pieces that a configuration names; the result holds their resolved paths.
 
-    ``beside``: the configuration's folder; None for one that was resolved before.  Raises ConfigError, also for a file
-    that is not allowed to run.
+    ``base``: the configuration's folder; None if already resolved. Raises ConfigError, also for an untrusted file.
     """
     given = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(given, dict):
-        return document  # another type is a problem of its own
+        return document  # other types are reported by the conversion
     problems: list[Problem] = []
     refused: dict[Path, NodePath] = {}
     data = document.data
@@ -40,7 +40,7 @@ def with_pieces(document: Document, beside: Path | None) -> Document:
         for name, place in pieces.items() if isinstance(pieces, dict) else ():
             at: NodePath = (KEY, key, name)
             try:
-                data = replaced(data, at, _registered(group, name, place, _folder(document, at, beside)))
+                data = replaced(data, at, _registered(group, name, place, _folder(document, at, base)))
             except NotTrusted as refusal:
                 refused.setdefault(refusal.path, at)
             except ValueError as error:
@@ -52,18 +52,18 @@ def with_pieces(document: Document, beside: Path | None) -> Document:
     return dataclasses.replace(document, data=data)
 
 
-def _registered(group: str, name: str, place: Data, beside: Path | None) -> str:
+def _registered(group: str, name: str, place: Data, base: Path | None) -> str:
     if not isinstance(place, str) or not _NAME.fullmatch(name):
         raise ValueError("expected NAME: FILE.py:ATTRIBUTE")
-    file = python_file(place, beside)
+    file = python_file(place, base)
     registry.add_file(group, name, file)
     return file.resolved
 
 
-def _folder(document: Document, at: NodePath, beside: Path | None) -> Path | None:
-    """Folder that a file is relative to: on the command line the working directory."""
+def _folder(document: Document, at: NodePath, base: Path | None) -> Path | None:
+    """Base folder of a relative path; the working directory for an override."""
     overridden = any(at[:n] in document.overrides for n in range(len(at) + 1))
-    return Path() if beside is not None and overridden else beside
+    return Path() if base is not None and overridden else base
 
 
 class _Named(msgspec.Struct):
@@ -71,9 +71,9 @@ class _Named(msgspec.Struct):
 
 
 def register_resolved(config: msgspec.Raw | bytes) -> None:
-    """Register the pieces of a resolved configuration in JSON, before it is decoded.
+    """Register the pieces of a resolved configuration in JSON before it is decoded.
 
-    Raises ValueError, also for a file that has changed or is not allowed to run.
+    Raises ValueError, also for a file that has changed or is not trusted.
     """
     named = msgspec.json.decode(config, type=_Named).python
     for key, pieces in ({} if named is msgspec.UNSET else named).items():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from onrig.runtime.printable import printable
-from onrig.runtime.registry import blame
+from onrig.runtime.registry import describe_exception
 
 NodePath: TypeAlias = tuple[str | int, ...]
 """Keys and list indices from the document's root to a value; () is the root."""
@@ -28,9 +28,9 @@ class Mark(NamedTuple):
 
 START: Final = Mark(1, 1)
 MAX_PLACE: Final = 5000
-"""Characters of a position; allows for the longest possible path."""
+"""Maximum characters of a position: room for the longest possible path."""
 MAX_MESSAGE: Final = 400
-"""Characters shown of a message, which may quote a key of a megabyte."""
+"""Maximum characters shown of a message, which may quote a key of a megabyte."""
 
 
 class Problem(NamedTuple):
@@ -77,16 +77,16 @@ def path_steps(path: str) -> NodePath:
 
 def suggestion(given: str, allowed: Sequence[str]) -> str:
     """The closest allowed name, else all of them, else nothing."""
-    return likeliest(given, allowed) or listed(allowed)
+    return did_you_mean(given, allowed) or listed(allowed)
 
 
 def hint(given: str, allowed: Iterable[str]) -> str:
     """`` (did you mean 'pendulum'?)``, or nothing if no allowed name is similar."""
-    question = likeliest(given, allowed)
+    question = did_you_mean(given, allowed)
     return f" ({question})" if question else ""
 
 
-def likeliest(given: str, allowed: Iterable[str]) -> str:
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """``did you mean 'pendulum'?``, or nothing if no allowed name is similar."""
     known = {name.casefold(): name for name in allowed}
     close = difflib.get_close_matches(given.casefold(), known, n=1)
@@ -94,9 +94,9 @@ def likeliest(given: str, allowed: Iterable[str]) -> str:
 
 
 def unknown_name(owner: str, kind: str, name: str, known: Sequence[str]) -> str:
-    """Message for a name that its owner does not define."""
-    hint = suggestion(name, known)
-    return f"{owner} has no {kind} '{name}'{f', {hint}' if hint else ''}"
+    """Message for a name that its owner does not define, with the likeliest name or all of them."""
+    remedy = did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}"
+    return f"{owner} has no {kind} '{name}' ({remedy})"
 
 
 def listed(allowed: Sequence[str]) -> str:
@@ -106,17 +106,17 @@ def listed(allowed: Sequence[str]) -> str:
     return f"only {allowed[0]}" if allowed else ""
 
 
-def blamed(find: Callable[[], Iterable[tuple[str, str]]], whose: str) -> list[tuple[str, str]]:
-    """(path, message) of problems found by a piece that may be foreign; an exception of its code becomes one."""
+def collect_problems(find: Callable[[], Iterable[tuple[str, str]]], whose: str) -> list[tuple[str, str]]:
+    """Collect the (path, message) problems of a possibly foreign piece; an exception in its code becomes a problem."""
     try:
         return [*find()]
     except Exception as error:
-        return [("", f"{whose} raises {blame(error)}")]
+        return [("", f"{whose} raises {describe_exception(error)}")]
 
 
-def guarded(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:
-    """Findings computed by a piece that may be foreign; an exception of its code becomes one, at ``at``."""
+def collect_findings(find: Callable[[], Iterable[Finding]], whose: str, at: NodePath) -> Iterator[Finding]:
+    """Collect the findings of a possibly foreign piece; an exception in its code becomes a finding at ``at``."""
     try:
         yield from find()
     except Exception as error:
-        yield at, f"{whose} raises {blame(error)}"
+        yield at, f"{whose} raises {describe_exception(error)}"

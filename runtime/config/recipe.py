@@ -1,7 +1,7 @@
-"""``recipe: NAME``: how to learn, kept in a file of ``recipes/`` and laid over a run's own sections.
+"""The key ``recipe: NAME``: learning settings from a file of ``recipes/``, merged over a run's own sections.
 
-The recipe's ``learner`` replaces the run's.  Other sections are merged, so that what the recipe does not mention
-(budgets of exploration, say) stays.  The key is gone from the resulting configuration, which holds the values.
+The recipe's ``learner`` replaces the run's.  Other sections are merged, so that settings absent from the recipe
+(exploration budgets, say) are kept. The resulting configuration holds the values instead of the key.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import dataclasses
 from pathlib import Path
 from typing import Final
 
-from onrig.runtime.config.document import Document, find, grafted, load_document, problem_at
+from onrig.runtime.config.document import Document, find, load_document, problem_at, with_value_from
 from onrig.runtime.config.problem import ConfigError, NodePath
 from onrig.runtime.config.yaml_nodes import value_at, without
 
 KEY: Final = "recipe"
 FOLDER: Final = "recipes"
 SECTIONS: Final = ("learner", "selection", "exploration", "episodes", "evaluate_every")
-"""What a recipe may say: nothing of rig, device, task and limits."""
+"""Sections that a recipe may set; rig, device, task and limits belong to the run."""
 _REPLACED: Final[NodePath] = ("learner",)
-"""One algorithm's settings may be wrong for another."""
+"""Sections replaced as a whole: one algorithm's settings may be wrong for another."""
 _NOISE: Final[NodePath] = ("exploration",)
-_OF_ANY_PROCESS: Final = ("budgets", "over", "amplitude", "near_envelope", "back_off", "quiet")
-"""What stays of a run's exploration where the recipe explores by another process; the rest may mean something else."""
+_COMMON_SETTINGS: Final = ("budgets", "over", "amplitude", "near_envelope", "back_off", "quiet")
+"""Exploration settings kept when the recipe changes the noise process; others may mean something else there."""
 
 
-def with_recipe(document: Document, beside: Path) -> Document:
-    """Configuration with its recipe laid over it; unchanged if it names none.
+def with_recipe(document: Document, base: Path) -> Document:
+    """Merge the configuration's recipe into it; unchanged if it names none.
 
-    ``beside`` is the configuration's folder; a path on the command line is relative to the working directory.
+    ``base`` is the configuration's folder; a path on the command line is relative to the working directory.
     Raises ConfigError.
     """
     if not isinstance(document.data, dict) or KEY not in document.data:
@@ -40,39 +40,39 @@ def with_recipe(document: Document, beside: Path) -> Document:
     if not isinstance(name, str):
         raise ConfigError([problem_at(document, (KEY,), f"expected the name of a recipe, or its file, at {KEY}")])
     try:
-        path = find(name, FOLDER, Path() if (KEY,) in document.overrides else beside)
+        path = find(name, FOLDER, Path() if (KEY,) in document.overrides else base)
     except FileNotFoundError as error:
         raise ConfigError([problem_at(document, (KEY,), f"{error} at {KEY}")]) from None
     recipe = load_document(path)
     if not isinstance(recipe.data, dict):
-        raise ConfigError([problem_at(recipe, (), "expected sections of a run, as learner")])
+        raise ConfigError([problem_at(recipe, (), "expected sections of a run, such as learner")])
     foreign = [key for key in recipe.data if key not in SECTIONS]
     if foreign:
-        said = f"is not for a recipe, which has {', '.join(SECTIONS)}"
+        said = f"cannot be set by a recipe, only {', '.join(SECTIONS)}"
         raise ConfigError([problem_at(recipe, (key,), f"'{key}' {said}", at_key=True) for key in foreign])
-    rest = _without_another_noise(rest, recipe)
+    rest = _drop_other_noise(rest, recipe)
     for section in recipe.data:
-        rest = _laid_over(rest, recipe, (section,))
+        rest = _merge_section(rest, recipe, (section,))
     return rest
 
 
-def _without_another_noise(document: Document, recipe: Document) -> Document:
-    """Drop the settings of the run's noise process where the recipe has another: ``friction`` means two things."""
+def _drop_other_noise(document: Document, recipe: Document) -> Document:
+    """Drop the run's noise settings if the recipe has another process: ``friction`` has two meanings."""
     own, new = (value_at(d.data, _NOISE) if _is_mapping(d, _NOISE) else {} for d in (document, recipe))
     assert isinstance(own, dict)
     assert isinstance(new, dict)
     if "process" in new and new["process"] != own.get("process"):
-        for key in own.keys() - set(_OF_ANY_PROCESS) - new.keys():
+        for key in own.keys() - set(_COMMON_SETTINGS) - new.keys():
             document = dataclasses.replace(document, data=without(document.data, (*_NOISE, key)))
     return document
 
 
-def _laid_over(document: Document, recipe: Document, at: NodePath) -> Document:
+def _merge_section(document: Document, recipe: Document, at: NodePath) -> Document:
     value = value_at(recipe.data, at)
     if at == _REPLACED or not (isinstance(value, dict) and _is_mapping(document, at)):
-        return grafted(document, recipe, at)
+        return with_value_from(document, recipe, at)
     for key in value:
-        document = _laid_over(document, recipe, (*at, key))
+        document = _merge_section(document, recipe, (*at, key))
     return document
 
 

@@ -1,4 +1,4 @@
-"""Sections that are chosen by ``kind`` from a group of the registry, whose names are known only while a run is read.
+"""Sections chosen by ``kind`` from a group of the registry, whose names are known only when a run is read.
 
 A field ``Annotated[Any, registered(GROUP)]`` holds a struct of the group, tagged by ``kind``; it may be within a union
 with None or UNSET, a tuple, a list, or the values of a mapping.
@@ -16,7 +16,7 @@ from msgspec import inspect
 from onrig.runtime import registry
 
 _TAG_FIELD = "kind"
-"""Key of the choice; exploration has another (``process``)."""
+"""Default key of the choice; exploration uses ``process``."""
 
 
 def registered(group: str, tag_field: str = _TAG_FIELD) -> msgspec.Meta:
@@ -31,24 +31,24 @@ def group_of(type_: inspect.Type) -> str | None:
 
 
 def later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
-    """Annotation of a field whose struct has sections of registered pieces, and so is known only when it is read."""
+    """Annotation of a field whose struct type is known only when the run is read, as it has registered sections."""
     return msgspec.Meta(extra={"later": type_of})
 
 
-def structs_at(type_: inspect.Type) -> list[inspect.Type] | None:
+def possible_structs(type_: inspect.Type) -> list[inspect.Type] | None:
     """Types that a value with one of these annotations may have; None for any other."""
     if (group := group_of(type_)) is not None:
-        return list(structs_of(group))
-    type_of = _later(type_)
+        return list(group_structs(group))
+    type_of = _deferred(type_)
     return None if type_of is None else [inspect.type_info(type_of())]
 
 
-def _later(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
+def _deferred(type_: inspect.Type) -> Callable[[], type[msgspec.Struct]] | None:
     extra = (type_.extra or {}) if isinstance(type_, inspect.Metadata) else {}
     return extra.get("later")
 
 
-def structs_of(group: str) -> Iterator[inspect.StructType]:
+def group_structs(group: str) -> Iterator[inspect.StructType]:
     """Types of a group's structs."""
     for struct in registry.loadable(group).values():
         described = inspect.type_info(struct)
@@ -57,7 +57,7 @@ def structs_of(group: str) -> Iterator[inspect.StructType]:
 
 
 class WithRegistered(msgspec.Struct, frozen=True):
-    """A section some of whose fields are ``registered``; a ``__post_init__`` of its own calls this one."""
+    """Section with ``registered`` fields; an overriding ``__post_init__`` must call this one."""
 
     def __post_init__(self) -> None:
         """Turn mappings into structs of their kind; ValueError in the form of msgspec's errors."""
@@ -79,7 +79,7 @@ def _groups(type_: inspect.Type) -> bool:
     parts: tuple[inspect.Type, ...] = ()
     match type_:
         case inspect.Metadata():
-            return bool(group_of(type_) or _later(type_)) or _groups(type_.type)
+            return bool(group_of(type_) or _deferred(type_)) or _groups(type_.type)
         case inspect.UnionType():
             parts = type_.types
         case inspect.VarTupleType() | inspect.ListType():
@@ -95,7 +95,7 @@ def _built(type_: inspect.Type, value: Any, at: str) -> Any:
     match type_:
         case inspect.Metadata():
             group = group_of(type_)
-            type_of = _later(type_)
+            type_of = _deferred(type_)
             if type_of is not None:
                 return _converted(value, type_of(), at)
             if group is None:
@@ -121,7 +121,7 @@ def convert(data: object, type_: Any) -> Any:
 
 
 def chosen(group: str, value: object, at: str = "$", tag_field: str = _TAG_FIELD) -> Any:
-    """The struct of a group that a mapping with a ``kind`` describes; ValueError in the form of msgspec's errors."""
+    """Build the struct that a mapping with a ``kind`` describes; ValueError in the form of msgspec's errors."""
     if not isinstance(value, Mapping):
         raise ValueError(f"Expected `object`, got `{_type_name(value)}` - at `{at}`")
     kind = value.get(tag_field)

@@ -25,7 +25,7 @@ _CONSTANTS: Final[dict[str, Scalar]] = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 INT: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+_OCTAL_LIKE = re.compile(r"[-+]?0[0-9]+")
 FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NON_FINITE = re.compile(r"[-+]?(\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN")
 _MAX_INT_DIGITS = 64
@@ -35,11 +35,11 @@ def resolve_plain(text: str) -> Scalar:
     """The value of an unquoted scalar.
 
     Raises:
-        ValueError: for a number that is ambiguous, too large or not finite; its text is for the user.
+        ValueError: for a number that is ambiguous, too large or not finite; the message is for the user.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if _LEADING_ZERO.fullmatch(text):
+    if _OCTAL_LIKE.fullmatch(text):
         raise ValueError(f"{text} could be meant as octal: drop the leading zero, or quote it if it is text")
     if INT.fullmatch(text):
         # base 0 reads 0x and 0o; the length is bounded first because int() of a long numeral is slow or refused
@@ -118,7 +118,7 @@ def mark_after(text: str) -> Mark:
 def dump(data: object) -> str:
     """Write plain data (tuples as lists, finite numbers) as YAML that `read_tree` reads back equal.
 
-    ``yaml.safe_dump`` will not do: it leaves the strings ``1e-3`` and ``08`` unquoted.
+    ``yaml.safe_dump`` would leave the strings ``1e-3`` and ``08`` unquoted.
     """
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
@@ -127,7 +127,7 @@ def value_at(data: Data, path: NodePath) -> Data:
     """The value at a path.
 
     Raises:
-        KeyError: when there is none.
+        KeyError: if it does not exist.
     """
     for step in path:
         match data, step:
@@ -178,7 +178,7 @@ class _Loader(yaml.BaseLoader):
         self._nodes += 1
         if self._nodes > 2 * MAX_NODES:
             raise yaml.composer.ComposerError(None, None, _TOO_MANY, event.start_mark)
-        # Noted here because a node does not tell `!!str 12` from `12`.
+        # Recorded here because a node does not distinguish `!!str 12` from `12`.
         tag = getattr(event, "tag", None)
         if tag is not None:
             shown = tag.replace("tag:yaml.org,2002:", "!!")
@@ -229,7 +229,7 @@ class _Builder:
             at = (*path, key)
             if key in result:
                 first = self.key_marks[at]
-                self._note(key_node, f"key {key!r} stands here and already in line {first.line}, column {first.column}")
+                self._note(key_node, f"duplicate key {key!r}, first used in line {first.line}, column {first.column}")
                 continue
             self.key_marks[at] = _mark(key_node.start_mark)
             result[key] = self.build(value_node, at)
@@ -293,7 +293,7 @@ def _mark(mark: yaml.Mark) -> Mark:
     return Mark(mark.line + 1, mark.column + 1)
 
 
-_IN_WORDS: Final = {
+_REWORDED: Final = {
     "mapping values are not allowed here": "a second ':' in a line, or a line indented too far",
     "found character '\\t' that cannot start any token": "a tab; indent and separate with spaces",
     "found character '`' that cannot start any token": "text that begins with '`' needs quotes",
@@ -301,12 +301,12 @@ _IN_WORDS: Final = {
     "found character '%' that cannot start any token": "text that begins with '%' needs quotes",
     "could not find expected ':'": "expected NAME: VALUE",
 }
-"""Frequent errors of the parser for its users."""
+"""Frequent parser errors, reworded for users."""
 
 
 def _syntax_message(error: yaml.MarkedYAMLError) -> str:
-    if error.problem in _IN_WORDS:
-        return _IN_WORDS[error.problem]
+    if error.problem in _REWORDED:
+        return _REWORDED[error.problem]
     if error.problem is None or error.context is None:
         return error.problem or error.context or "not valid YAML"
     line = f" (line {error.context_mark.line + 1})" if error.context_mark else ""

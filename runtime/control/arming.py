@@ -24,7 +24,16 @@ from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, Trans
 from onrig.runtime.control.pace import Pace
 from onrig.runtime.control.tick import is_faulted, is_unfit, reported_fault
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, LinkFault, Rearm, device_fault, gravest, harder
+from onrig.runtime.run_state.faults import (
+    FAULTS,
+    FaultName,
+    Halted,
+    LinkFault,
+    Rearm,
+    device_fault,
+    harder,
+    most_severe,
+)
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Action, Event, State, StateMachine
 from onrig.runtime.shm.board import Board, Word
@@ -71,7 +80,7 @@ class Arming:
 
     def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> None:
         """Apply an event and carry out its actions, except RESET and END, which are the loop's."""
-        for action in self.machine.take(event, fault, detail):
+        for action in self.machine.apply(event, fault, detail):
             if action is Action.ARM:
                 self.confirmation.arming()
                 self._session.arm()
@@ -255,7 +264,7 @@ class Arming:
     def _gravest(self, latched: FaultName) -> FaultName:
         """The latched fault, or a graver one that the device reports by now; raises Halted if nobody may release it."""
         code = self._session.fault
-        fault = gravest(latched, code)
+        fault = most_severe(latched, code)
         if fault is not latched:
             report_fault(_ME, fault, fault_text(code))
         if FAULTS[fault].rearm is Rearm.NOBODY:

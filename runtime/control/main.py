@@ -36,7 +36,7 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName, Halted, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.frame_log import tap_of
+from onrig.runtime.shm.frame_log import frame_tap
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot, loop_state_in
 from onrig.runtime.shm.ring import RingWriter
 from onrig.runtime.shm.segment import Segment
@@ -58,7 +58,7 @@ def _drive(config: RunConfig, port: str, run_folder: Path, shm: Path, layout: Re
     ring = RingWriter(Segment.attach(shm / "ring", layout.schema), layout)
     switch = PolicySwitch(PolicySlot(Segment.attach(shm / "slot", SLOT_SCHEMA)), terms_of(config))
     line = (config.device.line or Serial(port)).at(port)
-    session = DeviceSession(line.open(), config.rig, time, tap=tap_of(shm))
+    session = DeviceSession(line.open(), config.rig, time, tap=frame_tap(shm))
     try:
         hello = connect(config, session)
         report(_ME, "ready", f"device '{hello.rig}' on {port}")

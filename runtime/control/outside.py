@@ -16,7 +16,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Transition, describe
 from onrig.runtime.shm.board import Board, Word
 
-_LOOKS, _STOP = Word.LOOKS, Word.STOP
+_LOOKS, _STOP = Word.POLLS, Word.STOP
 GENTLY: Final = 1
 AT_ONCE: Final = 2
 

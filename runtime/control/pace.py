@@ -17,7 +17,7 @@ from onrig.runtime.shm.ring import RingWriter
 
 _LOOK_NS: Final = 1_000_000
 _LOOK_LOCKSTEP_S: Final = 0.0002
-_LONGEST_LOOK_S: Final = 0.005
+_MAX_CHECK_INTERVAL_S: Final = 0.005
 """In lockstep the learner works meanwhile, and may have only this core."""
 _FULL_S: Final = 0.0002
 
@@ -103,7 +103,7 @@ class Lockstep:
 
     def look(self, waited_s: float) -> State | None:
         """As Pace; longer the longer it has taken, and without a frame: the device sends none."""
-        time.sleep(min(max(_LOOK_LOCKSTEP_S, waited_s / 16), _LONGEST_LOOK_S))
+        time.sleep(min(max(_LOOK_LOCKSTEP_S, waited_s / 16), _MAX_CHECK_INTERVAL_S))
         return None
 
     def request_frame(self) -> None:

@@ -270,7 +270,7 @@ class PolicySwitch:
         True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor and
         continues under the shield alone.
         """
-        if self._tenure.take(rule, policy_ns) is None or not self._behind:
+        if self._tenure.add_tick(rule, policy_ns) is None or not self._behind:
             return False
         self._failed.append(self.policy_id)
         self.policy_id, self.active, self._tenure = self._behind.pop()

@@ -55,14 +55,14 @@ class Tick:
         self._steps = episode_steps(config.task, config.rate_hz)
         period_s = config.period_us * 1e-6
         self._observer = Observer(rig, period_s)
-        self._composition = composition_of(config.task.inputs, rig, lambda name, form: guard.wrapped(name, form, nan))
+        self._composition = composition_of(config.task.inputs, rig, lambda name, form: guard.wrap(name, form, nan))
         self._ports = PolicyPorts(rig)
         self._stochastic = config.stochastic
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
         self._shield = Shield(config.limits, rig, period_s)
         self._limits_changes = bool(config.limits.rate_per_s or config.limits.jerk_per_s2)
         self._reward = compile_form(config.task, rig)
-        self._terminated = compile_terminated(config.task, rig, lambda name, test: guard.wrapped(name, test, False))
+        self._terminated = compile_terminated(config.task, rig, lambda name, test: guard.wrap(name, test, False))
         self._centres = tuple(a.centre for a in rig.actuators)
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._resolutions = tuple(a.resolution for a in rig.actuators)
@@ -161,7 +161,7 @@ class Tick:
             zeros,
         )
         if self._composition is not None:
-            self._seen = [observation, *self._seen[: self._composition.reach]]
+            self._seen = [observation, *self._seen[: self._composition.history]]
             step.input = self._composition(self._seen)
         if not self._last_frame:
             step.flags |= _FIRST
@@ -243,7 +243,7 @@ class Tick:
             wish, changed = (value - centre) / half, (other - centre) / half
             deviation.append(min(max(changed, -1.0), 1.0) - min(max(wish, -1.0), 1.0))
         if self._explorer is not None:
-            self._explorer.deviated(deviation)
+            self._explorer.record_deviation(deviation)
         return deviation
 
     def shield(self, step: Step) -> None:
@@ -290,7 +290,7 @@ class Tick:
         step.applied = tuple(applied)
         ahead = frames_between(state.frame, step.frame)
         if self._explorer is not None:
-            self._explorer.after(
+            self._explorer.record_outcome(
                 intervened=step.rule is not _NONE,
                 tripped=step.tripped,
                 applied=step.applied,

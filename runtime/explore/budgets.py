@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from onrig.runtime.explore.schedule import room
+from onrig.runtime.explore.schedule import budget_factor
 from onrig.runtime.explore.settings import Budgets, Quota
 
 QUANTITIES: Final = ("interventions", "trips", "energy_s", "wear_strokes", "driven_s")
@@ -20,7 +20,7 @@ Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
 _MINUTE_US: Final = 60_000_000
 _MINUTES: Final = 61
-"""An hour, and the minute in progress."""
+"""Minutes kept: an hour, and the one in progress."""
 
 
 class Pause(NamedTuple):
@@ -35,7 +35,7 @@ class Pause(NamedTuple):
 
 
 class Amounts(NamedTuple):
-    """Use in one tick; the fields are those of a `Quota`."""
+    """Consumption of one tick; same fields as `Quota`."""
 
     interventions: float = 0.0
     trips: float = 0.0
@@ -45,9 +45,9 @@ class Amounts(NamedTuple):
 
 
 class _Account:
-    """One quantity with a limit in one span; ``minutes`` are the last ones of an hour, newest last.
+    """Account of one quantity over one span; ``minutes`` holds the last hour, newest last.
 
-    Up to ``ample`` used there is no need to save.
+    Use up to ``ample`` needs no attenuation.
     """
 
     __slots__ = ("ample", "limit", "minutes", "quantity", "span", "used")
@@ -60,7 +60,7 @@ class _Account:
 
 
 class Ledger:
-    """Budget accounts of a run; plain floats, some hundred nanoseconds per account and tick."""
+    """Budget accounts of a run. Plain floats: a tick costs a few hundred nanoseconds per account."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._warn = budgets.warn
@@ -74,16 +74,15 @@ class Ledger:
         self._by_quantity = [[a for a in self._accounts if a.quantity == q] for q in range(len(QUANTITIES))]
         self._hourly = [a for a in self._accounts if a.minutes]
         self._minute_us = 0
-        self._degrees: float | None = None
+        self._reading: float | None = None
         self._review()
 
     def _review(self) -> None:
         self.ample = self._temperature is None and all(a.used <= a.ample < a.limit for a in self._accounts)
-        """Whether there is ample room in every budget, so that none asks for less exploration or a pause; False where a
-        temperature is watched."""
+        """Whether no budget requires attenuation or a pause; always False with a temperature sensor."""
 
     @property
-    def watches(self) -> bool:
+    def is_active(self) -> bool:
         """Whether any budget is configured."""
         return bool(self._accounts) or self._temperature is not None
 
@@ -94,8 +93,8 @@ class Ledger:
                 account.used = 0.0
         self._review()
 
-    def use(self, amounts: tuple[float, float, float, float, float], duration_us: int = 0) -> None:
-        """Book what a tick used, in the order of ``QUANTITIES`` (``Amounts``), and advance device time."""
+    def book(self, amounts: tuple[float, float, float, float, float], duration_us: int = 0) -> None:
+        """Book the consumption of a tick, in the order of ``QUANTITIES`` (``Amounts``), and advance device time."""
         for amount, accounts in zip(amounts, self._by_quantity, strict=True):
             if amount:
                 for account in accounts:
@@ -106,13 +105,13 @@ class Ledger:
                         account.minutes[-1] += amount
         self._minute_us += duration_us
         if self._minute_us >= _MINUTE_US:
-            self.pass_time(0)
+            self.advance(0)
 
-    def sense(self, degrees: float) -> None:
-        """Take the reading of the temperature sensor, in its unit."""
-        self._degrees = degrees
+    def set_temperature(self, degrees: float) -> None:
+        """Record a reading of the temperature sensor, in its unit."""
+        self._reading = degrees
 
-    def pass_time(self, duration_us: int) -> None:
+    def advance(self, duration_us: int) -> None:
         """Advance device time."""
         passed, self._minute_us = divmod(self._minute_us + duration_us, _MINUTE_US)
         if not passed:
@@ -125,24 +124,24 @@ class Ledger:
 
     def rest(self, seconds: float) -> None:
         """Advance time without motion; the next temperature reading shows how far the rig has cooled down."""
-        self.pass_time(round(1e6 * seconds))
-        self._degrees = None
+        self.advance(round(1e6 * seconds))
+        self._reading = None
 
-    def renew(self) -> None:
-        """Open the session's accounts anew."""
+    def reset_session(self) -> None:
+        """Reset the session's accounts."""
         for account in self._accounts:
             if account.span == "session":
                 account.used = 0.0
         self._review()
 
     def factor(self) -> float:
-        """Return the factor on the amplitude: the room of the scarcest budget."""
+        """Return the factor on the amplitude, set by the scarcest budget."""
         if self.ample:
             return 1.0
         least = 1.0
         for account in self._accounts:
             if not account.used <= account.ample < account.limit:
-                least = min(least, room(account.used, account.limit, self._warn))
+                least = min(least, budget_factor(account.used, account.limit, self._warn))
         return min(least, self._cool())
 
     def pause(self) -> Pause | None:
@@ -152,23 +151,24 @@ class Ledger:
         pauses = [self._pause(a) for a in self._accounts if not a.used < a.limit]
         t = self._temperature
         if t is not None and self._cool() <= 0.0:
-            cause = f"'{t.sensor}' reads {self._degrees:g}, its limit is {t.limit:g}"
+            cause = f"'{t.sensor}' reads {self._reading:g}, its limit is {t.limit:g}"
             pauses.append(Pause(cause, "let it cool, or adjust exploration.budgets.temperature", t.cool_s))
         return max(pauses, key=lambda p: p.wait_s, default=None)
 
     def _cool(self) -> float:
         t = self._temperature
-        if t is None or self._degrees is None:
+        if t is None or self._reading is None:
             return 1.0
-        return room(max(self._degrees - t.warn, 0.0), t.limit - t.warn, 0.0)
+        return budget_factor(max(self._reading - t.warn, 0.0), t.limit - t.warn, 0.0)
 
     def _pause(self, account: _Account) -> Pause:
         at = f"exploration.budgets.{account.span}.{QUANTITIES[account.quantity]}"
-        wait_s = self._until_room(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
+        wait_s = self._wait_s(account) if account.span == "hour" else 0.0 if account.span == "episode" else math.inf
         return Pause(f"{account.used:.4g} of {account.limit:g} used at {at}", "find the cause, or raise it", wait_s)
 
-    def _until_room(self, account: _Account) -> float:
-        """Seconds without use until at most the ``warn`` fraction of an hour's budget is used, and not all of it."""
+    def _wait_s(self, account: _Account) -> float:
+        """Seconds of rest until the use of the last hour is at most the ``warn`` fraction of the budget and below its
+        limit."""
         left, minutes = account.used, 0
         while (left > self._warn * account.limit or left >= account.limit) and minutes < _MINUTES:
             left -= account.minutes[minutes]
@@ -176,10 +176,10 @@ class Ledger:
         return (minutes * _MINUTE_US - self._minute_us) / 1e6
 
     def state(self) -> dict[str, float]:
-        """Return the state for a resumed run, as plain numbers."""
+        """Return the state as plain numbers, for resuming a run."""
         state = {"minute_us": float(self._minute_us)}
-        if self._degrees is not None:
-            state["degrees"] = self._degrees
+        if self._reading is not None:
+            state["degrees"] = self._reading
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             state[name] = account.used
@@ -189,7 +189,7 @@ class Ledger:
     def restore(self, state: Mapping[str, float]) -> None:
         """Restore a saved state; accounts missing from it start empty."""
         self._minute_us = int(state.get("minute_us", 0))
-        self._degrees = state.get("degrees")
+        self._reading = state.get("degrees")
         for account in self._accounts:
             name = f"{account.span}.{QUANTITIES[account.quantity]}"
             account.used = state.get(name, 0.0)

@@ -14,17 +14,17 @@ import numpy as np
 
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.explore.budgets import Ledger, Pause
-from onrig.runtime.explore.noise import Scale, measured, perturbed_model, unit_signal
+from onrig.runtime.explore.noise import Scale, adapt_scale, perturbed_model, unit_signal
 from onrig.runtime.explore.schedule import (
-    Retreat,
+    BackOffState,
     after_clean_episode,
     after_trip,
     amplitudes,
     attenuation,
+    back_off_factor,
     is_quiet,
-    retreat_factor,
 )
-from onrig.runtime.explore.settings import Exploration, ParameterNoise, Scheduled
+from onrig.runtime.explore.settings import Exploration, ParameterNoise, ScheduledNoise
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, stream
@@ -33,8 +33,8 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.task import Task, episode_steps
 
 
-class Explored(Protocol):
-    """What exploration reads of a run's configuration."""
+class ExplorationConfig(Protocol):
+    """Part of a run's configuration that exploration needs."""
 
     @property
     def rig(self) -> Rig:
@@ -68,11 +68,11 @@ class Explored(Protocol):
 class Explorer:
     """Exploration of one run.
 
-    Per episode: ``signal`` and ``perturb`` while nothing moves, ``begin_episode``, then per tick ``amplitude`` before
-    and ``after`` what happened, ``end_episode``, and a ``rest`` for as long as ``pause_due`` requires.
+    Calls per episode: ``signal`` and ``perturb`` while the rig is at rest; ``begin_episode``; per tick ``amplitude``,
+    then ``record_outcome`` with the outcome; ``end_episode``; ``rest`` for as long as ``pause_due`` requires.
     """
 
-    def __init__(self, config: Explored) -> None:
+    def __init__(self, config: ExplorationConfig) -> None:
         rig = config.rig
         self._exploration = config.exploration
         self._seed, self._period_us = config.seed, config.period_us
@@ -85,21 +85,21 @@ class Explorer:
         self._low = np.array([s.low for s in config.signals])
         self._high = np.array([s.high for s in config.signals])
         exploration = self._exploration
-        self._near = exploration.near_envelope if isinstance(exploration, Scheduled) else None
-        self._back_off = exploration.back_off if isinstance(exploration, Scheduled) else None
+        self._near = exploration.near_envelope if isinstance(exploration, ScheduledNoise) else None
+        self._back_off = exploration.back_off if isinstance(exploration, ScheduledNoise) else None
         self._ledger = Ledger(exploration.budgets)
-        self._budgeted = self._ledger.watches
+        self._budgeted = self._ledger.is_active
         temperature = exploration.budgets.temperature
         sensors = {s.name: (i, s.resolution) for i, s in enumerate(rig.sensors)}
         self._thermometer = None if temperature is None else sensors[temperature.sensor]
         self._scale = Scale(exploration.target_std if isinstance(exploration, ParameterNoise) else 0.0)
-        self._retreat = Retreat()
+        self._back_off_state = BackOffState()
         self._training_steps = 0
         self._episode = 0
         self._explores = self._tripped = False
         self._applied: Sequence[float] | None = None
         self._scheduled = self._whole = self._none
-        self._moving = isinstance(exploration, Scheduled) and exploration.over != "episodes"
+        self._moving = isinstance(exploration, ScheduledNoise) and exploration.over != "episodes"
         self.pause: Pause | None = None
         """Pause due because of a spent budget; an episode in progress must end at once."""
         self._restraint = 1.0
@@ -110,19 +110,19 @@ class Explorer:
         return isinstance(self._exploration, ParameterNoise)
 
     @property
-    def explores(self) -> bool:
+    def is_exploring(self) -> bool:
         """Whether the episode in progress has noise."""
         return self._explores
 
     @property
     def back_off(self) -> float:
         """Factor on the amplitude after trips; 1 without recent ones."""
-        return 1.0 if self._back_off is None else retreat_factor(self._back_off, self._retreat)
+        return 1.0 if self._back_off is None else back_off_factor(self._back_off, self._back_off_state)
 
     def is_noisy(self, kind: Kind, episode: int) -> bool:
-        """Whether an episode has noise: a training episode that is not a quiet one."""
+        """Return whether an episode has noise: training episodes that are not quiet."""
         exploration = self._exploration
-        if kind is not Kind.TRAIN or not isinstance(exploration, Scheduled):
+        if kind is not Kind.TRAIN or not isinstance(exploration, ScheduledNoise):
             return False
         return not is_quiet(exploration.quiet, episode)
 
@@ -137,7 +137,7 @@ class Explorer:
         return unit_signal(self._exploration, rng, self._steps_per_episode, len(self._names))
 
     def begin_episode(self, kind: Kind, episode: int) -> None:
-        """Start an episode: its account of budgets, and its place in the schedule."""
+        """Start an episode: open its budget accounts and set its position in the schedule."""
         self._episode, self._tripped, self._applied = episode, False, None
         self._ledger.begin_episode()
         self._explores = self.is_noisy(kind, episode)
@@ -156,7 +156,7 @@ class Explorer:
         return perturbed_model(model, rng, self._scale.std, centre, half_range)
 
     def amplitude(self, margin: float) -> tuple[float, ...]:
-        """Return the factor on each actuator's signal, given the shield's margin of the tick before (1 where none)."""
+        """Return the factor on each actuator's signal, given the shield's margin of the previous tick (1 if none)."""
         if not self._explores:
             return self._none
         near = self._near
@@ -165,18 +165,18 @@ class Explorer:
         factor = attenuation(near, margin)
         return tuple([factor * a for a in self._whole])
 
-    def deviated(self, deviation: Sequence[float]) -> None:
-        """Take a step's distance (m,) of the perturbed policy's action from the policy's, normalised."""
+    def record_deviation(self, deviation: Sequence[float]) -> None:
+        """Record a step's distance (m,) between the perturbed policy's action and the policy's, normalised."""
         if isinstance(self._exploration, ParameterNoise):
-            self._scale = measured(self._exploration, self._scale, deviation)
+            self._scale = adapt_scale(self._exploration, self._scale, deviation)
 
-    def after(
+    def record_outcome(
         self, *, intervened: bool, tripped: bool, applied: Sequence[float], sensors: Sequence[int], periods: int = 1
     ) -> None:
-        """Take the outcome of a tick.
+        """Record the outcome of a tick.
 
         ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) SI;
-        ``sensors``: counts of the frame; ``periods``: until the next frame, several where frames were lost.
+        ``sensors``: counts of the frame; ``periods``: until the next frame, more than one if frames were lost.
         """
         if self._explores:
             self._training_steps += 1
@@ -184,7 +184,7 @@ class Explorer:
         if tripped:
             self._tripped = True
             if self._back_off is not None:
-                self._retreat = after_trip(self._back_off, self._retreat)
+                self._back_off_state = after_trip(self._back_off, self._back_off_state)
                 stale = True
         if stale:
             self._advance()
@@ -199,11 +199,11 @@ class Explorer:
             self._applied = applied
             lasted_us = periods * self._period_us
             lasted_s = lasted_us * 1e-6
-            ledger.use((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
+            ledger.book((intervened, tripped, energy * lasted_s, wear, lasted_s), lasted_us)
             if self._thermometer is not None:
                 at, resolution = self._thermometer
-                ledger.sense(sensors[at] * resolution)
-            if not (ample and ledger.ample):  # nothing that depends on the accounts has changed otherwise
+                ledger.set_temperature(sensors[at] * resolution)
+            if not (ample and ledger.ample):  # without it, nothing that depends on the accounts has changed
                 self.pause = ledger.pause()
                 stale = True
         if stale:
@@ -212,7 +212,7 @@ class Explorer:
     def end_episode(self) -> None:
         """Close the episode."""
         if self._back_off is not None and self._explores and not self._tripped:
-            self._retreat = after_clean_episode(self._back_off, self._retreat)
+            self._back_off_state = after_clean_episode(self._back_off, self._back_off_state)
         self._explores = False
 
     @property
@@ -222,21 +222,21 @@ class Explorer:
         return pause if pause is not None and pause.wait_s > 0.0 else None
 
     def rest(self, seconds: float) -> None:
-        """Account for a pause (device time); resuming from an unbounded one starts a new session."""
+        """Account for a pause (device time); after an unbounded one a new session starts."""
         if self.pause is not None and isinf(self.pause.wait_s):
-            self._ledger.renew()
+            self._ledger.reset_session()
         self._ledger.rest(0.0 if isinf(seconds) else seconds)
         self.pause = self._ledger.pause()
 
     def begin_session(self) -> None:
-        """Start a new session, by a person's resume; the accounts of hour and episode continue."""
-        self._ledger.renew()
+        """Start a new session after a manual resume; the accounts of hour and episode continue."""
+        self._ledger.reset_session()
         self.pause = self._ledger.pause()
 
     def _advance(self) -> None:
-        """Evaluate the schedule at the run's present position."""
+        """Evaluate the schedule at the run's current position."""
         exploration = self._exploration
-        if not isinstance(exploration, Scheduled):
+        if not isinstance(exploration, ScheduledNoise):
             return
         x = {
             "episodes": self._episode,
@@ -246,18 +246,18 @@ class Explorer:
         self._scheduled = amplitudes(exploration, self._names, x)
 
     def _gate(self) -> None:
-        """Apply the gates that change less often than every tick."""
+        """Update the gates that are constant between episodes and budget bookings."""
         factor = self._ledger.factor()
         factor *= self.back_off
         factor *= self._restraint
         self._whole = self._scheduled if factor == 1.0 else tuple([factor * a for a in self._scheduled])
 
     def state(self) -> dict[str, float]:
-        """Return the state between episodes for a resumed run, as plain numbers."""
+        """Return the state between episodes as plain numbers, for resuming a run."""
         return {
             "training_steps": self._training_steps,
-            "retreat.level": self._retreat.level,
-            "retreat.clean": self._retreat.clean,
+            "retreat.level": self._back_off_state.level,
+            "retreat.clean": self._back_off_state.clean,
             "scale.std": self._scale.std,
             "scale.squares": self._scale.squares,
             "scale.steps": self._scale.steps,
@@ -267,14 +267,14 @@ class Explorer:
     def restore(self, state: Mapping[str, float]) -> None:
         """Restore a saved state."""
         self._training_steps = int(state["training_steps"])
-        self._retreat = Retreat(int(state["retreat.level"]), int(state["retreat.clean"]))
+        self._back_off_state = BackOffState(int(state["retreat.level"]), int(state["retreat.clean"]))
         self._scale = Scale(state["scale.std"], state["scale.squares"], int(state["scale.steps"]))
         budget = "budget."
         self._ledger.restore({k.removeprefix(budget): v for k, v in state.items() if k.startswith(budget)})
         self.pause = self._ledger.pause()
 
 
-_WARM_UPS: Final = 3
+_WARM_UP_RUNS: Final = 3
 
 
 def perturbed_session(
@@ -291,5 +291,5 @@ def perturbed_session(
     except ModelRefused as refusal:
         report("control", "warning", f"the policy cannot be perturbed: {refusal}")
         return None
-    session.warm_up(_WARM_UPS)
+    session.warm_up(_WARM_UP_RUNS)
     return session

@@ -30,7 +30,7 @@ from onrig.runtime.explore.settings import (
     OrnsteinUhlenbeck,
     OwnNoise,
     ParameterNoise,
-    Scheduled,
+    ScheduledNoise,
 )
 from onrig.runtime.policy.contract import HIDDEN, INPUT_NAME, NOISE_CUT, ModelRefused
 from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel, read_model
@@ -50,8 +50,8 @@ def ornstein_uhlenbeck(white: Signal, gain: float, friction: float) -> Signal:
     return u
 
 
-def persistent(white: Signal, friction: float) -> Signal:
-    """Correlate N(0, 1) draws (steps, ...) over the steps; each of the result is N(0, 1) too, from the first on."""
+def correlated_noise(white: Signal, friction: float) -> Signal:
+    """Correlate N(0, 1) draws (steps, ...) over the steps; the result is N(0, 1) at every step, including the first."""
     kept = 1.0 - friction
     u = white.copy()
     for k in range(1, len(u)):
@@ -70,7 +70,8 @@ def gaussian_signal(settings: Gaussian, rng: np.random.Generator, steps: int, di
 
 
 def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal | None:
-    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None where none is added to actions.
+    """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None if the process adds none to
+    actions.
 
     For ``EpsilonGreedy``, the signal of ``random_levels``.
     """
@@ -79,30 +80,30 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
             return exploration.draw(rng, steps, dimensions)
         case OwnNoise(friction=friction):
             white = rng.standard_normal((steps, dimensions))
-            return white if friction is UNSET else persistent(white, friction)
+            return white if friction is UNSET else correlated_noise(white, friction)
         case EpsilonGreedy(levels=levels):
             return random_levels(rng, steps, levels)
     return None
 
 
 def random_levels(rng: np.random.Generator, steps: int, levels: int) -> Signal:
-    """Draw (steps, 2): a number over [0, 1), below the amplitude where the step takes a random level; the level."""
+    """Draw (steps, 2): a uniform number, below the amplitude if the step takes a random level, and the level."""
     drawn = rng.random((steps, 2))
     drawn[:, 1] = level_at(drawn[:, 1], levels)
     return drawn
 
 
 def level_at(uniform: Signal, levels: int) -> Signal:
-    """Levels on [-1, 1] that uniforms over [0, 1) stand for."""
+    """Map uniform numbers over [0, 1) to levels on [-1, 1]."""
     return 2.0 * np.minimum(np.floor(uniform * levels), levels - 1) / (levels - 1) - 1.0
 
 
 def signal_width(exploration: Exploration, dimensions: int) -> int:
-    """Numbers for each step in the signal of so many actions."""
+    """Width of a step of the signal, given the number of actions."""
     return 2 if isinstance(exploration, EpsilonGreedy) else dimensions
 
 
-def cut_of(exploration: Exploration) -> float:
+def clip_limit(exploration: Exploration) -> float:
     """Magnitude at which an episode's signal is clipped."""
     return NOISE_CUT if isinstance(exploration, OwnNoise) else 1.0
 
@@ -110,31 +111,31 @@ def cut_of(exploration: Exploration) -> float:
 def unit_signal(
     exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int
 ) -> list[tuple[float, ...]]:
-    """Draw an episode's signal, clipped, one (m,) tuple per step; empty where none is added to actions.
+    """Draw an episode's clipped signal, one (m,) tuple per step; empty if none is added to actions.
 
     The amplitude multiplies the *clipped* noise: noise scaled before clipping would never become small
     (docs/methods.md, "Clipped noise").
     """
     raw = raw_signal(exploration, rng, steps, dimensions)
-    cut = cut_of(exploration)
+    cut = clip_limit(exploration)
     return [] if raw is None else [tuple(row) for row in np.clip(raw, -cut, cut).tolist()]
 
 
 def episode_noise(
     exploration: Exploration, rng: np.random.Generator, episode: int, steps: int, actuators: Sequence[str]
 ) -> list[tuple[float, ...]]:
-    """Exploration signal of one training episode as scheduled over episodes, before any gate, (m,) for each step.
+    """Return the scheduled exploration signal (m,) per step of one training episode, before any gate.
 
-    Raises ValueError for processes that depend on the policy: parameter noise, and random levels in its place.
+    Raises ValueError for processes that depend on the policy: parameter noise and random levels.
     """
     if isinstance(exploration, ParameterNoise):
         raise ValueError("parameter noise depends on the policy")
     if isinstance(exploration, EpsilonGreedy):
-        raise ValueError("random levels take the place of the policy's action")
+        raise ValueError("random levels replace the policy's action")
     raw = raw_signal(exploration, rng, steps, len(actuators))
-    if raw is None or not isinstance(exploration, Scheduled) or is_quiet(exploration.quiet, episode):
+    if raw is None or not isinstance(exploration, ScheduledNoise) or is_quiet(exploration.quiet, episode):
         return [(0.0,) * len(actuators)] * steps
-    cut = cut_of(exploration)
+    cut = clip_limit(exploration)
     scaled = np.array(amplitudes(exploration, actuators, episode)) * np.clip(raw, -cut, cut)
     return [tuple(row) for row in scaled.tolist()]
 
@@ -143,7 +144,7 @@ _LEAST_STD, _GREATEST_STD = 1e-6, 10.0
 
 
 class Scale(NamedTuple):
-    """Standard deviation of the noise on the weights, and what was measured since it was last adapted."""
+    """Standard deviation of the noise on the weights, and the distances measured since its last adaptation."""
 
     std: float
     squares: float = 0.0
@@ -151,8 +152,8 @@ class Scale(NamedTuple):
     steps: int = 0
 
 
-def measured(noise: ParameterNoise, scale: Scale, deviation: Sequence[float]) -> Scale:
-    """Take one step's distance (m,) of the perturbed policy's action from the policy's; every N steps, adapt."""
+def adapt_scale(noise: ParameterNoise, scale: Scale, deviation: Sequence[float]) -> Scale:
+    """Add one step's distance (m,) between the perturbed policy's action and the policy's; adapt every N steps."""
     square = 0.0
     for d in deviation:
         square += d * d
@@ -174,9 +175,9 @@ def perturbed_model(
     """Return the same ONNX model with N(0, std) on its weights and biases, which are patched in place.
 
     ``centre`` and ``half_range`` (n,) normalise the observation.  A first layer that takes the observation in SI units
-    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std means the
-    same in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' / half_range on
-    the bias.  Raises ModelRefused if no weights are found in the model.
+    has the normalisation in its weights (``onrig.learner.export``); its noise is scaled likewise, so that std has the
+    same meaning in every layer: noise W' on normalised inputs is W' / half_range on the weights and -centre W' /
+    half_range on the bias.  Raises ModelRefused if no weights are found in the model.
     """
     graph = read_model(model)
     if any(port.name == HIDDEN for port in graph.inputs):
@@ -197,7 +198,7 @@ def perturbed_model(
         if bias is not None:
             _write(model, patched, bias, bias.astype(np.float64) + shift.reshape(bias.shape))
     if not found:
-        raise ModelRefused("operators", "parameter noise finds no Gemm or MatMul with weights of its own")
+        raise ModelRefused("operators", "parameter noise found no Gemm or MatMul with constant weights")
     return bytes(patched)
 
 
@@ -205,9 +206,9 @@ class _Layer(NamedTuple):
     weight: str
     bias: str | None
     transposed: bool
-    """The weight is (out, in)."""
+    """Whether the weight has shape (out, in)."""
     first: bool
-    """It takes the observation as it comes, in SI units."""
+    """Whether its input is the observation in SI units."""
 
 
 def _layers(graph: OnnxModel) -> Iterator[_Layer]:
@@ -234,7 +235,7 @@ def _is_weight(graph: OnnxModel, name: str, ranks: tuple[int, ...]) -> bool:
 
 
 def _added(graph: OnnxModel, product: Node) -> str | None:
-    """Return the term that an Add puts on the product of a MatMul: the bias of exporters that do not use Gemm."""
+    """Return the bias that an Add applies to a MatMul's result, as exporters without Gemm write it."""
     output = product.outputs[0]
     for node in graph.nodes:
         if node.op_type == "Add" and output in node.inputs:
@@ -243,6 +244,6 @@ def _added(graph: OnnxModel, product: Node) -> str | None:
 
 
 def _write(model: bytes, patched: bytearray, old: Array, new: npt.NDArray[np.float64]) -> None:
-    """Write ``new`` as float32 over the view ``old`` of ``model``."""
+    """Overwrite the view ``old`` of ``model`` with ``new`` as float32."""
     at = old.ctypes.data - np.frombuffer(model, np.uint8).ctypes.data
     patched[at : at + old.nbytes] = new.astype("<f4").tobytes()

@@ -14,7 +14,7 @@ from onrig.runtime.explore.settings import (
     ParameterNoise,
     Points,
     Quiet,
-    Scheduled,
+    ScheduledNoise,
 )
 
 
@@ -35,12 +35,12 @@ def schedules(amplitude: Points | dict[str, Points], actuators: Sequence[str]) -
     return (amplitude,) * len(actuators)
 
 
-def amplitudes(exploration: Scheduled, actuators: Sequence[str], x: float) -> tuple[float, ...]:
+def amplitudes(exploration: ScheduledNoise, actuators: Sequence[str], x: float) -> tuple[float, ...]:
     """Return the scheduled amplitude of each actuator at ``x`` in the schedule's own unit."""
     return tuple(interpolate(points, x) for points in schedules(exploration.amplitude, actuators))
 
 
-def least_amplitude(exploration: Scheduled) -> float:
+def least_amplitude(exploration: ScheduledNoise) -> float:
     """Return the smallest amplitude of any schedule; 1 without points."""
     amplitude = exploration.amplitude
     every = amplitude.values() if isinstance(amplitude, dict) else (amplitude,)
@@ -48,31 +48,31 @@ def least_amplitude(exploration: Scheduled) -> float:
 
 
 def is_quiet(quiet: Quiet | None, episode: int) -> bool:
-    """Tell whether training episode ``episode`` (from 1) has no noise."""
+    """Return whether training episode ``episode`` (from 1) has no noise."""
     return quiet is not None and (episode - 1) % quiet.every >= quiet.every - quiet.episodes
 
 
 def noisy_episodes(quiet: Quiet | None, episodes: int) -> int:
-    """Count the first ``episodes`` training episodes that have noise; schedules over steps advance in them alone."""
+    """Count the noisy ones among the first ``episodes`` training episodes; only these advance a schedule over steps."""
     if quiet is None:
         return episodes
     whole, rest = divmod(episodes, quiet.every)
     return whole * (quiet.every - quiet.episodes) + min(rest, quiet.every - quiet.episodes)
 
 
-def follows_episode_alone(exploration: Exploration) -> bool:
-    """Tell whether the noise of an episode depends only on its number and the seed: no gate, no schedule over steps.
+def depends_on_episode_only(exploration: Exploration) -> bool:
+    """Return whether an episode's noise depends only on its number and the seed: no gate, no schedule over steps.
 
-    Synthetic experiences and trials on plants rely on that, because they redraw it.
+    Synthetic experiences and trials on plants require this, because they redraw the noise.
     """
     budgeted = exploration.budgets != Budgets(warn=exploration.budgets.warn)
-    if not isinstance(exploration, Scheduled) or isinstance(exploration, ParameterNoise):
+    if not isinstance(exploration, ScheduledNoise) or isinstance(exploration, ParameterNoise):
         return not budgeted and not isinstance(exploration, ParameterNoise)
     gated = exploration.near_envelope is not None or exploration.back_off is not None
     return exploration.over == "episodes" and not gated and not budgeted
 
 
-class Retreat(NamedTuple):
+class BackOffState(NamedTuple):
     """Back-off level of the amplitude, and the number of consecutive clean episodes."""
 
     level: int = 0
@@ -88,29 +88,29 @@ def attenuation(near: NearEnvelope, margin: float) -> float:
     return near.floor + (1.0 - near.floor) * margin / near.start
 
 
-def retreat_factor(back_off: BackOff, retreat: Retreat) -> float:
+def back_off_factor(back_off: BackOff, retreat: BackOffState) -> float:
     """Return the factor of a back-off level."""
     return max(back_off.factor**retreat.level, back_off.least) if retreat.level else 1.0
 
 
-def after_trip(back_off: BackOff, retreat: Retreat) -> Retreat:
+def after_trip(back_off: BackOff, retreat: BackOffState) -> BackOffState:
     """Back off one level, at most to ``least``, so that the return takes as many steps as the back-off."""
     at_least = back_off.factor**retreat.level <= back_off.least
-    return Retreat(retreat.level + (not at_least), 0)
+    return BackOffState(retreat.level + (not at_least), 0)
 
 
-def after_clean_episode(back_off: BackOff, retreat: Retreat) -> Retreat:
+def after_clean_episode(back_off: BackOff, retreat: BackOffState) -> BackOffState:
     """Return one level if this was the last of ``clean_episodes`` in a row."""
     if not retreat.level:
         return retreat
     if retreat.clean + 1 < back_off.clean_episodes:
-        return Retreat(retreat.level, retreat.clean + 1)
-    return Retreat(retreat.level - 1, 0)
+        return BackOffState(retreat.level, retreat.clean + 1)
+    return BackOffState(retreat.level - 1, 0)
 
 
-def room(used: float, limit: float, warn: float) -> float:
+def budget_factor(used: float, limit: float, warn: float) -> float:
     """Return the factor of a budget: 1 while at most ``warn`` of it is used, linear to 0 where it is spent."""
-    if not used < limit:  # NaN is spent
+    if not used < limit:  # NaN counts as spent
         return 0.0
     if used <= warn * limit:
         return 1.0

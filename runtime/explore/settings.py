@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from onrig.hw.bounds import AboveZero, Count, PositiveShare, Quantity, Share
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.config.problem import Finding, NodePath, blamed, format_path, path_steps, unknown_name
+from onrig.runtime.config.problem import Finding, NodePath, collect_problems, format_path, path_steps, unknown_name
 from onrig.runtime.config.registered import registered
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Advance = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
-"""Episodes, steps or seconds; the steps of a run may be many."""
+"""Position in a schedule: episodes, steps or seconds."""
 Points = tuple[tuple[Advance, Share], ...]
 """(x, amplitude) points of a schedule, linear in between, constant outside."""
 
@@ -33,7 +33,7 @@ Inside = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 
 
 class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attenuation by the shield's margin of the tick before: 1 deep inside the envelope, 0 at its edge."""
+    """Attenuation by the shield's margin of the previous tick: 1 deep inside the envelope, 0 at its edge."""
 
     start: PositiveShare = msgspec.field(default=0.3, name="from")
     """Margin above which the amplitude is not reduced."""
@@ -49,7 +49,7 @@ class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     least: Inside = 0.1
     """Lower bound of the factor."""
     clean_episodes: Count = 5
-    """Consecutive training episodes with noise and without a trip that undo one step."""
+    """Consecutive noisy training episodes without a trip that undo one step."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,27 +101,27 @@ class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every: Annotated[int, msgspec.Meta(ge=2)]
     """Length of the cycle, in training episodes."""
     episodes: Count = 1
-    """Quiet ones at its end."""
+    """Number of quiet episodes at its end."""
 
 
-class Watched(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="process"):
-    """Description of an exploration process, with the settings of every one."""
+class ExplorationProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="process"):
+    """Base of all exploration processes, with their common settings."""
 
     title: ClassVar[str]
-    """Name on a page."""
+    """Title in reports."""
 
     budgets: Budgets = Budgets()
 
     def in_words(self) -> str:
-        """What it does, in one line."""
+        """Describe the process in one line."""
         return self.title
 
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path in the section, message) of what keeps the process from a rig."""
+        """List (path in the section, message) for everything that rules the process out on a rig."""
         return iter(())
 
 
-class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ScheduledNoise(ExplorationProcess, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings of every process that adds noise."""
 
     over: Literal["episodes", "steps", "seconds"] = "episodes"
@@ -133,7 +133,7 @@ class Scheduled(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True):
     quiet: Quiet | None = None
 
 
-class ActionNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Settings of every process that adds a signal to the actions, drawn before the episode begins."""
 
     home: ClassVar[str]
@@ -158,9 +158,9 @@ class OrnsteinUhlenbeck(ActionNoise, frozen=True, forbid_unknown_fields=True, kw
     home = "onrig.runtime.explore.noise:ou_signal"
 
     gain: AboveZero = 5.14
-    """Of the noise."""
-    friction: Annotated[float, msgspec.Meta(ge=0.0, lt=2.0, description="where the process is stable")] = 0.3
-    """Share of u that is lost in each step."""
+    """Gain on the white noise."""
+    friction: Annotated[float, msgspec.Meta(ge=0.0, lt=2.0, description="the process is stable in this interval")] = 0.3
+    """Share of u lost in each step."""
     amplitude: Points | dict[str, Points] = ((1, 1.0), (500, 0.1))
     """Default from de Bruin et al. 2018, §4."""
 
@@ -180,14 +180,14 @@ class Gaussian(ActionNoise, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     home = "onrig.runtime.explore.noise:gaussian_signal"
 
     std: AboveZero = 0.2
-    """Normalised."""
+    """Standard deviation, normalised."""
 
     def in_words(self) -> str:
         """The distribution, and how much of it is clipped."""
         return f"u = {self.std:g} N(0,1), clipped to [-1, 1], then times the amplitude; {_spread(self.std)}"
 
 
-class ParameterNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="parameter"):
+class ParameterNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="parameter"):
     """Noise on the policy's weights, drawn at the start of each episode, with adaptive scale (de Bruin et al. 2018,
     §8.5; Plappert et al. 2018).
 
@@ -211,10 +211,11 @@ class ParameterNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only
         )
 
 
-class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="own"):
+class OwnNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="own"):
     """The noise of a stochastic policy, N(0, 1) cut at 3, times the amplitude, is an input of the policy.
 
-    Its distribution scales it further.  Where the amplitude is below 1, the action is not the policy's own.
+    Its distribution scales it further.  With an amplitude below 1, the action follows a narrower distribution than the
+    policy's.
     """
 
     title = "the policy's own noise"
@@ -233,8 +234,8 @@ class OwnNoise(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True,
         return f"the policy draws its actions: {drawn}, cut at 3, times the amplitude, times its own spread"
 
 
-class EpsilonGreedy(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy"):
-    """A random level in place of the policy's action, in each step with a probability of the amplitude.
+class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy"):
+    """A random level instead of the policy's action, in each step with the amplitude as probability.
 
     For policies of discrete actions; the schedule is that of de Bruin et al. 2018, App. B.
     """
@@ -242,58 +243,58 @@ class EpsilonGreedy(Scheduled, frozen=True, forbid_unknown_fields=True, kw_only=
     title = "random levels, epsilon-greedily"
 
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Actions that are equally likely, uniform over the actuator's range: the policy's."""
+    """Number of equally likely actions, evenly spaced over the actuator's range, as the policy has them."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
     def in_words(self) -> str:
         """The chance of each level."""
-        return f"with a probability of the amplitude one of {self.levels} levels, all as likely, in place of the action"
+        return f"with the amplitude as probability, one of {self.levels} equally likely levels instead of the action"
 
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
         """More than one actuator."""
         if len(rig.actuators) != 1:
-            said = f"random levels are of one actuator, rig '{rig.name}' has {len(rig.actuators)}: use 'ou'"
-            yield "process", said
+            found = f"rig '{rig.name}' has {len(rig.actuators)}"
+            yield "process", f"random levels need a rig with one actuator, {found}; use process: ou"
 
 
-class NoExploration(Watched, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none"):
-    """The policy's action, unchanged."""
+class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none"):
+    """No exploration: the policy's action, unchanged."""
 
     title = "none"
 
     def in_words(self) -> str:
         """Nothing is added."""
-        return "the policy's action as it is"
+        return "the policy's action, unchanged"
 
 
 if TYPE_CHECKING:
-    Exploration = Watched
+    Exploration = ExplorationProcess
 else:
     Exploration = Annotated[Any, registered(registry.EXPLORATIONS, "process")]
-"""Any process of the registry."""
+"""An exploration process of the registry."""
 
 
 def exploration_findings(exploration: Exploration, rig: Rig, *, steps: int, rate_hz: float) -> Iterator[Finding]:
-    """List (path, message) for each inconsistent value; ``steps`` of an episode, 0 if unknown."""
+    """List (path, message) for each inconsistent value; ``steps`` is the length of an episode, 0 if unknown."""
     for at, message in _findings(exploration, rig, steps, rate_hz):
         path: NodePath = ("exploration", *at)
         yield path, f"{message} at {format_path(path)}"
 
 
 def _findings(exploration: Exploration, rig: Rig, steps: int, rate_hz: float) -> Iterator[Finding]:
-    if isinstance(exploration, Scheduled):
+    if isinstance(exploration, ScheduledNoise):
         yield from _schedule_findings(exploration, rig)
         quiet = exploration.quiet
         if quiet is not None and quiet.episodes >= quiet.every:
             message = f"expected 1 to {quiet.every - 1} of every {quiet.every}, got {quiet.episodes}"
             yield ("quiet", "episodes"), message
-    found = blamed(lambda: exploration.problems(rig), "the process")
+    found = collect_problems(lambda: exploration.problems(rig), "the process")
     yield from ((path_steps(at), message) for at, message in found)
     yield from _budget_findings(exploration.budgets, rig, steps, rate_hz)
     yield from _temperature_findings(exploration.budgets.temperature, rig)
 
 
-def _schedule_findings(exploration: Scheduled, rig: Rig) -> Iterator[Finding]:
+def _schedule_findings(exploration: ScheduledNoise, rig: Rig) -> Iterator[Finding]:
     amplitude = exploration.amplitude
     if not isinstance(amplitude, dict):
         yield from _points_findings(("amplitude",), amplitude, exploration.over)
@@ -304,7 +305,7 @@ def _schedule_findings(exploration: Scheduled, rig: Rig) -> Iterator[Finding]:
             yield ("amplitude", name), unknown_name(f"rig '{rig.name}'", "actuator", name, actuators)
         yield from _points_findings(("amplitude", name), points, exploration.over)
     missing = [name for name in actuators if name not in amplitude]
-    if missing and set(amplitude) <= set(actuators):  # otherwise a misspelled name is reported
+    if missing and set(amplitude) <= set(actuators):  # a misspelled name is reported instead
         yield ("amplitude",), f"no schedule for {', '.join(missing)}"
 
 
@@ -320,17 +321,17 @@ def _budget_findings(budgets: Budgets, rig: Rig, steps: int, rate_hz: float) -> 
     for name, limit in _set(budgets.session):
         hourly = getattr(budgets.hour, name)
         if hourly is not None and limit < hourly:
-            yield ("budgets", "hour", name), f"{hourly:g} an hour is more than the {limit:g} of the whole session"
+            yield ("budgets", "hour", name), f"{hourly:g} per hour exceeds the session's budget of {limit:g}"
     worst = _worst_episode(rig, steps, rate_hz) if steps else {}
     for span in ("hour", "session"):
         for name, limit in _set(getattr(budgets, span)):
             needed = [n for n in (getattr(budgets.episode, name), worst.get(name)) if n is not None]
             if limit < min(needed, default=0):
-                yield ("budgets", span, name), f"{limit:g} is less than the {min(needed):g} that one episode may use"
+                yield ("budgets", span, name), f"{limit:g} is less than one episode may use ({min(needed):g})"
 
 
 def _worst_episode(rig: Rig, steps: int, rate_hz: float) -> dict[str, float]:
-    """Largest use of an episode, for quantities that exploration alone may use up."""
+    """Largest consumption of an episode, for quantities that exploration alone may exhaust."""
     driven_s, m = steps / rate_hz, len(rig.actuators)
     return {"energy_s": m * driven_s, "wear_strokes": float(m * steps), "driven_s": driven_s}
 
@@ -343,7 +344,7 @@ def _temperature_findings(t: Temperature | None, rig: Rig) -> Iterator[Finding]:
         message = unknown_name(f"rig '{rig.name}'", "sensor", t.sensor, sensors)
         yield ("budgets", "temperature", "sensor"), message
     if not t.warn < t.limit:
-        yield ("budgets", "temperature"), f"expected warn < limit, got {t.warn:g} and {t.limit:g}"
+        yield ("budgets", "temperature"), f"expected warn below limit, got warn {t.warn:g} and limit {t.limit:g}"
 
 
 def _set(quota: Quota) -> Iterator[tuple[str, float]]:

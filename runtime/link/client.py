@@ -13,18 +13,18 @@ from typing import Final
 import msgspec
 import zmq
 
-from onrig.runtime.link.endpoint import Tcp, parse_tcp, probed
+from onrig.runtime.link.endpoint import Tcp, parse_tcp, probe_addresses
 from onrig.runtime.link.keys import LearnerKeys, fingerprint_of
 from onrig.runtime.link.messages import MAX_PAYLOAD_BYTES, Refused, ReplyMessage, RequestMessage, decode_reply, encode
 
 RETRY_MS: Final = 2000
 MAX_RETRY_MS: Final = 16_000
 PATIENCE_S: Final = 60.0
-_LOOK_MS: Final = 100
+_POLL_MS: Final = 100
 _RECONNECT_MS, _MAX_RECONNECT_MS = 100, 5_000
 _HEARTBEAT_MS, _LOST_MS = 2_000, 10_000
 _CONNECT_MS: Final = 5_000
-_FAREWELL_MS: Final = 200
+_LINGER_MS: Final = 200
 _EVENT: Final = struct.Struct("=hi")
 _EVENTS: Final = (
     zmq.EVENT_CONNECTED
@@ -60,12 +60,11 @@ class LinkClient:
     """Client of a rig: a DEALER socket with blocking requests.
 
     An unanswered request is repeated (all requests are idempotent) after RETRY_MS, doubling, and at once after a
-    reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s, and where a name stands for several
-    addresses each has its turn.
+    reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... to 5 s, and if a name has several
+    addresses, they are tried in turn.
 
-    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever and reports failing handshakes to ``note``, which
-    also receives a line if nothing can be connected to for a while.
-    Raises LinkClosed for an invalid endpoint.
+    ``patience_s``: timeout of an answer; ``math.inf`` waits for ever and reports failing handshakes to ``note``, as
+    well as prolonged failure to connect. Raises LinkClosed for an invalid endpoint.
     """
 
     def __init__(
@@ -93,8 +92,8 @@ class LinkClient:
                 zmq.HEARTBEAT_IVL: _HEARTBEAT_MS,
                 zmq.HEARTBEAT_TIMEOUT: _LOST_MS,
             }
-        self._ways = deque(((endpoint, False),) if self._tcp is None else self._tcp.ways)
-        self._other_way_s, self._pause_s = math.inf, _RECONNECT_MS / 1000
+        self._addresses = deque(((endpoint, False),) if self._tcp is None else self._tcp.addresses)
+        self._next_address_s, self._pause_s = math.inf, _RECONNECT_MS / 1000
         self._unreached_since_s: float | None = None
         self._reached = False
         for option, value in options.items():
@@ -116,7 +115,7 @@ class LinkClient:
         self._stop_requested = stop_requested
         self._failures = 0
         self.connections = 0
-        """Connections made so far; more than one means that there was an outage."""
+        """Number of connections made; more than one means an outage."""
         self.retries = 0
 
     def ask(
@@ -147,16 +146,16 @@ class LinkClient:
                 answer = self._receive(request_id)
                 if answer is not None:
                     return answer
-            if self._heed_monitor():
+            if self._poll_monitor():
                 sent_at = -math.inf  # messages in transit are lost with the connection
-            self._find_way(time.monotonic())
+            self._try_addresses(time.monotonic())
             if time.monotonic() > limit:
-                why = "" if self._reached or self._tcp is None else f"; {self._tried(self._tcp)}"
+                why = "" if self._reached or self._tcp is None else f"; {self._tried_addresses(self._tcp)}"
                 raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{why}")
 
-    def tell(self, request: RequestMessage) -> None:
-        """Send a request without waiting for its answer, if there is a connection."""
-        self._socket.setsockopt(zmq.LINGER, _FAREWELL_MS)
+    def post(self, request: RequestMessage) -> None:
+        """Send a request without waiting for an answer; dropped if not connected."""
+        self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
 
     def _send(self, frames: list[bytes]) -> bool:
@@ -167,16 +166,16 @@ class LinkClient:
         return True
 
     def _connect(self) -> None:
-        endpoint, ipv6 = self._ways[0]
+        endpoint, ipv6 = self._addresses[0]
         self._socket.setsockopt(zmq.IPV6, int(ipv6))
         self._socket.connect(endpoint)
 
-    def _find_way(self, now_s: float) -> None:
+    def _try_addresses(self, now_s: float) -> None:
         """Try the next address of a name while none can be connected to; report that once."""
-        if len(self._ways) > 1 and now_s >= self._other_way_s:
-            self._other_way_s = math.inf
-            self._socket.disconnect(self._ways[0][0])
-            self._ways.rotate(-1)
+        if len(self._addresses) > 1 and now_s >= self._next_address_s:
+            self._next_address_s = math.inf
+            self._socket.disconnect(self._addresses[0][0])
+            self._addresses.rotate(-1)
             self._connect()
         if self._reached or self._tcp is None:
             return
@@ -184,20 +183,20 @@ class LinkClient:
             self._unreached_since_s = now_s
         elif now_s - self._unreached_since_s > _UNREACHED_AFTER_S:
             self._unreached_since_s = math.inf
-            self._note(f"nothing answers at {self._endpoint}: {self._tried(self._tcp)}; still trying")
+            self._note(f"nothing answers at {self._endpoint}: {self._tried_addresses(self._tcp)}; still trying")
 
-    def _tried(self, tcp: Tcp) -> str:
-        return f"tried {probed(tcp)}; a rig prints where it listens when it starts (link.listen)"
+    def _tried_addresses(self, tcp: Tcp) -> str:
+        return f"tried {probe_addresses(tcp)}; a rig prints where it listens when it starts (link.listen)"
 
     def _wait(self, *, for_room: bool) -> bool:
         """Wait briefly for an answer or an event, or for room to send; True if there is an answer."""
         self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if for_room else zmq.POLLIN)
-        return bool(dict(self._poller.poll(_LOOK_MS)).get(self._socket, 0) & zmq.POLLIN)
+        return bool(dict(self._poller.poll(_POLL_MS)).get(self._socket, 0) & zmq.POLLIN)
 
     def _receive(self, request_id: bytes) -> tuple[ReplyMessage, list[bytes]] | None:
         frames = self._socket.recv_multipart(zmq.NOBLOCK)
         if len(frames) < 2 or frames[0] != request_id:
-            return None  # a late answer to an abandoned or repeated request, or a probe of the rig
+            return None  # late answer to an abandoned or repeated request, or a probe by the rig
         try:
             message = decode_reply(frames[1])
         except msgspec.DecodeError as error:
@@ -206,7 +205,7 @@ class LinkClient:
             raise RequestRejected(message.reason, message.code)
         return message, frames[2:]
 
-    def _heed_monitor(self) -> bool:
+    def _poll_monitor(self) -> bool:
         """Process the results of handshakes; True if there is a new connection."""
         anew = False
         while True:
@@ -216,11 +215,11 @@ class LinkClient:
                 return anew
             event, value = _EVENT.unpack(header)
             if event == zmq.EVENT_CONNECTED:
-                self._reached, self._other_way_s, self._pause_s = True, math.inf, _RECONNECT_MS / 1000
+                self._reached, self._next_address_s, self._pause_s = True, math.inf, _RECONNECT_MS / 1000
             elif event == zmq.EVENT_CONNECT_RETRIED:
-                if self._other_way_s < math.inf:
+                if self._next_address_s < math.inf:
                     continue
-                self._other_way_s = time.monotonic() + self._pause_s
+                self._next_address_s = time.monotonic() + self._pause_s
                 self._pause_s = min(2 * self._pause_s, _MAX_RECONNECT_MS / 1000)
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.connections += 1
@@ -235,7 +234,7 @@ class LinkClient:
                 if self.connections == 0 and self._failures == _WRONG_KEY_AFTER:
                     if math.isfinite(self._patience_s):
                         raise KeyRejected(self._mismatch())
-                    self._note(f"{self._mismatch()}; still trying")  # could also be a tunnel whose far end is down
+                    self._note(f"{self._mismatch()}; still trying")  # possibly a tunnel whose far end is down
 
     def _rejection(self, status: int) -> str:
         mine = "" if self._keys is None else f" {fingerprint_of(self._keys.own)}"

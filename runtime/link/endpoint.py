@@ -16,7 +16,7 @@ import msgspec
 from onrig.runtime.config.problem import NodePath
 
 _LOOPBACK: Final = ("127.0.0.1", "[::1]")
-"""What ``localhost`` stands for, whatever a resolver says (RFC 6761)."""
+"""Addresses of ``localhost``, independent of the resolver (RFC 6761)."""
 _TCP: Final = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[\w.*-]+):(?P<port>\d{1,5})", re.ASCII)
 
 
@@ -43,10 +43,10 @@ class Tcp(NamedTuple):
         return self.host.startswith("[")
 
     @property
-    def ways(self) -> tuple[tuple[str, bool], ...]:
-        """Endpoints at which to try to connect, each with whether ZeroMQ needs its IPv6 option for it.
+    def addresses(self) -> tuple[tuple[str, bool], ...]:
+        """Endpoints to try, each with whether ZeroMQ's IPv6 option is needed.
 
-        A name may stand for addresses of both families, of which the rig may listen at one.
+        A name may have addresses of both families while the rig listens at only one.
         """
         if self.host == "localhost":
             return tuple((str(self._replace(host=host)), ":" in host) for host in _LOOPBACK)
@@ -73,11 +73,8 @@ _NO_SUCH_ADDRESS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _PROBE_S: Final = 1.0
 
 
-def listening_at(endpoint: Tcp) -> list[socket.socket]:
-    """Bind non-blocking listening sockets, on one port, at each address of an endpoint; raises OSError.
-
-    A name is listened at with every address that it has here.
-    """
+def bind_listeners(endpoint: Tcp) -> list[socket.socket]:
+    """Bind a non-blocking listening socket, on the same port, at each local address of an endpoint; raises OSError."""
     listeners: list[socket.socket] = []
     missing: OSError | None = None
     port = endpoint.port
@@ -123,7 +120,7 @@ def endpoint_of(listener: socket.socket) -> str:
 
 
 def _hosts(endpoint: Tcp) -> list[str]:
-    """Addresses to listen at."""
+    """Return the addresses to listen at."""
     host = endpoint.host.strip("[]")
     if host == "*":
         return ["0.0.0.0"]
@@ -133,7 +130,7 @@ def _hosts(endpoint: Tcp) -> list[str]:
         return [host]
     if host in {name for _, name in socket.if_nameindex()}:
         return [_address_of_interface(host)]
-    return _resolved(host)
+    return _resolve_host(host)
 
 
 def _address_of_interface(name: str) -> str:
@@ -142,8 +139,8 @@ def _address_of_interface(name: str) -> str:
     return socket.inet_ntoa(found[20:24])
 
 
-def _resolved(host: str) -> list[str]:
-    """Addresses of a name, IPv4 first."""
+def _resolve_host(host: str) -> list[str]:
+    """Resolve a name, IPv4 addresses first."""
     found = {str(at[0]) for *_, at in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     return sorted(found, key=lambda address: (":" in address, address))
 
@@ -156,10 +153,10 @@ def _is_literal(host: str) -> bool:
     return True
 
 
-def probed(endpoint: Tcp) -> str:
-    """Result of a connection attempt at each address of an endpoint: ``127.0.0.1: Connection refused``, ...
+def probe_addresses(endpoint: Tcp) -> str:
+    """Try to connect to each address of an endpoint; returns the results: ``127.0.0.1: Connection refused``, ...
 
-    Takes up to a second for each.
+    Takes up to a second each.
     """
     try:
         hosts = _hosts(endpoint)
@@ -181,7 +178,7 @@ _REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Access for learners on other machines; local ones use a separate socket."""
+    """Section ``link``: access for learners on other machines. Local ones use a separate socket."""
 
     listen: str | None = None
     """``tcp://HOST:PORT``, ``*`` for every interface; null: no remote learners."""
@@ -190,11 +187,11 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_plain_loopback: bool = False
     """Without keys: accept unencrypted connections to a loopback address, from any user of this machine."""
     admissions_per_s: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)] | msgspec.UnsetType = msgspec.UNSET
-    """Policies judged per second of device time (default 1); unused in lockstep, where it is one at each barrier."""
+    """Policies judged per second of device time (default 1); ignored in lockstep, which judges one per barrier."""
 
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
-    """List (path, message) for a link that would be open to others, or cannot work."""
+    """List (path, message) for settings that leave the link open to others or cannot work."""
     at = ("link", "listen")
     if link.listen is None:
         if link.keys is not None:

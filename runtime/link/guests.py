@@ -1,10 +1,10 @@
 """Limits of TCP connections, data in flight, and authentication.
 
 ``Gate`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's one thread between requests
-of learners.  pyzmq's authenticator would be a second thread: one that dies leaves every handshake hanging, and one that
-shares the interpreter lock makes the replay process wait.
+of learners.  pyzmq's authenticator would add a thread whose death blocks every handshake, and which competes for the
+interpreter lock.
 
-``onrig.runtime.link.seats`` decides who is served, and who leaves when there are too many.
+``onrig.runtime.link.seats`` decides which connections are served and which are closed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import zmq
 from onrig.runtime.link.keys import fingerprint
 
 HANDSHAKE_S: Final = 10.0
-"""Timeout of a greeting, and of the first whole request once ZeroMQ serves the connection."""
+"""Timeout of a greeting, and of the first complete request once ZeroMQ serves the connection."""
 STALE_S: Final = 5.0
-"""Timeout of an unfinished message that leaves no room for others."""
+"""Timeout of an unfinished message that fills the shared buffer."""
 MAX_FRAMES: Final = 256
 """Frames of one connection not yet received by the rig; a request has at most five, a heartbeat comes every 2 s."""
 MAX_BYTES: Final = 10 * 1024 * 1024
-"""Bytes of one connection not yet received by the rig: two of the largest requests."""
+"""Bytes of one connection not yet received by the rig: room for two of the largest requests."""
 MAX_BYTES_OF_ALL: Final = 24 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 9 * 1024 * 1024
 """Bytes of unsent answers to one connection: one of the largest."""
@@ -41,11 +41,11 @@ class Stage(enum.Enum):
     SILENT = enum.auto()
     """No greeting yet."""
     WAITING = enum.auto()
-    """Greeted, and waits for a seat."""
+    """Greeting received; waiting for a seat."""
     SEATED = enum.auto()
     """ZeroMQ serves its handshake and its first request."""
     INSIDE = enum.auto()
-    """The rig has received a whole request from it."""
+    """The rig has received a complete request from it."""
 
 
 @dataclass(eq=False)
@@ -57,24 +57,24 @@ class Guest:
     signed: bool = False
     """Whether its stream started with a ZMTP 3 greeting."""
     seated_s: float | None = None
-    """Time at which it was given a seat."""
+    """Time at which it received a seat."""
     ahead: bool = False
-    """Whether it was seated ahead of those that waited longer."""
+    """Whether it was seated before connections that had waited longer."""
     entered: bool = False
-    heard_s: float = 0.0
+    last_request_s: float = 0.0
     """Time at which the rig received its last request."""
     frames: deque[int] = field(default_factory=deque)
     """Wire sizes of the frames forwarded but not yet received by the rig, the oldest first."""
-    passed: int = 0
-    """Cost of all frames forwarded so far."""
-    taken: int = 0
-    """Cost of the frames the rig has received, and of all before them."""
+    forwarded_cost: int = 0
+    """Cumulative cost of the frames forwarded."""
+    received_cost: int = 0
+    """Cumulative cost of the frames that the rig has received."""
     since_s: float = 0.0
     """Time at which the first of the pending frames was forwarded."""
     answered: int = 0
-    """Bytes of answers queued, counted since all of them had been sent."""
+    """Bytes of answers queued since the queue was last empty."""
     left: int = 0
-    """Bytes sent to it."""
+    """Bytes of these answers sent."""
 
     @property
     def stage(self) -> Stage:
@@ -86,32 +86,32 @@ class Guest:
         return Stage.WAITING if self.signed else Stage.SILENT
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Cost of the frames in flight."""
-        return max(0, self.passed - self.taken)
+        return max(0, self.forwarded_cost - self.received_cost)
 
     @property
     def waiting(self) -> int:
         """Bytes of unsent answers."""
         return max(0, self.answered - self.left)
 
-    def pass_on(self, sizes: Sequence[int], now_s: float) -> None:
-        """Note that forwarding of frames of these sizes has started."""
+    def add_forwarded(self, sizes: Sequence[int], now_s: float) -> None:
+        """Record that forwarding of frames of these sizes has started."""
         if sizes and not self.frames:
             self.since_s = now_s
         self.frames.extend(sizes)
-        self.passed += sum(sizes) + FRAME_COST * len(sizes)
+        self.forwarded_cost += sum(sizes) + FRAME_COST * len(sizes)
 
-    def take(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
-        """Note that the rig has received a message of frames of these sizes, each ``overhead`` longer on the wire.
+    def add_received(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
+        """Record that the rig has received a message with frames of these sizes, each ``overhead`` longer on the wire.
 
-        Heartbeats and the handshake, which the rig does not see, came before them.
+        Also settles earlier heartbeats and handshake frames, which the rig does not see.
         """
-        self.entered, self.heard_s, self.since_s = True, now_s, now_s
+        self.entered, self.last_request_s, self.since_s = True, now_s, now_s
         for size in sizes:
             while self.frames:
                 gone = self.frames.popleft()
-                self.taken += gone + FRAME_COST
+                self.received_cost += gone + FRAME_COST
                 if gone == size + overhead:
                     break
 
@@ -128,26 +128,26 @@ class Guest:
 
 
 def may_read(guest: Guest, of_all: int) -> bool:
-    """Whether more may be read from a connection, given the total in flight, ``of_all``."""
-    return guest.under_way < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
+    """Return whether more may be read from a connection; ``of_all`` is the total in flight."""
+    return guest.in_flight < MAX_BYTES and of_all < MAX_BYTES_OF_ALL
 
 
-def outstayed(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
-    """Reason for ending a connection, or None; ``served_s``: when the rig last polled for requests."""
+def end_reason(guest: Guest, now_s: float, served_s: float, of_all: int) -> str | None:
+    """Return why to end a connection, or None; ``served_s``: time at which the rig last polled for requests."""
     since_s = guest.arrived_s if guest.seated_s is None else guest.seated_s
     if guest.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_S:
         return "no request"
     if len(guest.frames) > MAX_FRAMES:
-        return "frames without end"
-    if not may_read(guest, of_all) and guest.under_way and served_s - guest.since_s > STALE_S:
-        return "a message without end"
+        return "too many frames without a complete message"
+    if not may_read(guest, of_all) and guest.in_flight and served_s - guest.since_s > STALE_S:
+        return "a message that is never completed"
     return None
 
 
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 DOMAIN: Final = b"onrig"
-_PER_TURN: Final = 16
-_KEPT: Final = 64
+_MAX_ANSWERS: Final = 16
+_MAX_REFUSED: Final = 64
 _VERSION: Final = b"1.0"
 _FRAMES: Final = 7
 """Version, request id, domain, address, identity, mechanism, one credential."""
@@ -180,20 +180,20 @@ class Gate:
         self.socket.bind(ZAP_ENDPOINT)
         self._allowed = allowed
         self.refused: list[str] = []
-        """Fingerprints of keys refused since the last report, a few at most."""
+        """Fingerprints of keys refused since the last report; bounded."""
 
     def answer(self) -> None:
-        """Answer pending requests, a bounded number at a time."""
-        for _ in range(_PER_TURN):
+        """Answer pending requests, a bounded number per call."""
+        for _ in range(_MAX_ANSWERS):
             try:
                 request = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             reply = verdict(request, self._allowed)
-            if reply[2] != b"200" and len(self.refused) < _KEPT:
+            if reply[2] != b"200" and len(self.refused) < _MAX_REFUSED:
                 self.refused.append(fingerprint(request[6]) if len(request) == _FRAMES else "?")
             self.socket.send_multipart(reply, zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Close the socket: no connection is accepted any more."""
+        """Close the socket; further connections are refused."""
         self.socket.close()

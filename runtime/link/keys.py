@@ -1,4 +1,4 @@
-"""CURVE keys of a rig and its learners, stored in folders closed to other users.
+"""CURVE keys of a rig and its learners, stored in private folders.
 
 A folder of keys holds one folder for each machine, to be copied there::
 
@@ -38,7 +38,7 @@ _FIELD: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{40})"\s*
 
 
 class KeyFault(Exception):
-    """Keys that are missing, damaged, or open to others: one line with the remedy."""
+    """Missing, damaged or exposed keys; the message is one line with the remedy."""
 
 
 class Pair(NamedTuple):
@@ -53,7 +53,7 @@ class RigKeys(NamedTuple):
 
     own: Pair
     allowed: Mapping[bytes, str]
-    """Names of the learners that may enter, by public key (32 bytes)."""
+    """Names of the admitted learners, by public key (32 bytes)."""
 
 
 class LearnerKeys(NamedTuple):
@@ -89,7 +89,7 @@ def load_rig_keys(folder: Path) -> RigKeys:
     for path in sorted(learners.glob("*.key"))[: _MAX_ALLOWED + 1]:
         allowed[z85.decode(_public(path))] = path.stem
     if not allowed:
-        raise KeyFault(f"{learners}: no learner may enter; put a NAME.key there (onrig keys DIR --learner NAME)")
+        raise KeyFault(f"{learners}: contains no learner's key; put a NAME.key there (onrig keys DIR --learner NAME)")
     if len(allowed) > _MAX_ALLOWED:
         raise KeyFault(f"{learners}: more than {_MAX_ALLOWED} keys")
     if z85.decode(own.public) in allowed:

@@ -37,12 +37,12 @@ MAX_REASON: Final = 300
 VERSION: Final = "version"
 """Code of a refusal: the two ends speak different versions."""
 UNKNOWN: Final = "unknown"
-"""Code of a refusal: the sender has not attached, or not since the rig forgot it."""
+"""Code of a refusal: the sender has not attached, or the rig has dropped it."""
 LEASE: Final = "lease"
 """Code of a refusal: another learner pushes."""
 
 RATE: Final = "rate"
-"""Stage of a verdict: this offer came too soon after the last one.  It was not judged; a newer one may come later."""
+"""Stage of a verdict: the offer came too soon after the previous one and was not judged; offer again later."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Token = Annotated[bytes, msgspec.Meta(max_length=16)]
@@ -50,24 +50,24 @@ Kind = Annotated[str, msgspec.Meta(max_length=16)]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """First message of a learner, also after a reconnection.  ``version`` keeps its place in every version."""
+    """First message of a learner, also after a reconnection.  ``version`` has the same position in every version."""
 
     version: int = LINK_VERSION
     session: Token = b""
-    """Random, the same for the life of the learner."""
+    """Random token, constant for the learner's lifetime."""
     role: Literal["push", "watch"] = "watch"
-    """Whether it asks to push: to be the one whose policies and feedback are used."""
+    """Whether it requests the push role: its policies and feedback are used."""
     memory: Token = b""
-    """The memory it mirrors; empty before the first time."""
+    """Token of the memory it mirrors; empty at first."""
 
 
 class Ancestor(msgspec.Struct, frozen=True):
-    """A memory that another one goes back to, through checkpoints."""
+    """Memory from which another one was restored through checkpoints."""
 
     memory: bytes
-    """Its name."""
+    """Its token."""
     writes: int
-    """Number of its first writes that are those of the other one."""
+    """Number of its first writes shared with the other one."""
 
 
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
@@ -86,25 +86,25 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     lockstep: bool
     version: int = LINK_VERSION
     memory: bytes = b""
-    """Name of the memory, to which write numbers refer."""
+    """Token of the memory to which write numbers refer."""
     restored: int = 0
-    """Number of writes shared with the memory before, through a checkpoint."""
+    """Number of writes restored from the previous memory's checkpoint."""
     lineage: tuple[Ancestor, ...] = ()
-    """The latest of the memories that writes were restored of, the last one at the end."""
+    """Memories from which writes were restored, most recent last."""
     done: int = -1
     """Lockstep: last training episode fully concluded; a learner resumes from its state after it."""
     pushes: bool = False
-    """Whether this learner may push."""
+    """Whether the push role is granted."""
     why: str = ""
-    """Reason why not, if it asked to."""
+    """Reason of a refusal of the push role."""
     behaviour: bool = False
     """Whether rows hold the behaviour of a stochastic policy (``onrig.runtime.memory.layout``)."""
     run: str = ""
-    """Identity of the run, kept when it is resumed; unlike ``run_id``, no other run has it."""
+    """Unique identity of the run, kept on resumption; ``run_id`` is not unique."""
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
-    """Ask for the writes after the first ``since``; wait up to ``wait_ms`` for news.
+    """Request for the writes after the first ``since``; waits up to ``wait_ms`` for news.
 
     News is a write, or a training episode closed after ``closed``.
     """
@@ -114,17 +114,17 @@ class Pull(msgspec.Struct, frozen=True, tag="pull"):
     wait_ms: int = 0
     max_rows: int = 16_384
     heard: int = 0
-    """Number of the last ruling received; rulings come with the rows and do not end a wait by themselves."""
+    """Number of the last ruling received; rulings accompany rows and do not end a wait."""
 
 
 class Ruling(msgspec.Struct, frozen=True):
     """Result of an admitted policy's probation."""
 
     number: Count
-    """Counts up from 1 for each token of the memory."""
+    """Counted from 1 per memory token."""
     policy_id: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
     verdict: Literal["passed", "rolled_back", "failed"]
-    """Its probation: passed; failed, and its predecessor acts again; failed, but there was no predecessor."""
+    """Outcome of the probation: passed; failed with a rollback to the predecessor; failed without a predecessor."""
     reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON)] = ""
 
 
@@ -140,18 +140,18 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Writes in order; one payload: ``Storage.rows`` as little-endian uint32."""
 
     upto: int
-    """Write number of the mirror once it has applied them."""
+    """Write number after these rows."""
     inserted: int
     """Write number of the rig."""
     closed: int
     ending: bool = False
-    """Whether the run is over; nothing more will come."""
+    """Whether the run is over and no more rows follow."""
     rulings: Annotated[tuple[Ruling, ...], msgspec.Meta(max_length=MAX_RULINGS)] = ()
-    """Rulings on policies, in order, after the one that the Pull names."""
+    """Rulings on policies, in order, after the one named in the Pull."""
     settled: int = -1
     """Lockstep: training episode of the rig's newest checkpoint, to which it may roll back."""
     episodes: Annotated[tuple[Closed, ...], msgspec.Meta(max_length=MAX_CLOSED)] = ()
-    """Episodes that closed after the one that the Pull names, in order; some may be missing after a restart."""
+    """Episodes closed after the one named in the Pull, in order; some may be missing after a restart."""
 
 
 class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
@@ -162,18 +162,18 @@ class Confirm(msgspec.Struct, frozen=True, tag="confirm"):
 
 
 class Feedback(msgspec.Struct, frozen=True, tag="feedback"):
-    """What the learner found of n replayed experiences, in order.
+    """Feedback on n replayed experiences, in order.
 
     Payloads, little-endian: slots int64 (n,), generations uint32 (n,), values float32 (kinds, n).
     """
 
     batch: int
     kinds: Annotated[tuple[Kind, ...], msgspec.Meta(min_length=1, max_length=4)] = ("td",)
-    """Of ``onrig.runtime.memory.keepers.keeper.FEEDBACK``."""
+    """Kinds from ``onrig.runtime.memory.keepers.keeper.FEEDBACK``."""
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """A policy; one payload: the ONNX bytes, by which the rig recognises a repeated offer."""
+    """Offer of a policy; one payload: the ONNX bytes, by which the rig recognises a repeated offer."""
 
     updates: int
 
@@ -182,10 +182,10 @@ class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
     """Result of an offered policy's admission."""
 
     policy_id: int
-    """Id assigned by the rig, whatever the metadata say; 0: none."""
+    """Id assigned by the rig, independent of the metadata; 0: none."""
     accepted: bool
     stage: str = ""
-    """Where it was refused: a step of admission, ``probation`` if it was rolled back before, or RATE."""
+    """Stage of a refusal: an admission step, ``probation`` for a policy rolled back before, or RATE."""
     reason: str = ""
 
 
@@ -200,7 +200,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """The learner leaves, and another one may push."""
+    """Detachment of the learner; another one may take the push role."""
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="ok"):
@@ -234,7 +234,7 @@ def decode_request(data: bytes) -> RequestMessage:
         raise msgspec.DecodeError(f"header of {len(data)} bytes")
     try:
         request: RequestMessage = _REQUEST_DECODER.decode(data)
-    except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec accepts these two
         raise msgspec.DecodeError(str(error)) from None
     return request
 

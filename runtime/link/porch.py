@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.link.endpoint import Tcp, endpoint_of, listening_at
-from onrig.runtime.link.guests import Guest, Stage, may_read, outstayed
+from onrig.runtime.link.endpoint import Tcp, bind_listeners, endpoint_of
+from onrig.runtime.link.guests import Guest, Stage, end_reason, may_read
 from onrig.runtime.link.relay import Relay
 from onrig.runtime.link.seats import next_change, surplus
 from onrig.runtime.link.zmtp import NotZmtp
@@ -30,13 +30,13 @@ _ACCEPTED: Final = 16
 """Connections accepted at once, before existing ones are served."""
 _PAUSE_S: Final = 0.01
 _NO_ROOM_S: Final = 0.2
-_LOOK_S: Final = 0.25
+_CHECK_S: Final = 0.25
 _BLOCKED_S: Final = 0.02
-_FAREWELL_S: Final = 0.2
+_LINGER_S: Final = 0.2
 _SWITCH_S: Final = 0.0005
 """Switch interval of the interpreter lock between the rig's thread and this one while bytes wait."""
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_TOLD: Final = 16
+_MAX_REPORTED: Final = 16
 """Maximum number of addresses reported individually."""
 _OTHERS: Final = "others"
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -51,7 +51,7 @@ class Shed(NamedTuple):
 
 
 class Porch:
-    """Listener at ``endpoint`` with a thread of its own, which forwards to the Unix socket ``inner``.
+    """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner``.
 
     Raises OSError if it cannot listen.  ``longest``: maximum size of a frame in bytes; ``overhead``: bytes by which
     encryption lengthens one.
@@ -59,13 +59,13 @@ class Porch:
 
     def __init__(self, endpoint: Tcp, inner: str, *, longest: int, overhead: int) -> None:
         self._inner, self._longest, self._overhead = inner, longest, overhead
-        self._listeners = listening_at(endpoint)
+        self._listeners = bind_listeners(endpoint)
         self.endpoints = tuple(map(endpoint_of, self._listeners))
-        """Where it listens, with the actual port."""
+        """Endpoints with their actual ports."""
         self._relays: set[Relay] = set()
         self._by_name: dict[bytes, Guest] = {}
         self._selector = selectors.DefaultSelector()
-        self._accepts_at = self._look_at = 0.0
+        self._accepts_at = self._check_at = 0.0
         self._accepting = False
         self.served_s = time.monotonic()
         """Time at which the rig last polled for requests."""
@@ -85,22 +85,22 @@ class Porch:
     # -- for the rig's thread --------------------------------------------------------------------------------------
 
     def guest(self, name: bytes) -> Guest | None:
-        """The connection whose socket to ZeroMQ has this name."""
+        """Return the connection whose socket to ZeroMQ has this name."""
         return self._by_name.get(name)
 
-    def took(self, guest: Guest, sizes: Sequence[int]) -> None:
-        """Note that the rig has received a message with frames of these sizes (bytes)."""
+    def received(self, guest: Guest, sizes: Sequence[int]) -> None:
+        """Record that the rig has received a message with frames of these sizes (bytes)."""
         blocked = not self._may_read(guest)
-        guest.take(sizes, self._overhead, time.monotonic())
+        guest.add_received(sizes, self._overhead, time.monotonic())
         if blocked:
             self._wake()
 
     def may_answer(self, guest: Guest, size: int) -> bool:
-        """Whether an answer of ``size`` bytes may be queued for a connection."""
+        """Return whether an answer of ``size`` bytes may be queued for a connection."""
         return guest.may_answer(size, sum(g.waiting for g in self._by_name.copy().values()))
 
     def shed(self) -> list[Shed]:
-        """Connections ended since the last call."""
+        """Return the connections ended since the last call."""
         if not self._shed:
             return []
         with self._lock:
@@ -127,7 +127,7 @@ class Porch:
         try:
             while not self._stop:
                 self._turn()
-            limit = time.monotonic() + _FAREWELL_S
+            limit = time.monotonic() + _LINGER_S
             while any(relay.inner is not None for relay in self._relays) and time.monotonic() < limit:
                 self._turn()  # ZeroMQ's last bytes are still in transit
         except BaseException as failure:  # passed to the rig: without this thread no connection is accepted
@@ -137,8 +137,8 @@ class Porch:
 
     def _turn(self) -> None:
         now_s = time.monotonic()
-        self._heed_listeners(now_s)
-        timeout = _LOOK_S if self._accepting else max(0.0, min(_LOOK_S, self._accepts_at - now_s))
+        self._poll_listeners(now_s)
+        timeout = _CHECK_S if self._accepting else max(0.0, min(_CHECK_S, self._accepts_at - now_s))
         if self._stop or any(r.blocked or r.guest.stage is Stage.WAITING for r in self._relays):
             timeout = min(timeout, _BLOCKED_S)
         for key, mask in self._selector.select(timeout):
@@ -149,13 +149,13 @@ class Porch:
             elif key.data in self._relays:
                 outer = key.fileobj is key.data.outer
                 up, down = (_READ, _WRITE) if outer else (_WRITE, _READ)
-                self._pass_on(key.data, up=bool(mask & up), down=bool(mask & down))
+                self._forward(key.data, up=bool(mask & up), down=bool(mask & down))
         now_s = time.monotonic()
-        if now_s >= self._look_at:
-            self._look_at = now_s + _BLOCKED_S
-            self._look_round(now_s)
+        if now_s >= self._check_at:
+            self._check_at = now_s + _BLOCKED_S
+            self._check_connections(now_s)
 
-    def _heed_listeners(self, now_s: float) -> None:
+    def _poll_listeners(self, now_s: float) -> None:
         wanted = now_s >= self._accepts_at and not self._stop
         for listener in self._listeners:
             if wanted and not self._accepting:
@@ -180,41 +180,41 @@ class Porch:
                 outer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             relay = Relay(outer, Guest(str(address[0]), now_s), self._longest)
             self._relays.add(relay)
-            self._pass_on(relay, up=True)  # a learner has sent its greeting by now
+            self._forward(relay, up=True)  # a real learner has greeted by now
         else:
             self._accepts_at = now_s + _PAUSE_S
-        self._give_seats(now_s)
+        self._assign_seats(now_s)
 
-    def _give_seats(self, now_s: float) -> None:
+    def _assign_seats(self, now_s: float) -> None:
         for relay in [r for r in self._relays if r.guest.stage is Stage.WAITING and r.hung_up]:
             self._end(relay)
         relays = {relay.guest: relay for relay in self._relays}
         while (change := next_change(relays, now_s)) is not None:
-            if change.gives_way is not None:
-                self._turn_out(relays.pop(change.gives_way), "too many")
+            if change.previous is not None:
+                self._shed_connection(relays.pop(change.previous), "too many")
             change.to.seated_s, change.to.ahead = now_s, change.ahead
-            self._pass_on(relays[change.to], up=True)
+            self._forward(relays[change.to], up=True)
         for guest in surplus(relays):
             if relays[guest] in self._relays:
-                self._turn_out(relays[guest], "too many")
+                self._shed_connection(relays[guest], "too many")
 
-    def _look_round(self, now_s: float) -> None:
-        of_all = self._under_way()
+    def _check_connections(self, now_s: float) -> None:
+        of_all = self._in_flight()
         for relay in list(self._relays):
-            why = outstayed(relay.guest, now_s, self.served_s, of_all)
+            why = end_reason(relay.guest, now_s, self.served_s, of_all)
             if why is not None:
-                self._turn_out(relay, why)
+                self._shed_connection(relay, why)
             elif relay.blocked and may_read(relay.guest, of_all):
-                self._pass_on(relay, up=True)
-        self._give_seats(now_s)
+                self._forward(relay, up=True)
+        self._assign_seats(now_s)
 
     def _may_read(self, guest: Guest) -> bool:
-        return may_read(guest, self._under_way())
+        return may_read(guest, self._in_flight())
 
-    def _under_way(self) -> int:
-        return sum(relay.guest.under_way for relay in self._relays.copy())
+    def _in_flight(self) -> int:
+        return sum(relay.guest.in_flight for relay in self._relays.copy())
 
-    def _pass_on(self, relay: Relay, *, up: bool = False, down: bool = False) -> None:
+    def _forward(self, relay: Relay, *, up: bool = False, down: bool = False) -> None:
         try:
             if up:
                 relay.upwards(time.monotonic(), self._may_read, self._inner)
@@ -223,20 +223,20 @@ class Porch:
             if down:
                 relay.downwards()
         except NotZmtp:
-            self._turn_out(relay, "no learner")
+            self._shed_connection(relay, "no learner")
         except OSError:
             self._end(relay)
         else:
-            if relay.over:
+            if relay.finished:
                 self._end(relay)
             else:
                 relay.watch(self._selector)
 
-    def _turn_out(self, relay: Relay, why: str) -> None:
+    def _shed_connection(self, relay: Relay, why: str) -> None:
         address = relay.guest.address
         with self._lock:
             known = {known for known, _ in self._shed}
-            self._shed[address if address in known or len(known) < _TOLD else _OTHERS, why] += 1
+            self._shed[address if address in known or len(known) < _MAX_REPORTED else _OTHERS, why] += 1
         self._end(relay)
 
     def _end(self, relay: Relay) -> None:
@@ -246,7 +246,7 @@ class Porch:
 
 
 def peer_name(fd: int) -> bytes:
-    """Abstract name of the peer of one of our sockets; raises OSError if it is gone."""
+    """Abstract socket name of a socket's peer; raises OSError if it is disconnected."""
     with socket.socket(fileno=os.dup(fd)) as end:
         name = end.getpeername()
         return name if isinstance(name, bytes) else b""

@@ -18,7 +18,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Relay:
-    """Relay of bytes, a piece at a time, with back-pressure.
+    """Byte relay with back-pressure.
 
     A connection to ZeroMQ is made once the learner has greeted and has a seat; until then no more than a greeting is
     read.
@@ -37,30 +37,30 @@ class Relay:
         self._masks = [0, 0]
 
     @property
-    def over(self) -> bool:
-        """Whether one end has hung up and all its bytes have been forwarded."""
+    def finished(self) -> bool:
+        """Whether one end is closed and all its bytes have been forwarded."""
         return (self._up_ended and (not self._up or self.inner is None)) or (self._down_ended and not self._down)
 
     @property
     def _reads(self) -> bool:
-        """Whether more of the learner's bytes are wanted."""
+        """Whether to read more from the learner."""
         if self._up_ended:
             return False
         return not self.guest.signed if self.inner is None else not self._up
 
     @property
     def hung_up(self) -> bool:
-        """Whether the learner has closed its end, also where nothing is read from it."""
+        """Whether the learner has closed its end, even while reading is suspended."""
         return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED
 
     def upwards(self, now_s: float, may_read: Callable[[Guest], bool], inner: str) -> None:
-        """Forward to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError if one end is gone."""
+        """Forward to ZeroMQ, at the Unix socket ``inner``; raises NotZmtp, or OSError if one end is closed."""
         if self._reads:
             self.blocked = not may_read(self.guest)
             most = GREETING_BYTES if self.inner is None else _UP_PIECE
             if not self.blocked and (data := _received(self.outer, most)) is not None:
                 self._up_ended = not data
-                self.guest.pass_on(self._meter.take(data), now_s)
+                self.guest.add_forwarded(self._meter.feed(data), now_s)
                 self.guest.signed = self._meter.signed
                 self._up += data
         if self.inner is None and self.guest.stage is Stage.SEATED:
@@ -69,7 +69,7 @@ class Relay:
             self._up = self._up[_sent(self.inner, self._up) :]
 
     def downwards(self) -> None:
-        """Forward to the learner; raises OSError if one end is gone."""
+        """Forward to the learner; raises OSError if one end is closed."""
         if self.inner is None:
             return
         if not self._down and not self._down_ended and (data := _received(self.inner, _DOWN_PIECE)) is not None:
@@ -104,7 +104,7 @@ class Relay:
             self._masks[n] = wanted[n]
 
     def close(self, selector: selectors.BaseSelector) -> None:
-        """Hang up at both ends."""
+        """Close both ends."""
         for n, end in enumerate((self.outer, self.inner)):
             if end is not None:
                 if self._masks[n]:

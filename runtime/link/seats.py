@@ -1,11 +1,11 @@
-"""Seats for newcomers: which TCP connections ZeroMQ serves, and which ones leave when there are too many.  Pure.
+"""Seats for newcomers: which TCP connections ZeroMQ serves, and which are closed under overload. Pure.
 
 New connections are always accepted.  One that has greeted waits in the line of its address for a *seat*, on which
-ZeroMQ serves its handshake until the rig has received its first request.  A seat is kept for SEAT_S whoever else comes;
-after that it goes to the next in line.  So connections that greet, fall silent and return when they are ended cannot
-displace a newcomer: the k-th in the line of an address is seated within ``ceil(k / 18)`` times SEAT_S, where 18 is the
-three quarters of the SEATS_PER_ADDRESS that go to the longest waiting.  The last quarter goes to the newest, so that a
-long line of connections that never get anywhere does not delay it.
+ZeroMQ serves its handshake until the rig has received its first request.  A seat is guaranteed for SEAT_S; after that
+it passes to the next in line. Connections that greet, fall silent and reconnect therefore cannot displace a newcomer:
+the k-th in the line of an address is seated within ``ceil(k / 18)`` times SEAT_S, where 18 is the three quarters of the
+SEATS_PER_ADDRESS that go to the longest waiting.  The last quarter goes to the newest, so that a long line of stalled
+connections does not delay it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from onrig.runtime.link.guests import Guest, Stage
 SEATS: Final = 64
 SEATS_PER_ADDRESS: Final = 24
 SEAT_S: Final = 2.0
-"""Time for which nobody takes a seat away: enough for a handshake over a line with a round trip of 0.25 s."""
+"""Minimum tenure of a seat: enough for a handshake with a round trip of 0.25 s."""
 AHEAD: Final = 4
-"""One seat in so many may go to the newest in line instead of the longest waiting."""
+"""One of this many seats may go to the newest in line instead of the longest waiting."""
 WAITING: Final = 128
 SILENT: Final = 64
 SILENT_PER_ADDRESS: Final = 24
@@ -34,18 +34,19 @@ class _Limit(NamedTuple):
     total: int
     per_address: int
     since: Callable[[Guest], float]
-    """The lowest leaves first."""
+    """Order of eviction, lowest first."""
 
 
 _LIMITS: Final = (
     _Limit(Stage.SILENT, SILENT, SILENT_PER_ADDRESS, lambda g: g.arrived_s),
     _Limit(Stage.WAITING, WAITING, WAITING, lambda g: g.arrived_s),
-    _Limit(Stage.INSIDE, INSIDE, INSIDE_PER_ADDRESS, lambda g: g.heard_s),
+    _Limit(Stage.INSIDE, INSIDE, INSIDE_PER_ADDRESS, lambda g: g.last_request_s),
 )
 
 
 def surplus(guests: Iterable[Guest]) -> list[Guest]:
-    """Connections beyond the limits: those of the address with most of a stage; silent longest, or the oldest."""
+    """List the connections beyond the limits: of the address with the most in a stage, the longest silent or the
+    oldest."""
     by_stage: dict[Stage, dict[str, list[Guest]]] = defaultdict(lambda: defaultdict(list))
     for guest in guests:
         by_stage[guest.stage][guest.address].append(guest)
@@ -65,20 +66,20 @@ def surplus(guests: Iterable[Guest]) -> list[Guest]:
 
 
 class Change(NamedTuple):
-    """A seat given."""
+    """Assignment of a seat."""
 
     to: Guest
     ahead: bool
-    """Whether ahead of others that waited longer."""
-    gives_way: Guest | None = None
-    """Holder of the seat so far."""
+    """Whether others have waited longer."""
+    previous: Guest | None = None
+    """Previous holder of the seat."""
 
 
 def next_change(guests: Collection[Guest], now_s: float) -> Change | None:
-    """The next seat to give, if any; to be repeated until there is none.
+    """Return the next assignment, if any; to be repeated until None.
 
-    The address with fewest seats comes first.  Without a free seat the one held longest changes hands, once SEAT_S are
-    over: of the same address where that has its share, else of the address with most seats.
+    The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after SEAT_S:
+    of the same address if that has its full share, else of the address with the most seats.
     """
     seated = [g for g in guests if g.stage is Stage.SEATED]
     lines: dict[str, list[Guest]] = defaultdict(list)

@@ -1,10 +1,10 @@
 """Rig's end of the link: receives requests, passes them to the replay process, sends the answers.
 
-It never blocks, and does a bounded amount of work per turn: a peer that does not read its answers loses them and asks
-again, one that floods the rig waits for the next turn.
+It never blocks and does bounded work per turn: answers to a peer that does not read are dropped, and excess requests
+wait for the next turn.
 
-There is one socket for this machine (ipc, in a folder of mode 0700), and, if configured, one for other machines (tcp,
-CURVE, listed keys only) behind a relay (``onrig.runtime.link.porch``).
+Local learners use an ipc socket in a folder of mode 0700; others, if configured, a tcp socket (CURVE, listed keys only)
+behind a relay (``onrig.runtime.link.porch``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _QUEUED: Final = 4
 """Queue length per peer and direction.  A learner has one pending request at a time."""
 _HEARTBEAT_MS: Final = 2_000
 _LOST_MS: Final = 10_000
-"""Time of silence after which a connection is closed, in case its peer has vanished."""
+"""Silence after which a connection counts as lost and is closed."""
 _NUDGE: Final = bytes(_ID_BYTES)
 """Request id of unsolicited messages; learners count from 1."""
 _SEALED_BYTES: Final = 33
@@ -59,7 +59,7 @@ class Answer(NamedTuple):
     message: ReplyMessage
     payloads: tuple[bytes, ...] = ()
     read: int = 0
-    """Bytes read to find it, which count in the turn's work."""
+    """Bytes read to build it, counted as work of the turn."""
 
 
 class Ticket(NamedTuple):
@@ -75,7 +75,7 @@ class Ticket(NamedTuple):
 Handle = Callable[[Ticket, RequestMessage, Sequence[bytes]], Answer | None]
 
 
-class TcpDoor(NamedTuple):
+class TcpAccess(NamedTuple):
     """Access for other machines; without keys it must be a loopback address."""
 
     endpoint: Tcp
@@ -85,7 +85,7 @@ class TcpDoor(NamedTuple):
 class LinkServer:
     """Server with one ROUTER socket per endpoint.  Raises ``zmq.ZMQError`` or OSError if it cannot listen."""
 
-    def __init__(self, endpoint: str, tcp: TcpDoor | None = None) -> None:
+    def __init__(self, endpoint: str, tcp: TcpAccess | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate: Gate | None = None
         self._porch: Porch | None = None
@@ -185,7 +185,7 @@ class LinkServer:
             open_doors.append(door)
             ticket, frames = received
             self.work += sum(map(len, frames))
-            if self.take(ticket, frames, handle):
+            if self.handle_message(ticket, frames, handle):
                 self.work += _BYTES_PER_TURN
 
     def _receive(self, door: int) -> tuple[Ticket, list[bytes]] | None:
@@ -207,11 +207,11 @@ class LinkServer:
             key = str(last.get("User-Id"))
         peer = bytes([door]) + first.bytes
         if name != "local":
-            self._take_in(peer, last, sizes)
+            self._notify_relay(peer, last, sizes)
         return Ticket(peer, frames[0] if frames else b"", key), frames[1:]
 
-    def _take_in(self, peer: bytes, frame: zmq.Frame, sizes: list[int]) -> None:
-        """Notify the relay that a whole message of this connection has been received."""
+    def _notify_relay(self, peer: bytes, frame: zmq.Frame, sizes: list[int]) -> None:
+        """Notify the relay that a complete message of this connection has been received."""
         if self._porch is None:
             return
         guest = self._guests.get(peer)
@@ -226,9 +226,9 @@ class LinkServer:
             self._guests[peer] = guest
             while len(self._guests) > _GUESTS:
                 del self._guests[next(iter(self._guests))]
-        self._porch.took(guest, sizes)
+        self._porch.received(guest, sizes)
 
-    def take(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
+    def handle_message(self, ticket: Ticket, frames: list[bytes], handle: Handle) -> bool:
         """Handle one message, the frames after its request id; True if it was expensive."""
         if not frames or len(ticket.request_id) != _ID_BYTES:
             self.malformed += 1
@@ -246,10 +246,10 @@ class LinkServer:
         return isinstance(request, _HEAVY)
 
     def send(self, ticket: Ticket, answer: Answer) -> None:
-        """Send an answer; dropped if the peer is gone or does not keep up."""
+        """Send an answer; dropped if the peer is disconnected or does not keep up."""
         self._send(ticket.peer, [ticket.request_id, encode(answer.message), *answer.payloads])
 
-    def is_gone(self, peer: bytes) -> bool:
+    def is_disconnected(self, peer: bytes) -> bool:
         """Whether a peer's connection is known to be closed."""
         return self._send(peer, [_NUDGE]) == zmq.EHOSTUNREACH
 
@@ -276,32 +276,33 @@ class LinkServer:
         return 0
 
     def close(self) -> None:
-        """Close the doors."""
+        """Close all sockets."""
         for socket, _ in self._doors:
             socket.close()
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._porch is not None:  # last: it forwards the sockets' last messages
+        if self._porch is not None:  # last, as it forwards the sockets' last messages
             self._porch.close()
 
 
-class Unreachable(Exception):
-    """An endpoint that cannot be listened at; says why."""
+class CannotListen(Exception):
+    """Endpoint at which the rig cannot listen; the message gives the reason."""
 
 
 def listen(local: str, link: Link) -> LinkServer:
-    """Listen at ``local`` (ipc) and as ``link`` says; raises KeyFault, or Unreachable if an address is in use."""
+    """Listen at ``local`` (ipc) and as configured in ``link``; raises KeyFault, or Unreachable if an address is in
+    use."""
     try:
-        return LinkServer(local, _door(link))
+        return LinkServer(local, _tcp_access(link))
     except zmq.ZMQError as error:
-        raise Unreachable(f"{link.listen or local}: {zmq.strerror(error.errno or 0)}; see link.listen") from None
+        raise CannotListen(f"{link.listen or local}: {zmq.strerror(error.errno or 0)}; see link.listen") from None
     except OSError as error:
-        raise Unreachable(f"{link.listen}: {error.strerror or error}; see link.listen") from None
+        raise CannotListen(f"{link.listen}: {error.strerror or error}; see link.listen") from None
 
 
-def _door(link: Link) -> TcpDoor | None:
+def _tcp_access(link: Link) -> TcpAccess | None:
     if link.listen is None:
         return None
     keys = None if link.keys is None else load_rig_keys(Path(link.keys).expanduser())
-    return TcpDoor(parse_tcp(link.listen), keys)
+    return TcpAccess(parse_tcp(link.listen), keys)

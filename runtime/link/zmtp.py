@@ -1,4 +1,4 @@
-"""Frame lengths in a ZMTP 3 stream, without looking at the content.  Pure."""
+"""Frame lengths in a ZMTP 3 stream, independent of the content. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VERSION: Final = 3
 
 
 class NotZmtp(Exception):
-    """Bytes that are not a learner's: no ZMTP 3 greeting, an invalid frame, or one that is too long."""
+    """Bytes that are not ZMTP: no ZMTP 3 greeting, an invalid frame, or one that is too long."""
 
 
 class FrameMeter:
@@ -31,8 +31,8 @@ class FrameMeter:
         self.frames = 0
         """Number of frames started."""
 
-    def take(self, data: bytes) -> list[int]:
-        """Take the next bytes; return the sizes (bytes) of the frames that start in them.  Raises NotZmtp."""
+    def feed(self, data: bytes) -> list[int]:
+        """Feed the next bytes; return the sizes (bytes) of the frames that start in them. Raises NotZmtp."""
         sizes: list[int] = []
         at, end = 0, len(data)
         while at < end:
@@ -68,10 +68,10 @@ class FrameMeter:
         self.signed = len(head) >= _SIGNATURE - 1
 
     def _size(self) -> int | None:
-        """Size of the frame whose head has arrived; None where its head is longer than that."""
+        """Size of the frame whose header has arrived; None if the header is incomplete."""
         flags = self._head[0]
         if flags & _RESERVED:
-            raise NotZmtp("a frame with flags that there are not")
+            raise NotZmtp("a frame with invalid flags")
         if flags & _LONG and len(self._head) < 9:
             return None
         size = int.from_bytes(self._head[1:], "big")

@@ -1,1 +1,1 @@
-"""The log of a run: everything that the loop knew, decided and measured, as MCAP files that the usual tools open."""
+"""The log of a run: everything that the loop knew, decided and measured, as MCAP files for standard tools."""

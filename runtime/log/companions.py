@@ -24,7 +24,7 @@ class Companions:
 
     def __init__(self, config: RunConfig, folder: Path, kept_state: Callable[[], bytes | None]) -> None:
         self._lockstep = config.lockstep
-        self._lines = LineTail(folder / "events.jsonl", from_end=True, at_once_bytes=_AT_ONCE_BYTES)
+        self._lines = LineTail(folder / "events.jsonl", from_end=True, read_bytes=_AT_ONCE_BYTES)
         self._kept_state, self._kept = kept_state, b""
         self.unix_minus_mono_s: Final = time.time() - time.monotonic()
 

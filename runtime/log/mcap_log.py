@@ -2,7 +2,7 @@
 
 Whole chunks are written every second, so that a killed run leaves a file that is readable up to a second before its
 end.  A failing write interrupts the log with one event, never the process; once there is room again, the log continues
-in another file and reports what is missing.  Writing shares the thread with all other work: a chunk of 200 steps takes
+in another file and reports what is missing.  Writing shares the replay process's thread: a chunk of 200 steps takes
 a millisecond, and the ring holds eight seconds at 1 kHz.
 """
 
@@ -27,15 +27,15 @@ from onrig.runtime.log.staged_file import log_files, next_file
 from onrig.runtime.log.steps import Records, StepMessages
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeRow
-from onrig.runtime.run_state.wholeness import LogAccount
 
 _PUT_EVERY_S: Final = 1.0
-_AGAIN_S: Final = 5.0
+_RETRY_S: Final = 5.0
 """Interval at which an interrupted log checks for room."""
 _ROOM_BYTES: Final = 16_000_000
 """Free space required beyond ``log.keep_free_bytes`` before the log continues."""
-_TOGETHER: Final = 200
+_BATCH_RECORDS: Final = 200
 """Records encoded per batch."""
 _CHUNKS_PER_FILE: Final = 10_000
 """Bounds the writer's memory of a file's chunks."""
@@ -94,7 +94,7 @@ class McapLog:
         self._written = written
         self._config, self._folder, self._session, self._event = config, folder, session, event
         self._settings = config.log
-        self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.composed)
+        self._messages = StepMessages(config.rig, behaviour=config.stochastic, inputs=config.input_names)
         self._companions = Companions(config, folder, kept_state)
         self._t_ns = 0
         self._policies = ActingPolicy()
@@ -108,17 +108,17 @@ class McapLog:
         self._reason = ""
         self._put_s = clock()
         self._ended_by_request = self._closed = False
-        self._stopped = not self._began()
+        self._stopped = not self._start_file()
         if self._stopped:
             event("log_stopped", reason=self._reason, steps=0)
 
-    def _began(self) -> bool:
-        """Start a file; False if the disk refuses it."""
+    def _start_file(self) -> bool:
+        """Start a file; False if the disk is full."""
         try:
             self._open().put()
         except OSError as error:
             self._file, self._reason = None, error.strerror or str(error)
-            with contextlib.suppress(OSError):  # or each attempt on a full disk would leave an empty file
+            with contextlib.suppress(OSError):  # otherwise each attempt on a full disk would leave an empty file
                 if self.path.stat().st_size == 0:
                     self.path.unlink()
             return False
@@ -127,7 +127,7 @@ class McapLog:
     # -- the sink ----------------------------------------------------------------------------------------------------
 
     def add(self, records: Records) -> None:
-        """Take step records, in order."""
+        """Add step records, in order."""
         if not len(records):
             return
         self._records.give(records, stopped=self._stopped)
@@ -135,14 +135,14 @@ class McapLog:
             return
         self._t_ns = max(int(records[-1]["t_mono_ns"]), 0)
         self._take_state()
-        if self._config.lockstep:  # virtual time stands still with the records: what happened now belongs here
+        if self._config.lockstep:  # virtual time advances only with the records, so pending events belong here
             self._take_events()
-        self._waiting += records.tobytes()  # to join structured arrays takes numpy far longer
-        if len(self._waiting) >= _TOGETHER * records.itemsize:
+        self._waiting += records.tobytes()  # joining structured arrays is far slower in numpy
+        if len(self._waiting) >= _BATCH_RECORDS * records.itemsize:
             self._encode()
 
     def _encode(self) -> None:
-        """Encode the pending records into the chunk in one batch: one by one takes ten times as long."""
+        """Encode the pending records into the chunk as one batch: single records take ten times as long."""
         file = self._file
         if self._stopped or file is None or not self._waiting:
             return
@@ -163,25 +163,25 @@ class McapLog:
             self._put()
 
     def episode(self, row: EpisodeRow) -> None:
-        """Take the row of an episode that has ended."""
+        """Add the row of an ended episode."""
         kind = Kind.TRAIN if row.kind == "train" else Kind.EVAL
         values = (row.episode, kind, *(math.nan if value is None else value for value in row[2:]))
         self._add(EPISODES, row.t_mono_ns, wire.encode(messages.EPISODE, values))
 
     def turn(self, now_s: float) -> None:
         """Every second: add new events, and write everything to disk."""
-        if now_s - self._put_s < (_AGAIN_S if self._stopped else _PUT_EVERY_S):
+        if now_s - self._put_s < (_RETRY_S if self._stopped else _PUT_EVERY_S):
             return
         self._put_s = now_s
         if self._stopped:
-            self._go_on()
+            self._continue()
             return
-        self._bring_in()
+        self._update()
         self._put()
 
     @property
     def logged(self) -> int | None:
-        """Number of the first record not on disk; None while nothing is written."""
+        """Number of the first record not on disk; None while the log is interrupted."""
         return None if self._stopped and not self._closed else self._records.logged
 
     def account(self) -> LogAccount:
@@ -191,13 +191,13 @@ class McapLog:
     def close(self) -> None:
         """Finish the file and report its figures."""
         if not self._stopped:
-            self._bring_in()
+            self._update()
             self._finish()
         if not self._stopped:
             self._stopped = self._closed = True
             self._event("log_closed", **self._figures())
 
-    def _bring_in(self) -> None:
+    def _update(self) -> None:
         self._take_state()
         self._take_events()
         self._encode()
@@ -268,9 +268,9 @@ class McapLog:
             self._stop(error.strerror or str(error))
             return
         self._records.put()
-        self._leave_file()
+        self._abandon_file()
 
-    def _leave_file(self) -> None:
+    def _abandon_file(self) -> None:
         if self._file is not None:
             self._finished += self._file.written
             self._file.close()
@@ -288,7 +288,7 @@ class McapLog:
         try:
             disk = os.statvfs(self._folder)
         except OSError:
-            return None  # writing will tell
+            return None  # the write itself will fail
         free, least = disk.f_bavail * disk.f_frsize, self._settings.keep_free_bytes
         staged = 0 if self._file is None else self._file.staged
         if free - staged < least + more:
@@ -300,15 +300,15 @@ class McapLog:
             return
         self._stopped, self._reason = True, reason
         self._records.stop()
-        self._leave_file()
+        self._abandon_file()
         self._event("log_stopped", reason=reason, **self._figures())
         self._waiting.clear()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Continue in another file, if there is room again."""
         if self._ended_by_request or self._no_room(_ROOM_BYTES) is not None:
             return
-        if not self._began():
+        if not self._start_file():
             return
         self._stopped = False
         self._records.go_on()

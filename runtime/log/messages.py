@@ -1,4 +1,4 @@
-"""The messages of a log beside its steps: episodes, changes of policy, events, and the log panel's own lines."""
+"""Messages of a log other than steps: episodes, policy changes, events, and lines for the log panel."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POLICY: Final = Message(
         Field("rolled_back", 7, "bool"),
     ),
 )
-"""From this tick on another policy acts; ``previous`` is 0 at the start."""
+"""Change of policy at this tick; ``previous`` is 0 at the start."""
 EVENT: Final = Message(
     "Event",
     (
@@ -54,10 +54,10 @@ EVENT: Final = Message(
         Field("json", 5, "string"),
     ),
 )
-"""A line of ``events.jsonl``: the whole of it in ``json``."""
+"""A line of ``events.jsonl``, complete in ``json``."""
 LOOP: Final = Message("Loop", (Field("tick", 1, "fixed64"), Field("json", 2, "string")))
-"""Between two episodes, before the record ``tick``: what the loop knows that no record tells, the state of the
-exploration above all.  A run is resumed from it, and a replay continues from it after lost records."""
+"""State of the loop between two episodes, before the record ``tick``, that the records do not contain: mainly the
+exploration's. Runs resume from it, and a replay continues from it after lost records."""
 LOG: Final = Message(
     "Log",
     (
@@ -69,7 +69,7 @@ LOG: Final = Message(
         Field("line", 6, "fixed32"),
     ),
 )
-"""The same as a line for people: ``foxglove.Log``, which Foxglove's log panel shows."""
+"""The event as text: ``foxglove.Log``, for Foxglove's log panel."""
 _LEVEL: Final = Enum(
     "LogLevel", (("UNKNOWN", 0), ("DEBUG", 1), ("INFO", 2), ("WARNING", 3), ("ERROR", 4), ("FATAL", 5))
 )
@@ -112,17 +112,17 @@ class LoggedEvent(NamedTuple):
     source: str
     message: str
     said: str
-    """Its message, or else its fields, for a person."""
+    """Its message, else its fields as text."""
     text: str
-    """The whole line."""
+    """The complete line."""
 
     @property
     def fields(self) -> Values:
-        """Those of ``onrig.Event``, in order."""
+        """Fields of ``onrig.Event``, in order."""
         return (self.t_unix_s, self.kind, self.source, self.message, self.text)
 
     def line(self, t_ns: int) -> Values:
-        """The fields of ``foxglove.Log``, in order."""
+        """Fields of ``foxglove.Log``, in order."""
         level = INFO
         if self.kind in _ERRORS:
             level = ERROR
@@ -132,7 +132,7 @@ class LoggedEvent(NamedTuple):
 
 
 def read_event(line: bytes) -> LoggedEvent | None:
-    """Read a line; None if it is not an event of ours."""
+    """Parse a line; None if it is not an event."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -145,13 +145,13 @@ def read_event(line: bytes) -> LoggedEvent | None:
 
 
 class ActingPolicy:
-    """Follows who acts through the records, in order."""
+    """Tracks the acting policy through the records, in order."""
 
     def __init__(self) -> None:
         self._policy = 0
 
     def changes(self, records: NDArray[np.void]) -> Iterator[tuple[int, Values]]:
-        """Yield, for each record from which on another policy acts, its time in ns and an ``onrig.Policy``."""
+        """Yield, for each record at which the acting policy changes, its time in ns and an ``onrig.Policy``."""
         acting = records[(records["flags"] & Flag.NO_ACTION == 0) & (records["kind"] != Kind.RESET)]
         ids = acting["policy_id"]
         before = np.concatenate([[self._policy], ids[:-1]]) if len(ids) else ids

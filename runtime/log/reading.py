@@ -1,7 +1,7 @@
 """Reader of a run's log files: the records exactly as the loop wrote them, and the events.
 
-A file whose writer was killed is truncated; it is read up to its last whole chunk.  For plots, the public readers open
-the same files (docs/logs.md).
+A file whose writer was killed is truncated; it is read up to its last complete chunk.  For plots, the public readers
+open the same files (docs/logs.md).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.log.steps import Records, StepMessages
 
 _BATCH: Final = 4096
-_LARGEST: Final = 1 << 28
-"""Bytes of one record of the file; ours stay far below."""
+_MAX_RECORD_BYTES: Final = 1 << 28
+"""Maximum bytes of one record of the file; far above any that the writer produces."""
 _BYTES_PER_STEP: Final = 125
-"""About, compressed."""
+"""Approximate compressed size of a step."""
 _HEAD: Final = struct.Struct("<BQ")
 """Opcode and length, before each record of the file."""
 
@@ -57,7 +57,7 @@ class LogDamaged(Exception):
     """A log file that cannot be read, or was written by another version; the message names it."""
 
 
-class Beginning(NamedTuple):
+class LogStart(NamedTuple):
     """Start of a log file: its metadata (strings), and its configuration."""
 
     path: Path
@@ -65,14 +65,14 @@ class Beginning(NamedTuple):
     attachments: dict[str, bytes]
 
 
-class Ending(NamedTuple):
-    """End of a log file; ``whole`` is False if its writer did not finish it."""
+class LogEnd(NamedTuple):
+    """End of a log file; ``complete`` is False if its writer did not finish it."""
 
     path: Path
-    whole: bool
+    complete: bool
 
 
-Part = Beginning | Ending | Records | Event | Kept
+Part = LogStart | LogEnd | Records | Event | Kept
 """Parts of a log, in order; records come in batches."""
 
 
@@ -98,7 +98,7 @@ def _count(path: Path) -> int:
             summary = make_reader(file).get_summary()
     except OSError:
         return 0
-    except Exception:  # as in _read_file; what is wrong with it is said when it is read
+    except Exception:  # as in _read_file; errors are reported when it is read
         summary = None
     if summary is None or summary.statistics is None:
         return path.stat().st_size // _BYTES_PER_STEP
@@ -124,7 +124,7 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
     try:
         with open_file(path, None) as file:
             prefix = io.BufferedReader(_Prefix(cast(io.RawIOBase, file.raw)))
-            for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_LARGEST).records:
+            for record in StreamReader(prefix, validate_crcs=True, record_size_limit=_MAX_RECORD_BYTES).records:
                 if isinstance(record, Metadata) and record.name == METADATA:
                     metadata = dict(record.metadata)
                     if metadata.get("format") != FORMAT:
@@ -136,11 +136,11 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
                 elif isinstance(record, Channel):
                     topics[record.id] = record.topic
                     if record.topic == STEPS and schemas[record.schema_id].data != expected:
-                        raise LogDamaged(f"{path}: its steps are laid out by another version, or for another rig")
+                        raise LogDamaged(f"{path}: its steps have the layout of another version or rig")
                 elif isinstance(record, Message):
                     if not begun:
                         begun = True
-                        yield Beginning(path, metadata, attachments)
+                        yield LogStart(path, metadata, attachments)
                     topic = topics[record.channel_id]
                     if topic == STEPS:
                         waiting.append(record.data)
@@ -156,11 +156,11 @@ def _read_file(path: Path, messages: StepMessages) -> Iterator[Part]:
         raise
     except OSError as error:
         raise LogDamaged(f"{path}: {error.strerror or error}") from error
-    except Exception as error:  # those of the decompressors and of mcap have no base of their own
+    except Exception as error:  # errors of the decompressors and of mcap have no common base
         raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
     if waiting:
         yield batch()
-    yield Ending(path, whole)
+    yield LogEnd(path, whole)
 
 
 class _Prefix(io.RawIOBase):
@@ -168,7 +168,7 @@ class _Prefix(io.RawIOBase):
 
     def __init__(self, file: io.RawIOBase) -> None:
         self._file = file
-        self._left = _whole_records(file)
+        self._left = _complete_bytes(file)
         file.seek(0)
 
     def readable(self) -> bool:
@@ -180,8 +180,8 @@ class _Prefix(io.RawIOBase):
         return n
 
 
-def _whole_records(file: io.RawIOBase) -> int:
-    """End of the last complete record before the footer; the whole length if footer and closing magic are there."""
+def _complete_bytes(file: io.RawIOBase) -> int:
+    """End of the last complete record before the footer; the file's length if footer and closing magic are present."""
     size = file.seek(0, os.SEEK_END)
     at = len(MCAP0_MAGIC)
     while at + _HEAD.size <= size:
@@ -197,7 +197,7 @@ def _whole_records(file: io.RawIOBase) -> int:
 
 
 def _json(message: bytes) -> Fields:
-    """The last text of an ``onrig.Event`` or ``onrig.Loop``, whose fields are written in order."""
+    """Return the last text field of an ``onrig.Event`` or ``onrig.Loop``; fields are in order."""
     at = 0
     content = b""
     while at < len(message):
@@ -221,6 +221,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def sealed(records: Records, messages: StepMessages) -> npt.NDArray[np.bool_]:
-    """Whether each record matches the CRC that the loop wrote, shape (n,) bool."""
+    """Return whether each record matches the CRC that the loop wrote, bool (n,)."""
     layout = messages.layout
     return np.array([layout.sealed(memoryview(r.tobytes())) for r in records], bool)

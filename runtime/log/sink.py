@@ -1,4 +1,4 @@
-"""Destination of a run's records besides its memory."""
+"""Destination of a run's records other than its memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeRow
-from onrig.runtime.run_state.wholeness import LogAccount
 
 Event = Callable[..., None]
 
@@ -23,14 +23,14 @@ class Sink(Protocol):
         """Take step records (dtype ``RecordLayout.dtype``)."""
 
     def episode(self, row: EpisodeRow) -> None:
-        """Take the row of an episode that has ended."""
+        """Add the row of an ended episode."""
 
     def turn(self, now_s: float) -> None:
         """Do periodic work; ``now_s``: any monotonic clock."""
 
     @property
     def logged(self) -> int | None:
-        """Number of the first record not on disk; None if the log needs none kept."""
+        """Number of the first record not on disk; None if the log needs no records retained."""
 
     def account(self) -> LogAccount | None:
         """Account of the records given and missing; None without a log."""
@@ -65,7 +65,7 @@ class NoLog:
 
 
 class LogMissing(Exception):
-    """A configured log that cannot be written here; the message says what to do."""
+    """A configured log whose library is missing; the message gives the remedy."""
 
 
 def open_log(
@@ -79,10 +79,9 @@ def open_log(
     """Open the log that a configuration asks for, in the run's ``folder``.
 
     ``session`` names the loop's process: it differs after a resumption, but not after a restart of the replay process.
-    ``event`` receives the end of the log and, once, any failure; ``loop_state`` returns the loop's last stored state
-    (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never used again, gone or not.
-    Raises LogMissing if the log is requested explicitly and mcap is not installed; by default the run then goes
-    without.
+    ``event`` receives the end of the log and the first failure; ``loop_state`` returns the loop's last stored state
+    (``onrig.runtime.shm.latest``); ``written``: files of the run, whose names are never reused, even after deletion.
+    Raises LogMissing if the log is requested explicitly and mcap is not installed; by default the run then has no log.
     """
     if config.log.mcap is False:
         return NoLog()

@@ -18,20 +18,20 @@ def log_files(folder: Path) -> list[Path]:
 
 
 def next_file(folder: Path, written: Iterable[str] = ()) -> Path:
-    """Name the file that follows those of a run; ``written``: names of files that may be there no more."""
+    """Name the file that follows those of a run; ``written``: names of files that may have been deleted."""
     names = (*(path.name for path in log_files(folder)), *written)
     last = max((int(match[1] or 1) for name in names if (match := _NAME.fullmatch(name))), default=0)
     return folder / (f"log-{last + 1}.mcap" if last else "log.mcap")
 
 
 class StagedFile:
-    """File with staged writes until `put`; a piece that a full disk accepted only in part is undone.
+    """File with staged writes until `put`; a partial write on a full disk is undone.
 
-    The file therefore ends after a whole piece, even if its writer was killed or the disk was full.
+    The file therefore always ends after a complete piece.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises FileExistsError for an existing file: none is ever overwritten."""
+        """Create the file; raises FileExistsError if it exists."""
         self._file = path.open("xb", buffering=0)
         self._staged = bytearray()
         self._written = 0
@@ -46,7 +46,7 @@ class StagedFile:
         return self._written + len(self._staged)
 
     def flush(self) -> None:
-        """Do nothing: bytes stay staged until `put`."""
+        """Do nothing: bytes remain staged until `put`."""
 
     @property
     def staged(self) -> int:
@@ -59,7 +59,7 @@ class StagedFile:
         return self._written
 
     def put(self) -> None:
-        """Write the staged bytes; on OSError the file is left as it was."""
+        """Write the staged bytes; on OSError the file is unchanged."""
         left = memoryview(bytes(self._staged))
         try:
             while left:

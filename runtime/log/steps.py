@@ -1,8 +1,8 @@
-"""The step record as a message of its own for each rig: every field exactly, signals by name, SI beside counts.
+"""The step record as a protobuf message specific to the rig: every field exactly, signals by name, SI next to counts.
 
-All messages of a rig have the same length (``RowLayout``): every field is there and of fixed width, so that numpy lays
-out thousands at once.  Any protobuf reader takes them as they are.  An enum's varint has two bytes here, the second
-mostly 0, which is legal and holds every value of a byte.
+All messages of a rig have the same length (``RowLayout``): every field is present and of fixed width, so that numpy
+encodes thousands at once. Any protobuf reader can decode them.  An enum's varint has two bytes here, the second mostly
+0, which is legal and holds every value of a byte.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMPY: Final = {"<d": "<f8", "<f": "<f4", "<Q": "<u8", "<I": "<u4", "<q": "<i8"
 
 
 class Column(NamedTuple):
-    """A field of constant width, and the name of its values among the columns."""
+    """A field of constant width, and the name of its column."""
 
     field: Field
     column: str
@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
 
 class Rows:
-    """Lays out messages of one type, each of ``size`` bytes; ``row[column]`` of the structured array is a value."""
+    """Layout of messages of one type, each of ``size`` bytes; ``row[column]`` of the structured array is a value."""
 
     def __init__(self, parts: Sequence[Column | Group]) -> None:
         entries: list[tuple[str, str, tuple[int, ...]] | tuple[str, str]] = []
@@ -75,7 +75,7 @@ class Rows:
             self._blank[name] = np.frombuffer(content, np.uint8)
 
     def blank(self, n: int) -> npt.NDArray[np.void]:
-        """Lay out ``n`` messages whose values are all 0."""
+        """Return ``n`` messages with all values 0."""
         return np.repeat(self._blank, n)
 
     def put(self, rows: npt.NDArray[np.void], column: str, values: npt.NDArray[np.generic]) -> None:
@@ -94,7 +94,7 @@ class Rows:
         return values
 
     def rows(self, messages: bytes) -> npt.NDArray[np.void]:
-        """Take encoded messages, one after the other; raises ValueError where they are laid out otherwise."""
+        """View concatenated encoded messages; raises ValueError for another layout."""
         rows = np.frombuffer(messages, self.dtype)
         for name, content in self._constants.items():
             if not (rows[name] == np.frombuffer(content, np.uint8)).all():
@@ -133,9 +133,9 @@ _SENSORS_SI: Final = 100
 
 
 def identifiers(names: Sequence[str]) -> tuple[str, ...]:
-    """Make names of fields of the names of signals: letters, digits and underscores, no two alike.
+    """Derive unique field names from signal names: letters, digits and underscores.
 
-    Two that differ in underscores and capitals alone would be one and the same in JSON.
+    Names that differ only in underscores and capitals would coincide in JSON.
     """
     found: list[str] = []
     taken: set[str] = set()
@@ -152,17 +152,17 @@ def identifiers(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Part(NamedTuple):
-    """A field of the message and where its values stand in the record."""
+    """A field of the message and its position in the record."""
 
     part: Column | Group
     column: str
-    """Of the record; empty for the sensors in SI."""
+    """Field of the record; empty for the sensors in SI."""
 
 
 class StepMessages:
     """Encodes and decodes the step records of one rig; ``behaviour``: those of stochastic policies.
 
-    ``inputs``: names of what policies see, where that is not the observation.
+    ``inputs``: names of the policy inputs, if they are not the observation.
     """
 
     def __init__(self, rig: Rig, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> None:
@@ -200,7 +200,7 @@ class StepMessages:
         return self._layout
 
     def encode(self, records: Records) -> bytes:
-        """Encode n records (dtype ``RecordLayout.dtype``) as n messages of ``size`` bytes, one after the other."""
+        """Encode n records (dtype ``RecordLayout.dtype``) as n concatenated messages of ``size`` bytes."""
         rows = self._rows.blank(len(records))
         for part, column in self._parts:
             if isinstance(part, Column):
@@ -212,7 +212,7 @@ class StepMessages:
         return rows.tobytes()
 
     def decode(self, messages: bytes) -> Records:
-        """Give back what `encode` was given, bit for bit; raises ValueError for messages of another layout."""
+        """Invert `encode`, bit for bit; raises ValueError for messages of another layout."""
         rows = self._rows.rows(messages)
         records = np.zeros(len(rows), self._layout.dtype)
         for part, column in self._parts:

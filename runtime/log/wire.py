@@ -1,7 +1,7 @@
-"""The little of Protocol Buffers that a log needs to be written: descriptors and messages.
+"""Minimal Protocol Buffers encoder for the log: descriptors and messages.
 
-Wire format: https://protobuf.dev/programming-guides/encoding; descriptors: google/protobuf/descriptor.proto.  Reading
-is for the public libraries.
+Wire format: https://protobuf.dev/programming-guides/encoding; descriptors: google/protobuf/descriptor.proto.  Decoding
+is left to the public libraries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKED: Final[dict[Type, tuple[int, str]]] = {
     "sfixed64": (_I64, "<q"),
     "sfixed32": (_I32, "<i"),
 }
-"""Wire type and `struct` code of what has a fixed width."""
+"""Wire type and `struct` code of the fixed-width types."""
 MORE: Final = 0x80
 """Set in every byte of a varint but the last."""
 
@@ -88,7 +88,7 @@ def varint(value: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Encode what stands before a field."""
+    """Encode the tag of a field."""
     return varint(number << 3 | wire_type)
 
 
@@ -124,7 +124,7 @@ def encode(message: Message, values: Sequence[float | str | bytes]) -> bytes:
 
 
 def descriptor_set(files: Iterable[File]) -> bytes:
-    """Encode a FileDescriptorSet; a file stands after those that it imports."""
+    """Encode a FileDescriptorSet; each file follows its imports."""
     return b"".join(length_delimited(1, _file(f)) for f in files)
 
 

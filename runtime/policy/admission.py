@@ -32,7 +32,7 @@ from onrig.runtime.policy.session import PolicySession
 
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
-HOPELESS: Final = 20.0
+ABORT_FACTOR: Final = 20.0
 """Multiple of the latency budget above which the first run is refused at once, so that slow models cannot block."""
 
 
@@ -49,7 +49,7 @@ class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_budget_us: float = 200.0
     latency_is_advisory: bool = False
     evaluator: Evaluator = "auto"
-    """Whether the C library may evaluate a network that it covers."""
+    """Whether the C library may evaluate networks that it supports."""
 
 
 class Admitted(NamedTuple):
@@ -81,9 +81,9 @@ def admit(
 ) -> Admitted | Refused:
     """Judge the bytes of a policy for the rig that ``wanted`` describes.
 
-    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's own memory; rows
-    that are not finite are ignored.  Latency is judged by its median, which the scheduler hardly affects; a p99 beyond
-    the budget gives a warning.  Raises ValueError for probes of the wrong width, but never because of the content of
+    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's own memory;
+    non-finite rows are ignored.  Latency is judged by its median, which the scheduler hardly affects; a p99 beyond the
+    budget gives a warning.  Raises ValueError for probes of the wrong width, but never because of the content of
     ``model``.
     """
     limits = limits or AdmissionLimits()
@@ -117,11 +117,11 @@ def _judge(
     session = PolicySession(model)
     budget = limits.latency_budget_us
     first_us = min(_time_runs(session, 3, clock_ns))
-    if first_us > HOPELESS * budget and not limits.latency_is_advisory:
+    if first_us > ABORT_FACTOR * budget and not limits.latency_is_advisory:
         raise ModelRefused("latency", f"a run takes {first_us:.0f} us, {budget:.0f} us allowed")
     finite = np.isfinite(probes).all(axis=1)
     if not finite.all():
-        warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were left out")
+        warnings.append(f"{int((~finite).sum())} of {len(probes)} probe states are not finite and were ignored")
     if finite.any():
         answers = probe(session, probes[finite], wanted)
         if limits.evaluator == "auto":
@@ -151,14 +151,15 @@ def _contract(model: OnnxModel, wanted: PolicyContract) -> tuple[PolicyContract,
     if difference is not None:
         raise ModelRefused("contract", difference)
     for name, value, least in (
-        ("policy_id", contract.policy_id, -(1 << 63)),  # stated by the sender; nothing depends on it
+        ("policy_id", contract.policy_id, -(1 << 63)),  # informational only
         ("training_step", contract.training_step, 0),
     ):
         if not least <= value < 1 << 63:
             raise ModelRefused("contract", f"{name} is beyond 64 bits" if value >= 1 << 63 else f"{name} is {value}")
     warnings = []
     if contract.delay_periods < wanted.delay_periods:
-        warnings.append(f"trained for {contract.delay_periods} periods of delay, the rig has {wanted.delay_periods}")
+        delay = f"{contract.delay_periods} periods of delay, the rig has {wanted.delay_periods} periods"
+        warnings.append(f"trained for {delay}")
     return contract, warnings
 
 

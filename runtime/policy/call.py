@@ -1,4 +1,4 @@
-"""A node of a graph with its input values, for rules that refuse what does not fit."""
+"""A node of a graph with its input values; accessors for shape rules refuse unsupported inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Value(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Result of a node: element type, shape of each output, and operations (multiply-adds or comparable)."""
+    """Result of a node: element type, shape of each output, number of operations (multiply-adds or comparable)."""
 
     elem_type: int
     shapes: tuple[Shape, ...]
@@ -52,7 +52,7 @@ class Call:
         self.node = node
         self._inputs = inputs
 
-    def refused(self, reason: str) -> ModelRefused:
+    def refusal(self, reason: str) -> ModelRefused:
         """Refusal of this node."""
         return ModelRefused("shapes", f"{self.node.op_type} -> {self.node.outputs[0]!r}: {reason}")
 
@@ -60,9 +60,9 @@ class Call:
         """Return a float input; raises ModelRefused if it is missing or has integers."""
         value = self.optional(index)
         if value is None:
-            raise self.refused(f"input {index} is missing")
+            raise self.refusal(f"input {index} is missing")
         if value.elem_type not in FLOATS:
-            raise self.refused(f"input {index} has element type {value.elem_type}, only floats are computed with")
+            raise self.refusal(f"input {index} has element type {value.elem_type}, expected floats")
         return value
 
     def optional(self, index: int) -> Value | None:
@@ -73,7 +73,7 @@ class Call:
         """Return all inputs, floats of one type."""
         values = [self.value(i) for i in range(len(self._inputs))]
         if len({v.elem_type for v in values}) != 1:
-            raise self.refused("inputs differ in type")
+            raise self.refusal("inputs differ in type")
         return values
 
     def indices(self, index: int, rank: int = 1) -> list[int] | None:
@@ -82,9 +82,9 @@ class Call:
         if value is None:
             return None
         if value.constant is None or value.elem_type != INT64:
-            raise self.refused(f"input {index} must be constant int64, since shapes depend on it")
+            raise self.refusal(f"input {index} must be constant int64, since shapes depend on it")
         if len(value.shape) not in {rank, 1} or value.constant.size > MAX_PARTS:
-            raise self.refused(f"input {index} has shape {value.shape}")
+            raise self.refusal(f"input {index} has shape {value.shape}")
         return [int(v) for v in value.constant.reshape(-1)]
 
     def integer(self, name: str, default: int) -> int:
@@ -93,26 +93,26 @@ class Call:
         if attribute is None:
             return default
         if not isinstance(attribute.value, int):
-            raise self.refused(f"attribute {name!r} is not an integer")
+            raise self.refusal(f"attribute {name!r} is not an integer")
         return attribute.value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a boolean attribute; only 0 and 1, as runtimes do not agree on what else is true."""
+        """Return a boolean attribute; only 0 and 1, since runtimes disagree on other values."""
         value = self.integer(name, int(default))
         if value not in {0, 1}:
-            raise self.refused(f"attribute {name!r} is {value}, neither 0 nor 1")
+            raise self.refusal(f"attribute {name!r} is {value}, neither 0 nor 1")
         return value == 1
 
     def axis(self, axis: int, rank: int) -> int:
         """Normalise an axis into [0, rank)."""
         if not -rank <= axis < rank:
-            raise self.refused(f"axis {axis} of {rank} dimensions")
+            raise self.refusal(f"axis {axis} of {rank} dimensions")
         return axis % rank
 
     def axes(self, axes: list[int], rank: int) -> list[int]:
         """Normalise axes into [0, rank), each at most once."""
         if len(normal := [self.axis(a, rank) for a in axes]) != len(set(normal)):
-            raise self.refused(f"axes {axes} repeat")
+            raise self.refusal(f"axes {axes} repeat")
         return normal
 
     def broadcast(self, *shapes: Shape) -> Shape:
@@ -122,7 +122,7 @@ class Call:
         for dims in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
             wide = {d for d in dims if d != 1}
             if len(wide) > 1:
-                raise self.refused(f"shapes {list(shapes)} do not broadcast")
+                raise self.refusal(f"shapes {list(shapes)} do not broadcast")
             out.append(wide.pop() if wide else 1)
         return tuple(out)
 
@@ -136,4 +136,4 @@ class Call:
                 return np.array(value, DTYPES[FLOAT])
             if value != ():
                 return np.array(value, DTYPES[INT64])
-        raise self.refused(f"needs one value, has the attributes {[*self.node.attributes]}")
+        raise self.refusal(f"needs one value, has the attributes {[*self.node.attributes]}")

@@ -16,7 +16,7 @@ import msgspec
 from onrig.hw.rig import Observation, Rig
 
 FORMATS: Final = (1, 2)
-"""Formats that are read; 1 is that of policies that are neither stochastic nor recurrent."""
+"""Supported formats; 1 is for policies that are neither stochastic nor recurrent."""
 METADATA_KEY: Final = "onrig.contract"
 INPUT_NAME: Final = "observation"
 OUTPUT_NAME: Final = "action"
@@ -73,7 +73,7 @@ class PolicyContract(msgspec.Struct, frozen=True):
     actions: tuple[Signal, ...]
     rate_hz: float
     policy_id: int
-    """Id given by the sender, for information; the rig assigns its own id to each admitted policy."""
+    """Id assigned by the sender, informational; the rig assigns its own id to each admitted policy."""
     parent_run: str
     training_step: int
     delay_periods: float = 1.0
@@ -86,7 +86,7 @@ class PolicyContract(msgspec.Struct, frozen=True):
 
     @property
     def stochastic(self) -> bool:
-        """Whether it draws its actions, and so explores by noise of its own."""
+        """Whether it samples its actions, which is its exploration."""
         return self.behaviour != DETERMINISTIC
 
 
@@ -102,7 +102,7 @@ def contract_for(
 ) -> PolicyContract:
     """Build the contract that a policy for ``rig`` at ``rate_hz`` must have.
 
-    ``signals`` are what it sees (``RunConfig.signals``), by default the rig's observations.  A rig that requires one
+    ``signals`` are its inputs (``RunConfig.signals``), by default the rig's observations.  A rig that requires one
     stochastic ``behaviour`` admits the others too.
     """
     seen = rig.signals if signals is None else signals
@@ -130,9 +130,9 @@ def decode_contract(text: str | bytes) -> PolicyContract:
 
 
 def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | None:
-    """Describe the first difference that rules a policy out for a rig, with both values; None if it fits."""
+    """Describe the first difference that makes a policy unsuitable for a rig, with both values; None if it fits."""
     if offered.format not in FORMATS:
-        return f"format is {offered.format}, formats read are {FORMATS}"
+        return f"format is {offered.format}, supported are {FORMATS}"
     for field in ("rig", "normalisation"):
         a, b = getattr(offered, field), getattr(wanted, field)
         if a != b:
@@ -160,7 +160,7 @@ def contract_mismatch(offered: PolicyContract, wanted: PolicyContract) -> str | 
 
 
 Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "ports", "latency", "ids"]
-"""The steps of admission in order; ``ids``: none is left."""
+"""Steps of admission in order; ``ids``: no policy id is left."""
 
 MAX_REASON: Final = 300
 

@@ -38,13 +38,14 @@ def check_operators(model: OnnxModel) -> None:
         check_operator(node, opset)
 
 
-def _agrees(declared: int | str | None, actual: int) -> bool:
-    """Tell whether a declared dimension is consistent; a symbol can only be the batch, which is 1 on a rig."""
+def _is_consistent(declared: int | str | None, actual: int) -> bool:
+    """Return whether a declared dimension is consistent; a symbol can only be the batch, which is 1 on a rig."""
     return declared is None or actual == (1 if isinstance(declared, str) else declared)
 
 
 def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, int]) -> None:
-    """Check that a graph has exactly the required float32 inputs or outputs; a symbolic batch dimension counts as 1."""
+    """Check that a graph has exactly the required float32 inputs or outputs; a symbolic batch dimension is taken as
+    1."""
     names = [port.name for port in ports]
     if sorted(names) != sorted(widths):
         wanted = " and ".join(map(repr, widths))
@@ -55,7 +56,7 @@ def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, i
             raise ModelRefused(
                 "shapes", f"{kind} {name!r} has element type {port.elem_type}, must be {FLOAT} (float32)"
             )
-        if port.shape is None or len(port.shape) != 2 or not all(map(_agrees, port.shape, shape)):
+        if port.shape is None or len(port.shape) != 2 or not all(map(_is_consistent, port.shape, shape)):
             declared = None if port.shape is None else list(port.shape)
             raise ModelRefused("shapes", f"{kind} {name!r} has shape {declared}, the rig needs {list(shape)}")
 
@@ -75,7 +76,11 @@ def hidden_width(model: OnnxModel) -> int:
 def _check_declared(info: ValueInfo, value: Value) -> None:
     """Check a declared type against the inferred one; onnxruntime plans its memory from the declaration."""
     shape = value.shape if info.shape is None else info.shape
-    if info.elem_type != value.elem_type or len(shape) != len(value.shape) or not all(map(_agrees, shape, value.shape)):
+    if (
+        info.elem_type != value.elem_type
+        or len(shape) != len(value.shape)
+        or not all(map(_is_consistent, shape, value.shape))
+    ):
         told, true = (info.elem_type, info.shape), (value.elem_type, value.shape)
         raise ModelRefused("shapes", f"{info.name!r} is declared as (type, shape) {told}, but is {true}")
 
@@ -88,9 +93,9 @@ def check_graph(
 ) -> Cost:
     """Infer the shapes of a graph with checked operators; returns its cost or raises ModelRefused.
 
-    Refused (``shapes``) are other inputs and outputs than ``ports``, names defined twice or used before definition,
-    inconsistent shapes and false declarations; (``size``) costs beyond the limits; (``finite``) constants that are not
-    finite.
+    Reasons for refusal: inputs and outputs other than ``ports``, names defined twice or used before definition,
+    inconsistent shapes and false declarations (``shapes``); costs beyond the limits (``size``); non-finite constants
+    (``finite``).
     """
     _check_ports("input", model.inputs, ports.inputs)
     _check_ports("output", model.outputs, ports.outputs)
@@ -108,7 +113,7 @@ def check_graph(
             parameters += value.constant.size
             if not np.isfinite(value.constant).all():
                 bad = int(value.constant.size - np.isfinite(value.constant).sum())
-                raise ModelRefused("finite", f"constant {name!r} has {bad} elements that are not finite numbers")
+                raise ModelRefused("finite", f"constant {name!r} has {bad} non-finite elements")
         if parameters > max_parameters:
             raise ModelRefused("size", f"more than {max_parameters} parameters")
         if elements > MAX_ELEMENTS:

@@ -1,7 +1,8 @@
-"""A policy's graph as a list of operations for the C library: a tenth of onnxruntime's time for a small network.
+"""Compilation of a policy's graph to operations of the C library, which takes a tenth of onnxruntime's time for a small
+network.
 
-Covered are feed-forward graphs of rows (1, n): dense layers, elementwise operations, joining and splitting.  For every
-other graph, and without the library, onnxruntime remains.
+Supported are feed-forward graphs of rows (1, n): dense layers, elementwise operations, joining and splitting. Other
+graphs are evaluated by onnxruntime, as are all graphs without the library.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel
 _BINARY: Final = ("Add", "Sub", "Mul", "Div", "Min", "Max")
 _UNARY: Final = ("Relu", "Tanh", "Sigmoid", "Exp", "Softsign", "Neg", "Abs", "Sqrt")
 _OPERATIONS: Final = ("DENSE", *_BINARY, "COPY", *_UNARY)
-"""Operators of ONNX, and two of our own, in the order of ``network.c``."""
+"""ONNX operators and two additional ones, in the order of ``network.c``."""
 MAX_FLOATS: Final = 1 << 24
-"""Of constants and values."""
+"""Maximum number of floats for constants and values."""
 
 
 class Row(NamedTuple):
@@ -34,19 +35,18 @@ class Row(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A compiled graph over one array of floats: inputs, outputs, constants and what is computed on the way."""
+    """A compiled graph over one array of floats: inputs, outputs, constants and intermediate values."""
 
     steps: npt.NDArray[np.int32]
-    """(k, 6): operation, places of the operands and of the result, widths (``network.c``)."""
+    """(k, 6): operation, offsets of the operands and of the result, widths (``network.c``)."""
     values: npt.NDArray[np.float32]
     inputs: dict[str, Row]
     """In one row, in the order of ``compile_network``."""
     outputs: dict[str, Row]
 
     def bind(self) -> Callable[[], object] | None:
-        """Return the call that computes the outputs; None where the library cannot run it.
-
-        It writes to ``values``, which the caller must keep.
+        """Return the function that computes the outputs; None if the library cannot run the graph. It writes to
+        ``values``, which the caller must keep alive.
         """
         loaded = library()
         if loaded is None:
@@ -58,18 +58,18 @@ class Network(NamedTuple):
         return builtin("network_run", struct.pack("PiP", steps, count, values))
 
 
-class _Unknown(Exception):
-    """A graph that the library does not cover."""
+class _Unsupported(Exception):
+    """A graph that the library does not support."""
 
 
 def compile_network(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
-    """Compile an admissible graph, None for one that is not covered.
+    """Compile an admissible graph; None if it is not supported.
 
-    ``inputs`` and ``outputs`` name the ports that it may have, in the order in which they are to lie in the array.
+    ``inputs`` and ``outputs`` name its possible ports, in the order of the array.
     """
     try:
         return _Compiler(model).network(inputs, outputs)
-    except _Unknown:
+    except _Unsupported:
         return None
 
 
@@ -87,7 +87,7 @@ class _Compiler:
         for order, infos in ((inputs, self._model.inputs), (outputs, self._model.outputs)):
             shapes = {info.name: info.shape for info in infos}
             if not set(shapes) <= set(order):
-                raise _Unknown
+                raise _Unsupported
             ports.append({name: self._new(_width(shapes[name])) for name in order if name in shapes})
         taken, given = ports
         self._rows |= taken
@@ -104,7 +104,7 @@ class _Compiler:
         row = Row(self._size, width)
         self._size += width
         if self._size > MAX_FLOATS:
-            raise _Unknown
+            raise _Unsupported
         return row
 
     def _constant(self, content: Array) -> Row:
@@ -113,15 +113,15 @@ class _Compiler:
         return row
 
     def _row(self, name: str, width: int | None = None) -> Row:
-        """Row of a value; a constant is laid down for each use, broadcast to ``width``."""
+        """Return the row of a value; a constant gets a row per use, broadcast to ``width``."""
         row = self._rows.get(name) or self._constant(_broadcast(self._constants.get(name), width))
         if width is not None and row.width != width:
-            raise _Unknown
+            raise _Unsupported
         return row
 
     def _step(self, operation: str, a: Row, out: Row, b: Row = Row(0, 1), m: int = 1) -> None:  # noqa: B008
         if operation != "DENSE" and a.width != out.width:
-            raise _Unknown
+            raise _Unsupported
         self._steps.append((_OPERATIONS.index(operation), a.at, b.at, out.at, a.width, m))
 
     def _add(self, node: Node) -> None:
@@ -147,23 +147,23 @@ class _Compiler:
             widths = [int(w) for w in np.ravel(self._constants.get(names[1], np.array([])))]
             row = self._rows[names[0]]
             if len(widths) != len(node.outputs) or sum(widths) != row.width or min(widths) < 1:
-                raise _Unknown
+                raise _Unsupported
             for name, start, width in zip(node.outputs, accumulate(widths, initial=0), widths, strict=False):
                 self._rows[name] = Row(row.at + start, width)
         else:
-            raise _Unknown
+            raise _Unsupported
 
     def _dense(self, node: Node) -> Row:
         x = self._rows.get(node.inputs[0])
         weight = self._constants.get(node.inputs[1])
         plain = all(_is_one(node, name) for name in ("alpha", "beta")) and not _number(node, "transA", 0)
         if x is None or weight is None or weight.ndim != 2 or weight.dtype != np.float32 or not plain:
-            raise _Unknown
+            raise _Unsupported
         if _number(node, "transB", 0):
             weight = weight.T
         n, m = weight.shape
         if n != x.width:
-            raise _Unknown
+            raise _Unsupported
         bias = np.zeros(m, np.float32) if len(node.inputs) < 3 else _broadcast(self._constants.get(node.inputs[2]), m)
         both = self._constant(np.concatenate([weight.reshape(-1), bias]))
         out = self._new(m)
@@ -171,11 +171,11 @@ class _Compiler:
         return out
 
     def _combined(self, kind: str, names: Sequence[str]) -> Row:
-        """Combine the first operand with each of the others; a Clip is a Max, then a Min."""
+        """Combine the first operand with each other one; a Clip is a Max, then a Min."""
         steps = [kind] * (len(names) - 1) if kind != "Clip" else ["Max", "Min"][: len(names) - 1]
         known = [self._rows[name].width for name in names if name in self._rows]
         if not known:
-            raise _Unknown
+            raise _Unsupported
         width = max(known)
         row = self._row(names[0], width)
         for step, name in zip(steps, names[1:], strict=True):
@@ -188,14 +188,14 @@ class _Compiler:
 
 def _width(shape: tuple[int | str | None, ...] | None) -> int:
     if shape is None or len(shape) != 2 or not isinstance(shape[1], int) or shape[1] < 1:
-        raise _Unknown
+        raise _Unsupported
     return shape[1]
 
 
 def _broadcast(constant: Array | None, width: int | None) -> Array:
-    """Constant (), (1,), (width,) or (1, width) as (width,)."""
+    """Broadcast a constant (), (1,), (width,) or (1, width) to (width,)."""
     if constant is None or constant.dtype != np.float32 or constant.ndim > 2 or constant.shape[:-1] not in ((), (1,)):
-        raise _Unknown
+        raise _Unsupported
     row = constant.reshape(-1)
     if width is not None and row.size == 1:
         return np.full(width, row[0], np.float32)

@@ -1,7 +1,7 @@
 """Parser for the subset of ONNX that a policy may use (docs/architecture.md).
 
 A policy comes from an untrusted process, and onnxruntime is a large C++ program that was not hardened against hostile
-models, so this parser sees the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that a plain
+models, so this parser checks the bytes first.  It knows the fields of ``onnx.proto`` (IR version 14) that a plain
 feed-forward graph needs, and refuses functions, training info, subgraphs, sparse and external tensors, and all unknown
 fields.  The nesting is fixed (model, graph, node, attribute, tensor); tensors are views into the bytes, so memory is
 bounded.
@@ -23,7 +23,7 @@ MAX_TENSORS: Final = 512
 MAX_RANK: Final = 6
 MAX_METADATA_BYTES: Final = 64 * 1024
 IR_VERSIONS: Final = range(4, 15)
-"""IR 3 lists every weight among the inputs; 14 is the newest that this parser was checked against."""
+"""Supported IR versions; IR 3 lists every weight among the inputs; 14 is the newest one checked."""
 
 FLOAT: Final = 1
 INT64: Final = 7
@@ -264,7 +264,7 @@ def read_model(data: bytes) -> OnnxModel:
     model = decode(data, _MODEL)
     ir_version = model.number(1)
     if ir_version not in IR_VERSIONS:
-        raise malformed(f"ONNX IR version {ir_version}, understood are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
+        raise malformed(f"ONNX IR version {ir_version}, supported are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
     opsets: dict[str, int] = {}
     for fields in model.messages.get(8, []):
         domain = fields.text(1)

@@ -1,13 +1,13 @@
 """The operators that a policy may use, with shape rules and costs that are known before it runs.
 
-onnxruntime allocates and computes whatever a graph requests: a few hundred bytes of Concat or broadcasting can demand
-terabytes.  So each operator has a shape rule, every shape in the graph is static, and a model is refused by its element
-and operation counts before onnxruntime sees it.  That requires operators whose output shape follows from input shapes
-and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations; normalisation,
-squashing and clipping of actions; the best of discrete actions; splitting and joining of observations; sine and cosine
-of angles).  Excluded on purpose: operators with subgraphs (If, Loop, Scan), with data-dependent shapes (NonZero, Range,
-Expand, ConstantOfShape, Tile, Shape chains), with randomness (not replayable), or with state.  Arithmetic is on floats
-only: an integer division by zero kills a process on x86 with SIGFPE.
+onnxruntime allocates and computes whatever a graph requests: a few hundred bytes with Concat or broadcasting can
+require terabytes.  So each operator has a shape rule, every shape in the graph is static, and a model is refused by its
+element and operation counts before onnxruntime sees it.  That requires operators whose output shape follows from input
+shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations;
+normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining of observations;
+sine and cosine of angles).  Excluded: operators with subgraphs (If, Loop, Scan), with data-dependent shapes
+(NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (not replayable), or with state.
+Arithmetic is on floats only: an integer division by zero kills a process on x86 with SIGFPE.
 """
 
 from __future__ import annotations
@@ -92,5 +92,5 @@ def evaluate(node: Node, inputs: tuple[Value | None, ...]) -> Result:
     call = Call(node, inputs)
     result = OPERATORS[node.op_type].rule(call)
     if any(len(s) > MAX_RANK or 0 in s for s in result.shapes):
-        raise call.refused(f"yields {list(result.shapes)}, allowed are up to {MAX_RANK} dimensions, none of them 0")
+        raise call.refusal(f"yields {list(result.shapes)}, allowed are up to {MAX_RANK} dimensions, none of them 0")
     return result

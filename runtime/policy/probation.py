@@ -20,7 +20,7 @@ POLICY_STAGE = STAGES.index("policy")
 
 
 class Reason(enum.StrEnum):
-    """Why a policy failed its probation."""
+    """Reason why a policy failed its probation."""
 
     FINITE = "finite"
     """Its output was not finite, or had the wrong length."""
@@ -36,12 +36,12 @@ class Terms(NamedTuple):
 
     ticks: int
     slow_ns: int | None
-    """Duration above which a tick is slow; None if time does not count."""
+    """Duration above which a tick is slow; None to ignore time."""
     slow_ticks: int
     excess_fallback: float
 
     def is_slow(self, policy_ns: int) -> bool:
-        """Whether the policy took too long in a tick."""
+        """Return whether the policy took too long in a tick."""
         return self.slow_ns is not None and policy_ns > self.slow_ns
 
     def describe(self, reason: Reason) -> str:
@@ -58,12 +58,12 @@ class Terms(NamedTuple):
                 return "reported by the loop; the record was lost"
 
 
-class Probed(Protocol):
-    """What a probation reads of a run's configuration."""
+class ProbationConfig(Protocol):
+    """Part of a run's configuration that a probation needs."""
 
     @property
     def probation(self) -> Probation | None:
-        """The section; None: no rollback."""
+        """Section ``probation``; None disables rollback."""
 
     @property
     def rate_hz(self) -> float:
@@ -71,14 +71,14 @@ class Probed(Protocol):
 
     @property
     def lockstep(self) -> bool:
-        """Whether durations do not count."""
+        """Whether durations are ignored."""
 
     @property
     def wall_period_ns(self) -> float:
         """Period on the wall clock."""
 
 
-def terms_of(config: Probed) -> Terms | None:
+def terms_of(config: ProbationConfig) -> Terms | None:
     """Limits from the section ``probation``; None if it is disabled."""
     rules = config.probation
     if rules is None:
@@ -92,7 +92,7 @@ def terms_of(config: Probed) -> Terms | None:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """State of a tenure for a resumed run; the fields are the tenure's."""
+    """State of a tenure for a resumed run; same fields as the tenure."""
 
     ticks: int = 0
     fallback: int = 0
@@ -104,7 +104,7 @@ class Record(msgspec.Struct, frozen=True):
 class Tenure:
     """Record of one policy since it became active; on probation for its first ``terms.ticks`` ticks.
 
-    ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; None without one, and then
+    ``predecessor_share``: share of ticks in which the fallback acted under the predecessor; without one it is None, and
     the fallback's share is not judged.
     """
 
@@ -143,8 +143,8 @@ class Tenure:
         tenure.failed = Reason(record.failed) if record.failed else None
         return tenure
 
-    def take(self, rule: Rule, policy_ns: int) -> Reason | None:
-        """Take one tick of the policy; returns the reason in the tick in which the probation fails."""
+    def add_tick(self, rule: Rule, policy_ns: int) -> Reason | None:
+        """Add one tick of the policy; returns the reason if the probation fails in it."""
         terms = self._terms
         self.ticks += 1
         self.fallback += rule.falls_back

@@ -1,4 +1,4 @@
-"""Probing of a policy in onnxruntime: outputs at probe states that are finite, bounded, and in agreement.
+"""Probing of a policy in onnxruntime: outputs at probe states must be finite, bounded and consistent.
 
 A stochastic policy is probed with noise 0, +3 and -3, a recurrent one for 200 steps in a row.
 """
@@ -17,12 +17,12 @@ from onrig.runtime.policy.onnx_wire import OnnxModel
 from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
-"""Share of the half range by which an action may exceed its limit: float32 rounding of a scaled, saturated tanh."""
+"""Tolerance of an action's limit, as a share of the half range: float32 rounding of a scaled, saturated tanh."""
 AGREEMENT: Final = 1e-4
-"""Difference allowed between ports, relative to their values where these exceed 1: float32 rounding."""
+"""Tolerance between ports, relative to values above 1: float32 rounding."""
 ROUNDING: Final = 1e-5
-"""Difference allowed between onnxruntime and the C library, of actions in half ranges, of other ports as above.  Both
-sum in float32, in another order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
+"""Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. Their float32 sums
+differ in order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
 RECURRENT_STEPS: Final = 200
 """Consecutive steps in which a recurrent policy is probed."""
 
@@ -49,7 +49,7 @@ def probe_states(contract: PolicyContract, n: int, seed: int, widen: float = 2.0
 
 
 def run(session: PolicySession) -> None:
-    """Run once; raises ModelRefused (``format``) where onnxruntime fails."""
+    """Run once; raises ModelRefused (``format``) if onnxruntime fails."""
     try:
         session.run()
     except Exception as error:  # onnxruntime's exceptions have no common base below Exception
@@ -64,11 +64,10 @@ class Answers(NamedTuple):
 
 
 def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: PolicyContract) -> list[Answers]:
-    """Return the outputs at all probe states, once per noise.
-
-    Raises ModelRefused (``finite``, ``bounds``, ``ports``) where they are wrong at at least one of them.
+    """Return the outputs at all probe states, once per noise. Raises ModelRefused (``finite``, ``bounds``, ``ports``)
+    if any output is invalid.
     """
-    probes = _course(session, probes)
+    probes = _probe_sequence(session, probes)
     noises = (0.0,) if session.noise is None else (0.0, NOISE_CUT, -NOISE_CUT)
     answers = [_answers(session, probes, noise) for noise in noises]
     for answer in answers:
@@ -83,11 +82,11 @@ def probe(session: PolicySession, probes: npt.NDArray[np.float32], wanted: Polic
 
 
 class Twin(NamedTuple):
-    """A policy as the C library evaluates it, if it does and agrees with onnxruntime."""
+    """Session that evaluates a policy in the C library, if its outputs agree with onnxruntime's."""
 
     session: PolicySession | None
     warning: str = ""
-    """By how much it differs, where it does."""
+    """Description of a disagreement, or empty."""
 
 
 def native_twin(
@@ -99,7 +98,7 @@ def native_twin(
 ) -> Twin:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
-    parsed: the session's model; expected: what ``probe`` returned for the same states.
+    parsed: the session's model; expected: result of ``probe`` for the same states.
     """
     try:
         native = PolicySession(session.model, native=True, parsed=parsed)
@@ -107,24 +106,24 @@ def native_twin(
         return Twin(None)
     half_range = Normalisation.of(wanted.actions).half_range
     for answer in expected:
-        for port, values in _answers(native, _course(native, probes), answer.noise).outputs.items():
+        for port, values in _answers(native, _probe_sequence(native, probes), answer.noise).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(answer.outputs[port]))
             off = np.max(np.abs(values.astype(np.float64) - answer.outputs[port]) / scale)
             if not off <= ROUNDING:  # NaN, too
-                how = f"the C library's {port!r} differs by {off:.2g}, {ROUNDING:g} is rounding"
+                how = f"the C library's {port!r} differs by {off:.2g}, more than rounding ({ROUNDING:g})"
                 return Twin(None, f"onnxruntime evaluates it: {how}")
     return Twin(native)
 
 
-def _course(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Probes in turn; of a recurrent policy one episode, which repeats them where they are too few."""
+def _probe_sequence(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Yield the probes; for a recurrent policy one episode, which repeats them if necessary."""
     if session.hidden is None:
         return probes
     return np.resize(probes, (max(len(probes), RECURRENT_STEPS), probes.shape[1]))
 
 
 def _answers(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> Answers:
-    """Run every probe in turn, a recurrent policy as one episode."""
+    """Run every probe; a recurrent policy as one episode."""
     ports = {"action": session.action}
     if session.noise is not None:
         session.noise.fill(noise)
@@ -155,7 +154,7 @@ def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> N
 
 
 def _check_agreement(answer: Answers, without: Answers, wanted: PolicyContract, *, squashes: bool) -> None:
-    """Raise ModelRefused (``ports``) unless noise moves the draw alone, and the action follows from the draw.
+    """Raise ModelRefused (``ports``) unless noise changes only the draw, and the action follows from the draw.
 
     ``without``: the answers without noise.
     """
@@ -166,7 +165,7 @@ def _check_agreement(answer: Answers, without: Answers, wanted: PolicyContract, 
         raise ModelRefused("ports", f"output 'std' is {std.min():.6g}, must not be negative")
     checks = [("'drawn'", drawn, "'mean' + 'std' x noise", mean + std * answer.noise)]
     checks += [("'action', normalised,", normalised, f"'drawn' {'squashed' if squashes else 'clipped'}", follows)]
-    if "hidden_out" not in without.outputs:  # a recurrent state may follow the draw
+    if "hidden_out" not in without.outputs:  # a recurrent state may depend on the draw
         checks += [
             (f"{port!r} with noise", values, f"{port!r} without", without.outputs[port].astype(np.float64))
             for port, values in (("mean", mean), ("std", std))

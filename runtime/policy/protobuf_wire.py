@@ -2,9 +2,9 @@
 
 A small parser for untrusted bytes (wire format: https://protobuf.dev/programming-guides/encoding). protobuf itself
 skips unknown fields, merges a singular message given twice, and takes the last of several numbers.  All of these are
-refused here, so that the library that parses the same bytes afterwards cannot see a different model from the one
-judged.  Messages are nested as deep as their description, which names no message within itself; every length is checked
-against the enclosing message; the number of fields is limited, so time is bounded.
+refused here, so that a library that parses the same bytes later cannot read a different model.  Messages are nested as
+deep as their description, which names no message within itself; every length is checked against the enclosing message;
+the number of fields is limited, so time is bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BYTES: Final = 2
 FIXED32: Final = 5
 
 Span = tuple[int, int]
-"""First byte, and one past the last."""
+"""Start and end offset of a byte range."""
 
 
 def malformed(reason: str) -> ModelRefused:
@@ -88,7 +88,7 @@ class Fields(NamedTuple):
         return messages[0] if messages else Fields(self.data, {}, {}, {})
 
     def has(self, field: int) -> bool:
-        """Tell whether ``field`` is present."""
+        """Return whether ``field`` is present."""
         return field in self.numbers or field in self.spans
 
     def _text(self, span: Span, cap: int) -> str:
@@ -129,7 +129,7 @@ class _Reader:
                 raise malformed(f"integer of more than ten bytes at byte {at}")
         raise malformed(f"truncated at byte {end}")
 
-    def _spend(self) -> None:
+    def _count_field(self) -> None:
         self._fields_left -= 1
         if self._fields_left < 0:
             raise malformed(f"more than {MAX_FIELDS} fields")
@@ -141,7 +141,7 @@ class _Reader:
         numbers: dict[int, list[int]] = {}
         spans: dict[int, list[Span]] = {}
         while at < end:
-            self._spend()
+            self._count_field()
             tag, at = (data[at], at + 1) if data[at] < 0x80 else self._varint(at, end)
             field, wire = tag >> 3, tag & 7
             known = message.fields.get(field)
@@ -185,7 +185,7 @@ class _Reader:
         at, end = span
         values: list[int] = []
         while at < end:
-            self._spend()
+            self._count_field()
             value, at = self._varint(at, end)
             values.append(value)
         return values

@@ -1,7 +1,6 @@
-"""One policy bound to fixed buffers, for the tick to call.
+"""Session of one policy bound to fixed buffers, called by the tick.
 
-Default sessions busy-wait in a thread per core; this one has no threads of its own, always uses the same two arrays,
-and creates no garbage.
+Default sessions busy-wait in a thread per core; this one starts no threads, reuses its arrays and creates no garbage.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ Port = npt.NDArray[np.float32]
 
 MAX_WIDTH: Final = 4096
 """Largest number of components of an observation or an action."""
-_SILENT: Final = 4
+_FATAL_ONLY: Final = 4
 """Log severity "fatal": errors are raised as exceptions too, and stderr belongs to the terminal display."""
 _OPTIONS: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
-    # Otherwise bytes in onnxruntime's own format would be accepted, which the checks here do not cover.
+    # Otherwise bytes in onnxruntime's own format would be accepted, which these checks do not cover.
     "session.load_model_format": "ONNX",
 }
 
@@ -54,7 +53,7 @@ def _options() -> onnxruntime.SessionOptions:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     # BASIC builds in 60 % of the time of ALL, and small networks run no slower.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = _SILENT
+    options.log_severity_level = _FATAL_ONLY
     for key, value in _OPTIONS.items():
         options.add_session_config_entry(key, value)
     return options
@@ -88,13 +87,13 @@ def _widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
 
 
 def _behaviour(metadata: Mapping[str, str]) -> str:
-    """Distribution that the metadata of a stochastic policy names."""
+    """Return the distribution named in a stochastic policy's metadata."""
     try:
         behaviour = decode_contract(metadata.get(METADATA_KEY, "")).behaviour
     except msgspec.DecodeError as error:
         raise ModelRefused("contract", f"metadata {METADATA_KEY!r}: {error}") from error
     if behaviour not in BEHAVIOURS or behaviour == DETERMINISTIC:
-        raise ModelRefused("contract", f"behaviour is {behaviour!r}, but it has the input {NOISE!r}")
+        raise ModelRefused("contract", f"behaviour is {behaviour!r}, but the graph has the input {NOISE!r}")
     return behaviour
 
 
@@ -108,7 +107,7 @@ _ANSWER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
 
 
 class _Bound(NamedTuple):
-    """A model that is ready to run: its ports' arrays (1, width), in memory that one call fills or reads."""
+    """A model ready to run: the arrays (1, width) of its ports, in memory packed and unpacked by one call."""
 
     question: memoryview
     inputs: dict[str, Port]
@@ -120,8 +119,8 @@ class _Bound(NamedTuple):
     kept: object
 
 
-def _in_a_row(row: Port, widths: Mapping[str, int], order: Sequence[str]) -> dict[str, Port]:
-    """Arrays of all ports in a given order, one behind the other in ``row``."""
+def _packed_views(row: Port, widths: Mapping[str, int], order: Sequence[str]) -> dict[str, Port]:
+    """Return views of all ports in a given order, consecutive in ``row``."""
     arrays, start = {}, 0
     for name in order:
         if name in widths:
@@ -145,7 +144,7 @@ def _bind_onnxruntime(model: bytes) -> _Bound:
     )
     _check_ports(inputs, outputs)
     question, answer = (np.zeros(sum(widths.values()), np.float32) for widths in (inputs, outputs))
-    taken, given = _in_a_row(question, inputs, _QUESTION), _in_a_row(answer, outputs, _ANSWER)
+    taken, given = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
     binding = session.io_binding()
     for name, array in taken.items():
         binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
@@ -166,24 +165,24 @@ def _bind_native(model: bytes, parsed: OnnxModel | None) -> _Bound:
     _check_ports(inputs, outputs)
     n = sum(inputs.values())
     question, answer = network.values[:n], network.values[n : n + sum(outputs.values())]
-    taken, given = _in_a_row(question, inputs, _QUESTION), _in_a_row(answer, outputs, _ANSWER)
+    taken, given = _packed_views(question, inputs, _QUESTION), _packed_views(answer, outputs, _ANSWER)
     return _Bound(question.data, taken, answer.data, given, call, (), parsed.metadata, network)
 
 
 class PolicySession:
-    """A policy that is ready to run: write its inputs, ``run``, read its outputs, all float32.
+    """A policy ready to run: write its inputs, call ``run``, read its outputs, all float32.
 
-    onnxruntime evaluates it, or with ``native`` the C library, which differs from it by rounding; which of them a run
-    uses is decided at admission.
+    It is evaluated by onnxruntime, or with ``native`` by the C library; they differ by rounding. Admission decides
+    which one a run uses.
 
     Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
     them, do not replace them.  Raises ModelRefused if onnxruntime refuses the model (``format``), its ports differ
-    (``shapes``), or its metadata do not tell its distribution (``contract``).  The model is judged elsewhere, in
-    ``onrig.runtime.policy.admission``.
+    (``shapes``), or its metadata name no distribution (``contract``). ``onrig.runtime.policy.admission`` judges the
+    model.
     """
 
     def __init__(self, model: bytes, *, native: bool = False, parsed: OnnxModel | None = None) -> None:
-        """``parsed``: what ``read_model`` made of the model, half of the time that a native one takes."""
+        """``parsed``: result of ``read_model``, which saves half of the time of building a native session."""
         self.model: Final = model
         """The ONNX bytes it runs."""
         self.native: Final = native
@@ -208,7 +207,7 @@ class PolicySession:
         self.plain: Final = not (stochastic or self.hidden is not None)
         """Whether ``observation`` and ``action`` are its only ports."""
         self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
-        """Whether its draw passes a tanh on the way to the action; otherwise it is clipped."""
+        """Whether the action is the tanh of the draw; otherwise the draw is clipped."""
         n, m = self.observation.shape[1], self.action.shape[1]
         self._pack = struct.Struct(f"{n + (m if stochastic else 0)}f").pack_into
         self._unpack = struct.Struct(f"{4 * m if stochastic else m}f").unpack_from
@@ -218,18 +217,18 @@ class PolicySession:
         self._call(*self._arguments)
 
     def ask(self, question: Sequence[float]) -> tuple[float, ...]:
-        """Run on an observation, of a stochastic policy with its noise behind it; return ``action`` (m,).
+        """Run on an observation, followed by the noise for a stochastic policy; return ``action`` (m,).
 
-        Of a stochastic policy ``mean``, ``std`` and ``drawn`` follow, (m,) each.  Packing costs less than assigning to
-        an array.  Beyond float32 is infinity.  Raises struct.error where the length differs, and
-        onnxruntime's exceptions.
+        For a stochastic policy, ``mean``, ``std`` and ``drawn`` follow, (m,) each. Packing is faster than assigning to
+        an array. Values beyond float32 become infinite. Raises struct.error for a wrong length, and onnxruntime's
+        exceptions.
         """
         self._pack(self._question, 0, *question)
         self._call(*self._arguments)
         return self._unpack(self._answer)
 
     def warm_up(self, runs: int) -> None:
-        """Run ``runs`` times, so that buffers, pages and caches are ready for the loop's first call."""
+        """Run ``runs`` times to warm up buffers, pages and caches."""
         for _ in range(runs):
             self.run()
 
@@ -247,5 +246,5 @@ def _hot_call(
 
 
 def evaluator_of(*, native: bool) -> str:
-    """Name of what evaluates a policy: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
+    """Name of a policy's evaluator: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
     return f"C {variant()}" if native else "onnxruntime"

@@ -10,7 +10,7 @@ from onrig.hw.bounds import Count, NotNegative, PositiveShare
 
 
 class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on a new policy; if it exceeds one, its predecessor acts from the next tick on.
+    """Limits on a new policy; if it exceeds one, its predecessor takes over in the next tick.
 
     A non-finite output always fails.  Null instead of this section disables rollback.
     """
@@ -24,7 +24,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_ticks: Count = 10
     """Number of consecutive slow ticks that fails the probation."""
     excess_fallback: NotNegative = 0.5
-    """Share of the ticks of the probation by which the fallback may act more often than under the predecessor; 1 or
-    more disables the check.  Policies that reach new states trip: over 10 000 policies of the shipped tasks the excess
-    stayed below 0.35.
+    """Limit on the increase in the fallback's share of ticks compared with the predecessor; 1 or more disables the
+    check. Policies that reach new states trip: over 10 000 policies of the shipped tasks the increase remained below
+    0.35.
     """

@@ -1,4 +1,4 @@
-"""Output shapes and operation counts of the allowed operators, from input shapes and constants alone.
+"""Output shapes and operation counts of the allowed operators, as functions of input shapes and constants.
 
 Each rule follows the operator's specification for operator sets 13 to 26, or a part of it, and refuses the rest.
 """
@@ -12,7 +12,7 @@ from onrig.runtime.policy.onnx_wire import INT64
 
 
 def constant(call: Call) -> Result:
-    """Yield the node's content."""
+    """Return the node's content."""
     value = value_of(call.constant())
     return Result(value.elem_type, (value.shape,), 0, value.constant)
 
@@ -48,8 +48,8 @@ def clip(call: Call) -> Result:
     for index in (1, 2):
         bound = call.optional(index)
         if bound is not None and (bound.shape or bound.elem_type != value.elem_type):
-            raise call.refused(
-                f"bound {index} has shape {bound.shape} and type {bound.elem_type}, needs a scalar alike"
+            raise call.refusal(
+                f"bound {index} has shape {bound.shape} and type {bound.elem_type}, needs a scalar of that type"
             )
     return Result(value.elem_type, (value.shape,), math.prod(value.shape))
 
@@ -59,14 +59,14 @@ def gemm(call: Call) -> Result:
     values = call.values()
     a, b = values[0].shape, values[1].shape
     if len(a) != 2 or len(b) != 2:
-        raise call.refused(f"operands {a} and {b} are not matrices")
+        raise call.refusal(f"operands {a} and {b} are not matrices")
     rows, inner = a[::-1] if call.flag("transA", False) else a
     inner_b, columns = b[::-1] if call.flag("transB", False) else b
     if inner != inner_b:
-        raise call.refused(f"operands {a} and {b} do not match")
+        raise call.refusal(f"operands {a} and {b} do not match")
     shape = (rows, columns)
     if len(values) == 3 and (len(values[2].shape) > 2 or call.broadcast(shape, values[2].shape) != shape):
-        raise call.refused(f"bias {values[2].shape} does not fit {shape}")
+        raise call.refusal(f"bias {values[2].shape} does not fit {shape}")
     return Result(values[0].elem_type, (shape,), rows * columns * (inner + 1))
 
 
@@ -75,10 +75,10 @@ def matmul(call: Call) -> Result:
     values = call.values()
     a, b = values[0].shape, values[1].shape
     if not a or not b:
-        raise call.refused("a scalar operand")
+        raise call.refusal("a scalar operand")
     left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     if left[-1] != right[-2]:
-        raise call.refused(f"operands {a} and {b} do not match")
+        raise call.refusal(f"operands {a} and {b} do not match")
     batch = call.broadcast(left[:-2], right[:-2])
     shape = batch + (left[-2:-1] if len(a) > 1 else ()) + (right[-1:] if len(b) > 1 else ())
     return Result(values[0].elem_type, (shape,), math.prod(shape) * left[-1])
@@ -88,12 +88,12 @@ def cast(call: Call) -> Result:
     """Convert numbers to a float type."""
     value, to = call.optional(0), call.integer("to", 0)
     if value is None or to not in FLOATS:
-        raise call.refused(f"to element type {to}, allowed are {sorted(FLOATS)}")
+        raise call.refusal(f"to element type {to}, allowed are {sorted(FLOATS)}")
     return Result(to, (value.shape,), math.prod(value.shape))
 
 
 def moved(call: Call, *shapes: Shape) -> Result:
-    """Yield ``shapes``, at one operation per element copied."""
+    """Return ``shapes``, at one operation per element copied."""
     return Result(call.value(0).elem_type, shapes, sum(math.prod(s) for s in shapes))
 
 
@@ -101,10 +101,10 @@ def concat(call: Call) -> Result:
     """Join along one axis; all others must agree."""
     shapes = [v.shape for v in call.values()]
     if "axis" not in call.node.attributes or any(len(s) != len(shapes[0]) for s in shapes):
-        raise call.refused(f"of shapes {shapes[:8]} without a common axis")
+        raise call.refusal(f"of shapes {shapes[:8]} without a common axis")
     axis = call.axis(call.integer("axis", 0), len(shapes[0]))
     if any(s[:axis] + s[axis + 1 :] != shapes[0][:axis] + shapes[0][axis + 1 :] for s in shapes):
-        raise call.refused(f"shapes {shapes[:8]} differ off axis {axis}")
+        raise call.refusal(f"shapes {shapes[:8]} differ off axis {axis}")
     return moved(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :]))
 
 
@@ -112,14 +112,14 @@ def reshape(call: Call) -> Result:
     """Reshape into constant dimensions (0 copies, one may be -1)."""
     old, wanted = call.value(0).shape, call.indices(1)
     if wanted is None or call.flag("allowzero", False):
-        raise call.refused("needs a constant list of dimensions")
+        raise call.refusal("needs a constant list of dimensions")
     shape = [old[i] if d == 0 and i < len(old) else d for i, d in enumerate(wanted)]
     known, count = math.prod(d for d in shape if d != -1), math.prod(old)
     if shape.count(-1) > 1 or any(d < 1 and d != -1 for d in shape) or count % known:
-        raise call.refused(f"{old} into {wanted}")
+        raise call.refusal(f"{old} into {wanted}")
     full = tuple(count // known if d == -1 else d for d in shape)
     if math.prod(full) != count:
-        raise call.refused(f"{old} into {wanted}")
+        raise call.refusal(f"{old} into {wanted}")
     return moved(call, full)
 
 
@@ -128,7 +128,7 @@ def flatten(call: Call) -> Result:
     shape = call.value(0).shape
     axis = call.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise call.refused(f"axis {axis} of {len(shape)} dimensions")
+        raise call.refusal(f"axis {axis} of {len(shape)} dimensions")
     axis += len(shape) if axis < 0 else 0
     return moved(call, (math.prod(shape[:axis]), math.prod(shape[axis:])))
 
@@ -137,7 +137,7 @@ def unsqueeze(call: Call) -> Result:
     """Insert dimensions of 1 at constant axes."""
     shape, axes = list(call.value(0).shape), call.indices(1)
     if axes is None:
-        raise call.refused("needs axes")
+        raise call.refusal("needs axes")
     for axis in sorted(call.axes(axes, len(shape) + len(axes))):
         shape.insert(axis, 1)
     return moved(call, tuple(shape))
@@ -148,7 +148,7 @@ def squeeze(call: Call) -> Result:
     shape, axes = call.value(0).shape, call.indices(1)
     drop = [i for i, d in enumerate(shape) if d == 1] if axes is None else call.axes(axes, len(shape))
     if any(shape[i] != 1 for i in drop):
-        raise call.refused(f"axes {drop} of {shape} are not all 1")
+        raise call.refusal(f"axes {drop} of {shape} are not all 1")
     return moved(call, tuple(d for i, d in enumerate(shape) if i not in drop))
 
 
@@ -156,12 +156,12 @@ def sliced(call: Call) -> Result:
     """Slice by constant starts, ends, axes and positive steps."""
     shape, starts, ends = list(call.value(0).shape), call.indices(1), call.indices(2)
     if starts is None or ends is None:
-        raise call.refused("needs starts and ends")
+        raise call.refusal("needs starts and ends")
     axes, steps = call.indices(3), call.indices(4)
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or any(step < 1 for step in steps):
-        raise call.refused(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
+        raise call.refusal(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
     for axis, start, end, step in zip(call.axes(axes, len(shape)), starts, ends, steps, strict=True):
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
     return moved(call, tuple(shape))
@@ -173,10 +173,10 @@ def split(call: Call) -> Result:
     axis = call.axis(call.integer("axis", 0), len(shape))
     if sizes is None:
         if shape[axis] % parts or call.integer("num_outputs", parts) != parts:
-            raise call.refused(f"{shape} into {parts} parts along axis {axis}")
+            raise call.refusal(f"{shape} into {parts} parts along axis {axis}")
         sizes = [shape[axis] // parts] * parts
     if len(sizes) != parts or sum(sizes) != shape[axis] or any(s < 1 for s in sizes):
-        raise call.refused(f"{shape} into {sizes} along axis {axis}")
+        raise call.refusal(f"{shape} into {sizes} along axis {axis}")
     return moved(call, *((*shape[:axis], size, *shape[axis + 1 :]) for size in sizes))
 
 
@@ -186,7 +186,7 @@ def transpose(call: Call) -> Result:
     attribute = call.node.attributes.get("perm")
     perm = range(len(shape))[::-1] if attribute is None else attribute.value
     if not isinstance(perm, tuple | range) or sorted(perm) != list(range(len(shape))):
-        raise call.refused(f"permutation {perm!r} of {len(shape)} dimensions")
+        raise call.refusal(f"permutation {perm!r} of {len(shape)} dimensions")
     return moved(call, tuple(shape[int(i)] for i in perm))
 
 
@@ -196,17 +196,17 @@ def gather(call: Call) -> Result:
     axis = call.axis(call.integer("axis", 0), len(shape))
     if picked is not None and picked.below:
         if picked.below > shape[axis]:
-            raise call.refused(f"indices up to {picked.below - 1} of {shape[axis]} along axis {axis}")
+            raise call.refusal(f"indices up to {picked.below - 1} of {shape[axis]} along axis {axis}")
     else:
         indices = call.indices(1, rank=0)
         if indices is None or any(not -shape[axis] <= i < shape[axis] for i in indices):
-            raise call.refused(f"indices {indices} of {shape[axis]} along axis {axis}")
+            raise call.refusal(f"indices {indices} of {shape[axis]} along axis {axis}")
     assert picked is not None
     return moved(call, shape[:axis] + picked.shape + shape[axis + 1 :])
 
 
 def arg_max(call: Call) -> Result:
-    """Index of the largest element along one axis: of discrete actions, the best."""
+    """Return the index of the largest element along one axis, such as the best discrete action."""
     shape = call.value(0).shape
     axis = call.axis(call.integer("axis", 0), len(shape))
     kept = (1,) if call.flag("keepdims", True) else ()
@@ -220,5 +220,5 @@ def layer_normalization(call: Call) -> Result:
     shape = values[0].shape
     axis = call.axis(call.integer("axis", -1), len(shape))
     if any(v.shape != shape[axis:] for v in values[1:]):
-        raise call.refused(f"scale and bias {[v.shape for v in values[1:]]} do not fit {shape[axis:]}")
+        raise call.refusal(f"scale and bias {[v.shape for v in values[1:]]} do not fit {shape[axis:]}")
     return Result(values[0].elem_type, (shape,), 8 * math.prod(shape))

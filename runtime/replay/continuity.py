@@ -26,10 +26,10 @@ from onrig.runtime.replay.recovery import Point, Recovery, decode_point, encode_
 from onrig.runtime.replay.repetition import repetition
 from onrig.runtime.replay.summary import Parts
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.checksums import Extent, Growing
+from onrig.runtime.run_state.checksums import Extent, RunningChecksums
+from onrig.runtime.run_state.completeness import Account
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
-from onrig.runtime.run_state.wholeness import Account
 
 _APPENDED: Final = ("episodes.csv", POLICY_INDEX, "events.jsonl")
 
@@ -58,7 +58,7 @@ class Continuity:
         """Records that were newer than the checkpoint when the run was killed."""
         self.lost = 0
         """Records that a process before this one took in and did not make durable, and that the ring has no more."""
-        self._growing = Growing(folder, beginning.files)
+        self._growing = RunningChecksums(folder, beginning.files)
         self.context: NDArray[np.void] | None = None
         """Records that the process before this one took in, and that the ring still has."""
         self._written_at = -1
@@ -164,7 +164,7 @@ class Continuity:
         start = take_over(ring.tail, self._standing.life, counts)
         self.lost += start.lost
         ring.take(start.taken - ring.taken)
-        self.context = ring.kept()
+        self.context = ring.retained()
         builder = self._parts.builder
         if counts is not None and counts.get("life") == self._standing.life:
             point = decode_point(self._upkeep.note)

@@ -19,11 +19,11 @@ from onrig.runtime.replay.checkpoint.manifest import manifest_numbers, read_mani
 from onrig.runtime.replay.learners.policy_watch import FILE_NAME as ROLLED_BACK
 from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.replay.recovery import Point, decode_point
-from onrig.runtime.run_state.checksums import EMPTY, FILE, SUMMARY, Listed, difference, measure, read_list
+from onrig.runtime.run_state.checksums import EMPTY, FILE, SUMMARY, FileList, difference, measure, read_list
+from onrig.runtime.run_state.completeness import sequence_gap
 from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import read_index
-from onrig.runtime.run_state.wholeness import disorder
 
 _CONFIG: Final = "config.yaml"
 _ROWS: Final = "episodes.csv"
@@ -56,7 +56,7 @@ class Fault(NamedTuple):
 class Evidence(NamedTuple):
     """What is known of a run's files."""
 
-    listed: Listed
+    listed: FileList
     point: Point | None = None
     """Of the newest readable checkpoint."""
     counts: Mapping[str, int] = MappingProxyType({})
@@ -144,7 +144,7 @@ def _stray_logs(folder: Path, evidence: Evidence, wants: Callable[[str], bool]) 
 
 def _rows(folder: Path) -> Iterator[Fault]:
     try:
-        problem = disorder(read_rows(folder / _ROWS).rows)
+        problem = sequence_gap(read_rows(folder / _ROWS).rows)
     except OSError as error:
         yield Fault(_ROWS, f"cannot be read: {error.strerror or error}", Grade.ESSENTIAL)
     except ValueError as error:

@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from onrig.runtime.control.realtime import PARENT, die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.link.keys import KeyFault
-from onrig.runtime.link.server import Unreachable
+from onrig.runtime.link.server import CannotListen
 from onrig.runtime.log.sink import LogMissing
 from onrig.runtime.memory.transitions import Resynthesiser
 from onrig.runtime.replay.checkpoint import CheckpointError
@@ -72,7 +72,7 @@ def main(arguments: list[str], resynthesiser_for: Callable[[RunConfig, Path], Re
         return _refused(str(error), ExitCode.CONFIGURATION)
     except (LogMissing, KeyFault) as error:
         return _refused(str(error), ExitCode.PREFLIGHT)
-    except Unreachable as error:
+    except CannotListen as error:
         return _refused(str(error), ExitCode.HARDWARE)
     except OSError as error:  # no descriptors, no room, no permission
         return _refused(f"{error.filename or run_folder}: {error.strerror or error}", ExitCode.PREFLIGHT)

@@ -36,10 +36,10 @@ from onrig.runtime.replay.summary import FILE as SUMMARY_FILE
 from onrig.runtime.replay.summary import Parts, progress, standing, summarised, write_summary
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.checksums import read_list, write_list
+from onrig.runtime.run_state.completeness import assess
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeFile
 from onrig.runtime.run_state.events import EventFile
 from onrig.runtime.run_state.report import report
-from onrig.runtime.run_state.wholeness import whole_of
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
@@ -121,7 +121,7 @@ class ReplayProcess:
             event,
             admission_rate(config),
         )
-        desk = LearnerDesk(memory, policies, identity, succession(config), event, self._server.is_gone)
+        desk = LearnerDesk(memory, policies, identity, succession(config), event, self._server.is_disconnected)
         return Parts(
             shared.ring,
             shared.loop_state,
@@ -277,7 +277,7 @@ class ReplayProcess:
             self._server.serve(desk.handle)
 
     def _report_progress(self) -> None:
-        self._events.look()
+        self._events.poll()
         told = progress(self._parts, active_policy=self._board[Word.POLICY], policy_age_s=self._parts.watch.age_s)
         report(NAME, "progress", "", **told)
 
@@ -296,7 +296,7 @@ class ReplayProcess:
         account = self._continuity.account(self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS])
         listed = read_list(self._folder)
         files = {**listed.files, **self._continuity.files()}
-        summary["whole"] = whole_of(account, self._folder, files=files, damaged=listed.damaged)
+        summary["whole"] = assess(account, self._folder, files=files, damaged=listed.damaged)
         try:
             write_summary(self._folder, summary)
             self._timing.write()

@@ -21,7 +21,7 @@ from onrig.runtime.replay.accounts.figures import Durations
 from onrig.runtime.replay.checkpoint import CheckpointError
 from onrig.runtime.replay.learners.policy_watch import RolledBack
 from onrig.runtime.run_state.checksums import EMPTY, SUMMARY, Extent
-from onrig.runtime.run_state.episodes import EpisodeRow, FiledRows, Sums, keep_rows, read_rows
+from onrig.runtime.run_state.episodes import EpisodeRow, StoredRows, Sums, read_rows, truncate_rows
 from onrig.runtime.run_state.policy_index import NAME as POLICY_INDEX
 from onrig.runtime.run_state.policy_index import cut_index
 
@@ -126,7 +126,7 @@ def recover(
     cut_index(folder / "policies", point_files.get(POLICY_INDEX, EMPTY).bytes if goes_back else None)
     if lockstep:
         RolledBack(folder / "policies").keep(restored["rolled_back_policies"] if restored is not None else 0)
-    keep_rows(path, filed, kept)
+    truncate_rows(path, filed, kept)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMMARY).unlink()  # of a run that is not over
     cut = {"rows": len(filed.rows) - kept, "policies": policies, "bytes": filed.broken}
@@ -150,7 +150,7 @@ def _decoded(folder: Path, note: bytes) -> Point:
         ) from None
 
 
-def _after(loop: LoopState, filed: FiledRows, unrecorded: list[EpisodeRow], rolled_back: RolledBack) -> LoopState:
+def _after(loop: LoopState, filed: StoredRows, unrecorded: list[EpisodeRow], rolled_back: RolledBack) -> LoopState:
     """The loop's state, advanced to the last row, without the policies that were rolled back since."""
     switch = _without(loop.switch, rolled_back)
     if not filed.rows:

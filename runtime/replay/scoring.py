@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.runtime.record import CRC, Flag, RecordLayout, Step
-from onrig.runtime.rewards import Moves, TermFailed, term_reward
+from onrig.runtime.rewards import TermFailed, Transitions, term_reward
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.shm.ring import RingReader
 from onrig.runtime.shm.segment import Segment
@@ -22,7 +22,9 @@ _UNSCORED: Final = int(Flag.INVALID | Flag.NO_ACTION)
 class Terms:
     """Terms of a task, added to the rewards of records."""
 
-    def __init__(self, add: Callable[[Moves, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout) -> None:
+    def __init__(
+        self, add: Callable[[Transitions, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout
+    ) -> None:
         self._add, self._layout = add, layout
 
     def score(self, records: Records) -> Records:
@@ -39,7 +41,9 @@ class Terms:
         )
         if not len(scored):
             return records
-        moves = Moves(second["observation"][scored].astype(np.float64), first["applied"][scored].astype(np.float64))
+        moves = Transitions(
+            second["observation"][scored].astype(np.float64), first["applied"][scored].astype(np.float64)
+        )
         rewards = self._add(moves, first["reward"][scored])
         for i in np.flatnonzero(~np.isfinite(rewards))[:1]:
             raise TermFailed(
@@ -87,8 +91,8 @@ class ScoredRing(RingReader):
         is_open = not (ended or int(found["flags"][-1]) & Flag.NO_ACTION)
         return scored[: min(limit, len(scored) - is_open)]
 
-    def kept(self) -> Records:
-        """Copy records as ``RingReader.kept``, with complete rewards; raises TermFailed."""
+    def retained(self) -> Records:
+        """Copy records as ``RingReader.retained``, with complete rewards; raises TermFailed."""
         kept = self.taken - self.tail
         return self._terms.score(self._whole(self.tail, kept + min(self.waiting, 1)))[:kept]
 

@@ -1,1 +1,1 @@
-"""Bringing a rig back to its start: controllers with limits, time-outs and an end."""
+"""Reset of a rig to its start: controllers, limits and time-outs."""

@@ -1,7 +1,7 @@
-"""One reset from first frame to verdict: a limited number of attempts, each with a time-out, and rests in between.
+"""One reset: a limited number of attempts, each with a time-out, and rests in between.
 
-Pure and counted in device time, so it terminates alike in tests, in lockstep and on a rig: the verdict comes within
-``attempts * (timeout_s + rest_s)``.
+Pure, in device time, hence the same in tests, in lockstep and on a rig. It ends within ``attempts * (timeout_s +
+rest_s)``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
-from onrig.runtime.braking import RESET_SHARE, Leaving
-from onrig.runtime.guard import MOST_BUDGET_NS, Guard
+from onrig.runtime.braking import RESET_SHARE, Divergence
+from onrig.runtime.guard import MAX_BUDGET_NS, Guard
 from onrig.runtime.reset.schema import Reset
 
 
@@ -24,11 +24,11 @@ class Progress(enum.Enum):
     GOING = "going"
     THERE = "there"
     GAVE_UP = "gave up"
-    """All attempts are used up."""
+    """All attempts have failed."""
     BEYOND = "beyond"
     """The rig left the reset's own limits."""
     DIVERGES = "diverges"
-    """The controller acts with full effort, and what it opposes grows."""
+    """The controller acts with full effort, but the opposed quantity grows."""
     FAILED = "failed"
     """The controller's code failed."""
 
@@ -46,7 +46,7 @@ class EpisodeReset:
     def __init__(
         self, reset: Reset, start: Mapping[str, float], rig: Rig, clock: Callable[[], int] | None = None
     ) -> None:
-        """``clock`` (ns) judges how long a controller from outside takes; without one nothing does."""
+        """``clock`` (ns) limits the duration of a foreign controller; None disables the check."""
         self._reset = reset
         names = [o.name for o in rig.observations]
         self._within = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
@@ -54,15 +54,15 @@ class EpisodeReset:
         self._wraps = {i for i, o in enumerate(rig.observations) if _is_angle(o.sensor or o.name, rig)}
         self._safe = tuple(a.safe for a in rig.actuators)
         self._driver = reset.driver(start, rig)
-        guard = Guard(self._driver_failed, MOST_BUDGET_NS, clock)
+        guard = Guard(self._driver_failed, MAX_BUDGET_NS, clock)
         drive = self._driver.drive
         self._drive = (
-            guard.wrapped("the reset", _checked(drive, len(self._safe)), self._safe)
+            guard.wrap("the reset", _checked(drive, len(self._safe)), self._safe)
             if registry.is_foreign(reset)
             else drive
         )
         self._failure = ""
-        self._leaving = Leaving()
+        self._divergence = Divergence()
         self.begin()
 
     def begin(self) -> None:
@@ -77,7 +77,7 @@ class EpisodeReset:
         self.attempt += 1
         self._elapsed_s = self._held_s = self._rested_s = 0.0
         self._resting = False
-        self._leaving.reset()
+        self._divergence.reset()
         self._driver.begin(self.attempt)
 
     def action(self, observation: Sequence[float], t_us: int) -> tuple[float, ...]:
@@ -88,7 +88,7 @@ class EpisodeReset:
         return action
 
     def decide(self, observation: Sequence[float], passed_s: float) -> Decision:
-        """Decide on a frame that came ``passed_s`` (device time) after the previous one; 0 for the first."""
+        """Decide on a frame received ``passed_s`` (device time) after the previous one; 0 for the first."""
         reset = self._reset
         for at, name, low, high in self._limits:
             if not low <= observation[at] <= high:
@@ -101,9 +101,9 @@ class EpisodeReset:
             self._next_attempt()
         else:
             self._elapsed_s += passed_s
-        far = self._far_off(observation)
+        far = self._deviation(observation)
         if far is None:
-            self._leaving.reset()
+            self._divergence.reset()
             self._held_s += passed_s
             if self._held_s >= reset.hold_s:
                 self.detail = f"attempt {self.attempt}, {self._elapsed_s:.1f} s"
@@ -122,8 +122,8 @@ class EpisodeReset:
             return Decision(self._safe, Progress.FAILED)
         opposed = self._driver.opposed
         if opposed is None:
-            self._leaving.reset()
-        elif self._leaving.take(opposed, passed_s) >= RESET_SHARE * reset.timeout_s:
+            self._divergence.reset()
+        elif self._divergence.update(opposed, passed_s) >= RESET_SHARE * reset.timeout_s:
             self.detail = f"for {RESET_SHARE * reset.timeout_s:.2g} s at full effort; {far}"
             return Decision(self._safe, Progress.DIVERGES)
         return Decision(action if all(map(isfinite, action)) else self._safe, Progress.GOING)
@@ -131,7 +131,7 @@ class EpisodeReset:
     def _driver_failed(self, detail: str) -> None:
         self._failure = self._failure or detail
 
-    def _far_off(self, observation: Sequence[float]) -> str | None:
+    def _deviation(self, observation: Sequence[float]) -> str | None:
         for at, name, start, distance in self._within:
             off = observation[at] - start
             if at in self._wraps:

@@ -1,4 +1,4 @@
-"""Controllers that drive a rig to its start: observation in, action out (SI); little state, no clock.
+"""Controllers that drive a rig to its start: functions of the observation (SI) with little state and no clock.
 
 Success and time-outs are judged in ``onrig.runtime.reset.attempts``.
 """
@@ -13,7 +13,7 @@ from onrig.runtime.reset.schema import Action, Draw, Settle
 
 
 class SettleDriver:
-    """u = -effort u_max sat(v / full_at); from the second attempt on preceded by a push, to alternating sides."""
+    """u = -effort u_max sat(v / full_at); later attempts begin with a push in alternating directions."""
 
     def __init__(self, reset: Settle, start: Mapping[str, float], rig: Rig) -> None:
         index = [a.name for a in rig.actuators].index(reset.actuator)
@@ -24,7 +24,7 @@ class SettleDriver:
         self.begin(1)
 
     def begin(self, attempt: int) -> None:
-        """Note the attempt, which decides the side of the push."""
+        """Store the attempt, which determines the direction of the push."""
         self._attempt = attempt
         self.opposed: float | None = None
 
@@ -35,12 +35,12 @@ class SettleDriver:
             share, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
         else:
             share, self.opposed = -velocity / self._full_at, abs(velocity) if abs(velocity) >= self._full_at else None
-        value = self._brake.at(share)
+        value = self._brake.command(share)
         return (*self._safe[: self._index], value, *self._safe[self._index + 1 :])
 
 
 class DrawDriver:
-    """Speed servo for a ball with coils that only pull: v_des = -k (x - goal), bounded; the coil ahead acts."""
+    """Speed servo for a ball with coils that only pull: v_des = -k (x - goal), bounded, produced by the coil ahead."""
 
     def __init__(self, reset: Draw, start: Mapping[str, float], rig: Rig) -> None:
         names = [o.name for o in rig.observations]
@@ -48,7 +48,7 @@ class DrawDriver:
         self._safe = tuple(a.safe for a in rig.actuators)
         places = {a.name: i for i, a in enumerate(rig.actuators)}
         self._coils = sorted(
-            (place, places[name], rig.actuators[places[name]].safe, self._most(rig, places[name], reset.effort))
+            (place, places[name], rig.actuators[places[name]].safe, self._max_effort(rig, places[name], reset.effort))
             for name, place in reset.coils.items()
         )
         self._reset, self._start = reset, start[reset.position]
@@ -57,7 +57,7 @@ class DrawDriver:
         self.begin(1)
 
     @staticmethod
-    def _most(rig: Rig, index: int, effort: float) -> float:
+    def _max_effort(rig: Rig, index: int, effort: float) -> float:
         a = rig.actuators[index]
         return a.safe + effort * (a.high - a.safe)
 
@@ -76,7 +76,8 @@ class DrawDriver:
         return action
 
     def _goal(self, x: float, v: float, via: float) -> float:
-        """The start while the ball is on its way there from ``via``; else ``via``, also if the ball turned back."""
+        """Return the current goal: the start once the ball has left ``via`` towards it, else ``via`` (also if it turned
+        back)."""
         side = 1.0 if via > self._start else -1.0
         ahead, speed = side * (x - self._start), -side * v
         slow = 0.25 * self._reset.speed
@@ -87,7 +88,8 @@ class DrawDriver:
         return self._start if self._underway else via
 
     def _pull(self, x: float, missing: float) -> tuple[Action, bool]:
-        """Energise the nearest coil in the direction of the missing speed, at least ``lever`` away; whether at most."""
+        """Energise the nearest coil in the required direction, at least ``lever`` away; returns whether it
+        saturates."""
         at_most = False
         out = list(self._safe)
         side = 1.0 if missing > 0 else -1.0

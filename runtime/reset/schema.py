@@ -1,4 +1,4 @@
-"""Section ``task.reset``: how a rig that cannot reset itself is brought to its start (``task.start``).
+"""Section ``task.reset``: reset controllers for rigs that cannot reset themselves to the start (``task.start``).
 
 All values are SI and refer to the rig's names.
 """
@@ -16,6 +16,7 @@ from onrig.hw.rig import Rig
 from onrig.hw.roles import place_problems, rate_of_problem, rate_problem, speed_problem
 from onrig.runtime import registry
 from onrig.runtime.braking import one_sided
+from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import registered
 
 _Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
@@ -28,16 +29,16 @@ Action = tuple[float, ...]
 
 
 class Driver(Protocol):
-    """Controller for the way to the start."""
+    """Controller that drives a rig to its start."""
 
     opposed: float | None
-    """Magnitude that the last action opposes with full effort; None below it."""
+    """Magnitude opposed by the last action at full effort; None below full effort."""
 
     def begin(self, attempt: int) -> None:
         """Clear the state of the previous attempt; attempts count from 1."""
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Action (m,) for an observation (n,), both SI, ``elapsed_s`` into the attempt."""
+        """Return the action (m,) for an observation (n,), both SI, ``elapsed_s`` after the attempt's start."""
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
@@ -49,25 +50,26 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
     hold_s: NotNegative = 0.2
-    """Time within tolerance that ends the reset, with the safe output in force where the controller allows it."""
+    """Time within tolerance that completes the reset, under the safe output if the controller allows it."""
     timeout_s: Positive = 10.0
     """Time-out of one attempt, in device time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
-    """Before the reset gives up."""
+    """Number of attempts before the reset fails."""
     rest_s: NotNegative = 1.0
-    """Safe output between two attempts."""
+    """Rest under the safe output between two attempts."""
     effort: _Share = 1.0
     """Share of each actuator's range that a reset may use."""
     limits: dict[str, tuple[Quantity, Quantity]] = {}
-    """[low, high] by observation name; outside it the reset gives up at once."""
+    """[low, high] by observation name; outside it the reset fails immediately."""
 
     def driver(self, start: Mapping[str, float], rig: Rig) -> Driver:
-        """Build the controller, for a start and a rig without ``reset_problems``."""
+        """Build the controller for a start and a rig that passed ``reset_problems``."""
         driver: Driver = registry.home(self, self.home)(self, start, rig)
         return driver
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path, message) of what keeps this controller from a rig, apart from the fields of every reset."""
+        """List (path, message) for everything that rules this controller out on a rig, except fields common to all
+        resets."""
         return iter(())
 
 
@@ -80,18 +82,18 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
     home = "onrig.runtime.reset.drivers:SettleDriver"
 
     actuator: str
-    """Name of the one that brakes."""
+    """Name of the braking actuator."""
     velocity: str
-    """Name of the observation that it opposes."""
+    """Name of the velocity observation."""
     full_at: Positive
     """Velocity from which it brakes with full effort."""
     push_s: NotNegative = 0.2
-    """Length of the push before a further attempt."""
+    """Duration of the push before later attempts."""
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """Missing or unsuitable signals, and a push that takes all the time."""
-        yield from known("actuator", self.actuator, [a.name for a in rig.actuators], "actuator", rig)
-        yield from known("velocity", self.velocity, [o.name for o in rig.observations], "observation", rig)
+        """List missing or unsuitable signals, and a push as long as the attempt."""
+        yield from check_name("actuator", self.actuator, [a.name for a in rig.actuators], "actuator", rig)
+        yield from check_name("velocity", self.velocity, [o.name for o in rig.observations], "observation", rig)
         brakes = [one_sided(a, a.low, a.high) for a in rig.actuators if a.name == self.actuator]
         yield from (("actuator", brake) for brake in brakes if brake)
         if not self.push_s < self.timeout_s:
@@ -105,19 +107,19 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     """Reset of a ball on a track by a speed servo with coils that can only pull.
 
     A start with coils on one side only is reached from ``via``, a position with coils on both sides: the ball is
-    stopped there, then sent off and braked on its way.
+    stopped there, then accelerated and braked.
     """
 
     home = "onrig.runtime.reset.drivers:DrawDriver"
 
     position: str
-    """Name of the observation of the body's position."""
+    """Name of the position observation."""
     velocity: str
-    """Name of that of its velocity."""
+    """Name of the velocity observation."""
     coils: dict[str, Quantity]
     """Coil position (m) by actuator name."""
     via: Quantity | None = None
-    """Position on the way (m); null: straight to the start."""
+    """Intermediate position (m); null: directly to the start."""
     speed: Positive = 0.1
     """Highest desired speed (m/s)."""
     stiffness: Positive = 6.0
@@ -129,21 +131,21 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     reach: Positive
     """c2 of that pull (m^2)."""
     lever: Positive = 0.004
-    """Shortest distance ahead from which a coil may pull (m)."""
+    """Minimum distance of a coil that may pull (m)."""
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """Missing or unsuitable signals and coils."""
+        """List missing or unsuitable signals and coils."""
         observations = [o.name for o in rig.observations]
-        yield from known("position", self.position, observations, "observation", rig)
-        yield from known("velocity", self.velocity, observations, "observation", rig)
+        yield from check_name("position", self.position, observations, "observation", rig)
+        yield from check_name("velocity", self.velocity, observations, "observation", rig)
         if self.position not in start:
-            yield "position", f"the task's start does not give '{self.position}'"
+            yield "position", f"the task's start has no '{self.position}'"
         for name, place in self.coils.items():
-            yield from known(f"coils.{name}", name, [a.name for a in rig.actuators], "actuator", rig)
+            yield from check_name(f"coils.{name}", name, [a.name for a in rig.actuators], "actuator", rig)
             if not math.isfinite(place):
                 yield f"coils.{name}", "must be a finite number"
         if not self.coils:
-            yield "coils", "needs at least one"
+            yield "coils", "expected at least one"
         yield from ((f"coils.{name}", message) for name, message in place_problems(rig, self.position, self.coils))
         if message := rate_of_problem(rig, self.position, self.velocity):
             yield "velocity", message
@@ -155,10 +157,10 @@ else:
     AnyReset = Annotated[Any, registered(registry.RESETS)]
 
 
-def known(path: str, name: str, there: Sequence[str], kind: str, rig: Rig) -> Iterator[tuple[str, str]]:
-    """The problem of a name that the rig does not have."""
+def check_name(path: str, name: str, there: Sequence[str], kind: str, rig: Rig) -> Iterator[tuple[str, str]]:
+    """Yield a problem if the rig has no such name."""
     if name not in there:
-        yield path, f"rig '{rig.name}' has no {kind} '{name}' (there are: {', '.join(there)})"
+        yield path, unknown_name(f"rig '{rig.name}'", kind, name, there)
 
 
 def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[tuple[str, str]]:
@@ -166,13 +168,13 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
     observations = [o.name for o in rig.observations]
     problems: list[tuple[str, str]] = []
     for name in reset.within:
-        problems += known(f"within.{name}", name, observations, "observation", rig)
+        problems += check_name(f"within.{name}", name, observations, "observation", rig)
         if name not in start:
-            problems.append((f"within.{name}", "the task's start does not give it"))
+            problems.append((f"within.{name}", "the task's start has no value for it"))
     if not reset.within:
-        problems.append(("within", "needs at least one observation, to recognise the start"))
+        problems.append(("within", "expected at least one observation, to recognise the start"))
     for name, (low, high) in reset.limits.items():
-        problems += known(f"limits.{name}", name, observations, "observation", rig)
+        problems += check_name(f"limits.{name}", name, observations, "observation", rig)
         if not low < high:
             problems.append((f"limits.{name}", f"needs low < high, got {low} and {high}"))
         elif name in start and not low <= start[name] <= high:

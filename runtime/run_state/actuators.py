@@ -1,7 +1,7 @@
 """State of a rig's actuators as confirmed by its device: read from the board, judged without I/O.
 
-*Safe* means that a state frame of the device says so.  Without one, only the device's lease is left.  It counts from
-the frame that the last command answers, because the device accepts a command only within that frame's period
+*Safe* means confirmed by a state frame of the device. Without one, only the device's lease bounds the time. It counts
+from the frame that the last command answers, because the device accepts a command only within that frame's period
 (``hw/PROTOCOL.md`` §4).
 """
 
@@ -20,16 +20,16 @@ _NO_FRAME: Final = f"{UNCONFIRMED}: no state frame of the device shows them safe
 
 
 class Actuators(NamedTuple):
-    """The board's words on the actuators; times are the host's monotonic clock in ns."""
+    """Words of the board on the actuators; times are the host's monotonic clock in ns."""
 
     safe_ns: int
-    """Receipt of the newest frame that shows them safe; 0 if none has since the device was armed."""
+    """Receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
     since_ns: int
     """Receipt of the first of those frames."""
     answered_ns: int
     """Receipt of the frame that the last command answers; 0 if none was sent."""
     hold_ns: int
-    """How long after that the device's lease keeps a command in force; 0 if no lease runs."""
+    """Time for which the device's lease keeps that command in force; 0 if no lease runs."""
     ended: bool
     """Whether the loop has ended and sends no more commands."""
 
@@ -44,32 +44,32 @@ class Actuators(NamedTuple):
             bool(board[Word.ENDED]),
         )
 
-    def shown_safe(self, asked_ns: int) -> bool:
-        """Whether a frame received after ``asked_ns``, or after the loop's end, shows them safe."""
+    def confirmed_safe(self, asked_ns: int) -> bool:
+        """Return whether a frame received after ``asked_ns``, or after the loop's end, shows them safe."""
         return self.safe_ns > asked_ns or (self.ended and self.safe_ns > 0)
 
     @property
-    def untouched(self) -> bool:
-        """Whether the run sent no command, so that it cannot have put anything but the safe output in force."""
+    def unused(self) -> bool:
+        """Return whether the run sent no command, so that only the safe output can be in force."""
         return self.answered_ns == 0
 
     def unconfirmed(self, now_ns: int, now_unix_s: float) -> str:
         """One line for actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
-        if self.untouched:
+        if self.unused:
             return f"{_NO_FRAME}, and no command was sent to it"
         if not self.hold_ns:
-            return f"{_NO_FRAME}; its simulated time stands still, so no lease expires"
+            return f"{_NO_FRAME}; its simulated time has stopped, so no lease expires"
         ends_ns = self.answered_ns + self.hold_ns
         verb = "ends" if ends_ns > now_ns else "ended"
         clock = _clock(now_unix_s + (ends_ns - now_ns) / 1e9)
         bound = f"at most {self.hold_ns / 1e6:.0f} ms after its last command"
         return f"{_NO_FRAME}; the device's lease {verb} at {clock} ({bound})"
 
-    def settle(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
-        """Exit code and line on the actuators at the end of a run; without confirmation no run ends with 0."""
+    def final_verdict(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
+        """Return exit code and line on the actuators at the end of a run; the code is 0 only if confirmed."""
         if self.safe_ns:
             return code, SAFE
-        if self.untouched:
+        if self.unused:
             return code, UNTOUCHED
         well = code in (ExitCode.OK, ExitCode.INTERRUPTED)
         return ExitCode.HARDWARE if well else code, self.unconfirmed(now_ns, now_unix_s)

@@ -1,9 +1,9 @@
-"""Checksums of a run's files, by which a later reader knows that they are what the run wrote.
+"""Checksums of a run's files, which let a later reader detect changes.
 
-Append-only files (rows, log, events) grow while the run goes on: each checkpoint of the memory holds the checksum of
-what they had by then.  Files that no longer change are listed in ``checksums.json``, which is written when the run
-begins, when it is resumed and when it ends.  A CRC-32 continues where it left off, so no file is read from its start
-twice.  As in the segments of the memory, it detects damage and careless edits, not forgery.
+Append-only files (rows, log, events) grow during the run: each checkpoint of the memory holds their checksums at that
+time. Completed files are listed in ``checksums.json``, which is written when the run begins, is resumed and ends.  A
+CRC-32 continues where it left off, so no file is read from its start twice.  As in the segments of the memory, it
+detects damage and careless edits, not forgery.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from onrig.runtime.files import MAX_JSON_BYTES, open_file, read_file, replace_ow
 
 FILE: Final = "checksums.json"
 SUMMARY: Final = "summary.json"
-_PIECE_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 class Extent(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of a file, or all of it: its length and CRC-32."""
+    """Length and CRC-32 of a file or its beginning."""
 
     bytes: int = 0
     crc32: int = 0
@@ -42,14 +42,14 @@ def extent_of(data: bytes | memoryview) -> Extent:
 def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines: bool = False) -> Extent:
     """Extend a checksum over the bytes of a file that follow ``after``, up to offset ``upto`` (None: its end).
 
-    ``lines``: up to the last line break, as others may be writing a line.  Returns a shorter extent if the file ends
+    ``lines``: only up to the last line break, as a line may be incomplete.  Returns a shorter extent if the file ends
     before ``upto``.  Raises OSError.
     """
     at, crc = after.bytes, after.crc32
     with open_file(path, None) as file:
         while upto is None or at < upto:
             file.seek(at)
-            piece = file.read(_PIECE_BYTES if upto is None else min(_PIECE_BYTES, upto - at))
+            piece = file.read(_CHUNK_BYTES if upto is None else min(_CHUNK_BYTES, upto - at))
             if lines:
                 piece = piece[: piece.rfind(b"\n") + 1]
             if not piece:
@@ -59,10 +59,7 @@ def measure(path: Path, after: Extent = EMPTY, upto: int | None = None, *, lines
 
 
 def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None:
-    """What is wrong with a file that once was as ``wanted``, in a few words; None if it still is.
-
-    ``grows``: it may be longer.
-    """
+    """Describe how a file differs from ``wanted``; None if it does not. ``grows``: it may be longer."""
     if not path.exists():
         return "is missing"
     if not path.is_file():
@@ -70,7 +67,7 @@ def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None
     try:
         size = path.stat().st_size
         if size < wanted.bytes:
-            return f"is cut: {size} of {wanted.bytes} bytes are left"
+            return f"is truncated: {size} of {wanted.bytes} bytes are left"
         if size > wanted.bytes and not grows:
             return f"has {size - wanted.bytes} bytes more than the run wrote"
         same = measure(path, upto=wanted.bytes) == wanted
@@ -79,17 +76,16 @@ def difference(path: Path, wanted: Extent, *, grows: bool = False) -> str | None
     return None if same else "is not what the run wrote: its checksum differs"
 
 
-class Growing:
-    """Running checksums of the append-only files of a run, each read once.
-
-    A file that is missing, or shorter than it was, keeps the extent that it had.
+class RunningChecksums:
+    """Running checksums of the append-only files of a run, each read once. A missing or shortened file keeps its last
+    extent.
     """
 
     def __init__(self, folder: Path, known: Mapping[str, Extent]) -> None:
         self._folder, self._extents = folder, dict(known)
 
     def advance(self, names: Iterable[str]) -> dict[str, Extent]:
-        """Extents of all files known so far, extended to the present end of those named."""
+        """Extend the named files to their current ends; returns the extents of all known files."""
         for name in names:
             with contextlib.suppress(OSError):
                 known = self._extents.get(name, EMPTY)
@@ -97,19 +93,19 @@ class Growing:
         return dict(self._extents)
 
 
-class Listed(NamedTuple):
+class FileList(NamedTuple):
     """Content of ``checksums.json``."""
 
     files: Mapping[str, Extent] = MappingProxyType({})
-    """Files that no longer change, by their path in the folder."""
+    """Completed files by their path in the folder."""
     damaged: tuple[str, ...] = ()
     """Files found damaged when the run was resumed, which therefore count as lost."""
     problem: str = ""
-    """What is wrong with the list itself, in a few words; its files are then unknown."""
+    """Problem with the list itself; its files are then unknown."""
 
     @property
     def ended(self) -> bool:
-        """Whether it was written at the end of a run, and lists all of its files."""
+        """Whether it was written at the end of a run and lists all files."""
         return SUMMARY in self.files
 
 
@@ -117,23 +113,23 @@ class _Document(msgspec.Struct, frozen=True):
     files: dict[str, Extent]
     damaged: tuple[str, ...]
     crc32: int
-    """Of the fields before it, as JSON."""
+    """CRC-32 of the preceding fields as JSON."""
 
 
-def read_list(folder: Path) -> Listed:
+def read_list(folder: Path) -> FileList:
     """Read ``checksums.json``."""
     path = folder / FILE
     if not path.exists():
-        return Listed(problem="is missing")
+        return FileList(problem="is missing")
     if not path.is_file():
-        return Listed(problem="is not a regular file")
+        return FileList(problem="is not a regular file")
     try:
         found = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=_Document)
     except (OSError, msgspec.DecodeError, RecursionError):
-        return Listed(problem="cannot be read")
+        return FileList(problem="cannot be read")
     if found.crc32 != _crc32(found.files, found.damaged):
-        return Listed(problem="is not what the run wrote: its checksum differs")
-    return Listed(found.files, found.damaged)
+        return FileList(problem="is not what the run wrote: its checksum differs")
+    return FileList(found.files, found.damaged)
 
 
 def write_list(folder: Path, files: Mapping[str, Extent], damaged: Iterable[str] = ()) -> None:

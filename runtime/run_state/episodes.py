@@ -1,4 +1,4 @@
-"""Episode statistics and their file ``episodes.csv``: one row per episode, written as it ends."""
+"""Episode statistics and their file ``episodes.csv``: one row per episode, written at its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EpisodeRow(NamedTuple):
 
     @property
     def score(self) -> float:
-        """What ``onrig.runtime.scoring.measure_of`` says of the task."""
+        """Value of the task's measure (``onrig.runtime.scoring.measure_of``)."""
         return self.reward_sum if self.normalized is None else self.normalized
 
 
@@ -48,34 +48,34 @@ COLUMNS: Final = ("episode", "kind", "steps", "return", *EpisodeRow._fields[4:])
 
 
 class Sums(msgspec.Struct):
-    """Sums over the records of an open episode, or of an attempt at one that a fault cut short."""
+    """Sums over the records of an open episode, or of an attempt interrupted by a fault."""
 
     episode: int
     kind: int
     steps: int = 0
     reward: float | None = 0.0
-    """Of the steps; None stands for NaN, which JSON does not have."""
+    """Sum over the steps; None for NaN, which JSON lacks."""
     exploration: float | None = 0.0
     interventions: int = 0
     missed: int = 0
     policy_id: int = 0
-    """The newest that acted."""
+    """Latest policy that acted."""
     passed: int = 0
-    """Steps that have passed, whether or not they are valid; 0 in checkpoints of earlier versions."""
+    """Steps elapsed, valid or not; 0 in checkpoints of earlier versions."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Take the next records, at least one."""
         counts = (records["flags"] & (Flag.NO_ACTION | Flag.INVALID)) == 0
         self.steps += int(np.count_nonzero(counts))
         self.passed += int(np.count_nonzero((records["flags"] & Flag.NO_ACTION) == 0))
-        self.reward = _added(self.reward, records["reward"][counts])
-        self.exploration = _added(self.exploration, records["exploration"][counts])
+        self.reward = _sum_in_order(self.reward, records["reward"][counts])
+        self.exploration = _sum_in_order(self.exploration, records["exploration"][counts])
         self.interventions += int(np.count_nonzero(records["rule"] != Rule.NONE))
         self.missed += int(records["missed"].sum())
         self.policy_id = max(self.policy_id, int(records["policy_id"].max()))
 
-    def row(self, task: Task, t_mono_ns: int, unlived: int = 0) -> EpisodeRow:
-        """Row of the episode, which ended at ``t_mono_ns``; a termination cut ``unlived`` steps off."""
+    def row(self, task: Task, t_mono_ns: int, cut_off_steps: int = 0) -> EpisodeRow:
+        """Build the row of the episode, which ended at ``t_mono_ns``; a termination cut off ``cut_off_steps`` steps."""
         n, total, exploration = self.steps, _float(self.reward), _float(self.exploration)
         mean = total / n if n else math.nan
         return EpisodeRow(
@@ -84,7 +84,7 @@ class Sums(msgspec.Struct):
             steps=n,
             reward_sum=total,
             mean_reward=mean,
-            normalized=normalized(task, total, n, unlived),
+            normalized=normalized(task, total, n, cut_off_steps),
             exploration=exploration / n if n else 0.0,
             interventions=self.interventions,
             missed_ticks=self.missed,
@@ -97,8 +97,8 @@ def _float(total: float | None) -> float:
     return math.nan if total is None else total
 
 
-def _added(total: float | None, values: NDArray[np.floating]) -> float | None:
-    """Sum in the order of the records: however they come in batches, and whoever goes on, it has the same digits."""
+def _sum_in_order(total: float | None, values: NDArray[np.floating]) -> float | None:
+    """Sum in the order of the records, so that the digits depend neither on batches nor on restarts."""
     added = float(np.cumsum(np.concatenate(([_float(total)], values)), dtype=np.float64)[-1])
     return None if math.isnan(added) else added
 
@@ -109,7 +109,7 @@ class EpisodeAccounts:
     def __init__(self, task: Task, rate_hz: float) -> None:
         self._task, self._whole = task, episode_steps(task, rate_hz)
         self._open: list[Sums] = []
-        """The last one is of the newest records."""
+        """Open sums, those of the newest records last."""
 
     @property
     def whole(self) -> bool:
@@ -117,17 +117,18 @@ class EpisodeAccounts:
         return not self._open
 
     def add(self, records: NDArray[np.void]) -> list[EpisodeRow]:
-        """Take the next records; return the rows of the episodes they close."""
+        """Add the next records; return the rows of the episodes they close."""
         rows = []
         start = 0
         for end in (np.flatnonzero(records["flags"] & Flag.NO_ACTION) + 1).tolist():
             self._take(records[start:end])
             sums, closing = self._open[-1], records[end - 1]
-            # What a fault, a stop or the end of its time cut off says nothing of the policy: only the task does.
+            # Only steps cut off by a task's termination count as unlived, not those after a fault, a stop or a
+            # time-out.
             ended = bool(closing["flags"] & Flag.TERMINATED)
-            unlived = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
-            rows.append(sums.row(self._task, int(closing["t_mono_ns"]), unlived))
-            self._open = []  # an attempt that a fault cut short counts for nothing
+            cut_off_steps = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
+            rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps))
+            self._open = []  # an attempt interrupted by a fault does not count
             start = end
         self._take(records[start:])
         return rows
@@ -142,28 +143,28 @@ class EpisodeAccounts:
             self._open = [*(other for other in self._open if other is not sums), sums]
 
     def state(self) -> tuple[Sums, ...]:
-        """What is open, for a checkpoint."""
+        """State of the open episode, for a checkpoint."""
         return tuple(msgspec.structs.replace(sums) for sums in self._open)
 
     def restore(self, state: tuple[Sums, ...]) -> None:
-        """Go on from ``state()``."""
+        """Restore the result of ``state()``."""
         self._open = list(state)
 
 
-class FiledRows(NamedTuple):
+class StoredRows(NamedTuple):
     """Content of ``episodes.csv``."""
 
     rows: list[EpisodeRow]
     ends: list[int]
     """Byte offset of the end of each row."""
     broken: int
-    """Bytes after the last whole line: a row cut off by a power failure."""
+    """Bytes after the last complete line: a row truncated by a power failure."""
 
 
-def read_rows(path: Path) -> FiledRows:
+def read_rows(path: Path) -> StoredRows:
     """Read ``episodes.csv`` (empty if missing); ValueError for an invalid line between rows."""
     if not path.exists():
-        return FiledRows([], [], 0)
+        return StoredRows([], [], 0)
     data = read_file(path, MAX_TABLE_BYTES)
     rows: list[EpisodeRow] = []
     ends: list[int] = []
@@ -180,10 +181,10 @@ def read_rows(path: Path) -> FiledRows:
             rows.append(row)
             ends.append(end + len(line))
         end += len(line)
-    return FiledRows(rows, ends, len(data) - end)
+    return StoredRows(rows, ends, len(data) - end)
 
 
-def keep_rows(path: Path, filed: FiledRows, count: int) -> None:
+def truncate_rows(path: Path, filed: StoredRows, count: int) -> None:
     """Truncate the file after its first ``count`` rows, durably; raises OSError."""
     if not path.exists():
         return
@@ -222,42 +223,40 @@ def parse_row(line: bytes) -> EpisodeRow | None:
 
 
 class EpisodeFile:
-    """Writer of ``episodes.csv``; a reader always sees whole lines.
-
-    On a full disk, rows wait in memory, in order, until there is room.
+    """Writer of ``episodes.csv``; a reader always sees complete lines. While the disk is full, rows wait in memory, in
+    order.
     """
 
     def __init__(self, path: Path) -> None:
         self.count = 0
         """Rows appended, waiting ones included."""
         self.last: EpisodeRow | None = None
-        with contextlib.suppress(ValueError):  # edited by hand: leave it as it is and append
+        with contextlib.suppress(ValueError):  # edited by hand: keep it and append
             filed = read_rows(path)
             self.count = len(filed.rows)
             self.last = filed.rows[-1] if filed.rows else None
             if filed.broken:  # its writer was killed
-                keep_rows(path, filed, self.count)
+                truncate_rows(path, filed, self.count)
         self._file = path.open("ab", buffering=0)
         self._waiting = bytearray() if self._file.tell() else bytearray(_line(COLUMNS))
-        self._unwritten: deque[int] = deque()
+        self._pending: deque[int] = deque()
         """End of each waiting row in ``_waiting``."""
         self.flush()
 
     @property
     def waiting(self) -> int:
         """Rows not yet written to disk."""
-        return len(self._unwritten)
+        return len(self._pending)
 
     def append(self, row: EpisodeRow) -> None:
-        """Write one row; floats with all their digits, so that equal runs give equal files; nothing for None.
-
-        A second row of the same episode, from a restarted replay process that reads records again, is left out.
+        """Write one row; floats with all digits, so that equal runs give equal files; None as empty. A repeated row of
+        an episode, from a restarted replay process that reads records again, is ignored.
         """
         if self.last is not None and _order(row) <= _order(self.last):
             return
         line = _line([repr(v) if isinstance(v, float) else v for v in row])
         self._waiting += line
-        self._unwritten.append(len(self._waiting))
+        self._pending.append(len(self._waiting))
         self.count, self.last = self.count + 1, row
         self.flush()
 
@@ -269,8 +268,8 @@ class EpisodeFile:
             except OSError:
                 return False
             del self._waiting[:taken]
-            self._unwritten = deque(end - taken for end in self._unwritten if end > taken)
-        self._unwritten.clear()
+            self._pending = deque(end - taken for end in self._pending if end > taken)
+        self._pending.clear()
         return True
 
     def close(self) -> None:

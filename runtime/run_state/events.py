@@ -1,9 +1,9 @@
 """``events.jsonl``: admissions, interventions, misses and faults, one JSON object per line, as they happen.
 
-One table lists the kinds of events: who can cause them, and which fields make two of a kind equal.  The length of the
+One table defines the kinds of events: who can cause them, and by which fields they are aggregated.  The length of the
 file is bounded.  Repeated events are aggregated: the first is written at once, equal ones in one line at the end of a
-window, which starts short and doubles while they continue.  Events that outsiders can cause may fill only a part of
-the file.  What no longer fits is dropped and counted.
+window, which starts short and doubles while they continue.  Events caused by outsiders may fill only a part of the
+file. Events that no longer fit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Fields = Mapping[str, Value]
 MAX_FILE_BYTES: Final = 64 << 20
 """Size limit of ``events.jsonl``; vital events are written even beyond it."""
 COUNT: Final = "count"
-"""Field with the number of events that an aggregated line stands for."""
+"""Field with the number of events in an aggregated line."""
 
 
 class Weight(enum.Enum):
-    """Who causes an event, which bounds the share of the file for such events."""
+    """Origin of an event, which determines its share of the file."""
 
     OUTSIDE = enum.auto()
-    """A peer or an outsider, at any rate."""
+    """Caused by a peer or an outsider, at any rate."""
     OWN = enum.auto()
-    """The run itself."""
+    """Caused by the run itself."""
     VITAL = enum.auto()
-    """Must never be missing: always written."""
+    """Essential: always written."""
 
     @property
     def room(self) -> int | None:
@@ -87,16 +87,16 @@ _KINDS: Final = {
     "events_dropped": Kind(Weight.VITAL),
 }
 _PLAIN: Final = Kind()
-_VITAL: Final = Kind(Weight.VITAL)
+_ESSENTIAL: Final = Kind(Weight.VITAL)
 
 
 def kind_of(kind: str, fields: Fields) -> Kind:
     """Kind of an event; any event with a fault is vital."""
-    return _VITAL if fields.get("fault") else _KINDS.get(kind, _PLAIN)
+    return _ESSENTIAL if fields.get("fault") else _KINDS.get(kind, _PLAIN)
 
 
 def shortened(fields: Fields, longest: int) -> dict[str, Value]:
-    """Fields with texts cut to ``longest`` characters."""
+    """Return the fields with texts cut to ``longest`` characters."""
     return {
         name: f"{value[: longest - 3]}..." if isinstance(value, str) and len(value) > longest else value
         for name, value in fields.items()
@@ -104,19 +104,19 @@ def shortened(fields: Fields, longest: int) -> dict[str, Value]:
 
 
 def times(fields: Mapping[str, object]) -> int:
-    """Number of events that a line of ``events.jsonl`` stands for."""
+    """Return the number of events in a line of ``events.jsonl``."""
     count = fields.get(COUNT, 1)
     return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 1
 
 
-FIRST_S: Final = 1.0
-LONGEST_S: Final = 64.0
+MIN_WINDOW_S: Final = 1.0
+MAX_WINDOW_S: Final = 64.0
 MAX_WINDOWS: Final = 64
-"""Maximum number of open windows; beyond it the oldest closes."""
+"""Maximum number of open windows; the oldest is closed beyond it."""
 _Key = tuple[Value, ...]
 
 
-class Told(NamedTuple):
+class PendingEvent(NamedTuple):
     """An event to be written."""
 
     kind: str
@@ -128,9 +128,9 @@ class Told(NamedTuple):
 class _Window:
     kind: str
     closes_s: float
-    lasts_s: float
+    duration_s: float
     count: int = 0
-    last: Told | None = None
+    last: PendingEvent | None = None
 
 
 class Repeats:
@@ -139,48 +139,48 @@ class Repeats:
     def __init__(self) -> None:
         self._windows: dict[_Key, _Window] = {}
 
-    def take(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[Told]:
-        """Take one event; return what is to be written now, in order (``now_s``: monotonic)."""
+    def add(self, kind: str, fields: Fields, now_s: float, t_unix_s: float) -> list[PendingEvent]:
+        """Add one event; return the events to write now, in order (``now_s``: monotonic)."""
         known = kind_of(kind, fields)
         told = self.due(now_s)
         if known.same is None:
-            return [*told, Told(kind, dict(fields), t_unix_s)]
+            return [*told, PendingEvent(kind, dict(fields), t_unix_s)]
         key: _Key = (kind, *(fields.get(name) for name in known.same))
         window = self._windows.get(key)
         if window is None:
-            self._windows[key] = _Window(kind, now_s + FIRST_S, FIRST_S)
+            self._windows[key] = _Window(kind, now_s + MIN_WINDOW_S, MIN_WINDOW_S)
             if len(self._windows) > MAX_WINDOWS:
                 told += self._closed(self._windows.pop(next(iter(self._windows))))
-            return [*told, Told(kind, dict(fields), t_unix_s)]
+            return [*told, PendingEvent(kind, dict(fields), t_unix_s)]
         window.count += 1
-        window.last = Told(kind, _added(known, window.last, fields), t_unix_s)
+        window.last = PendingEvent(kind, _added(known, window.last, fields), t_unix_s)
         return told
 
-    def due(self, now_s: float) -> list[Told]:
-        """Aggregated events of the windows that have closed by now."""
-        told: list[Told] = []
+    def due(self, now_s: float) -> list[PendingEvent]:
+        """Return the aggregated events of windows that have closed."""
+        told: list[PendingEvent] = []
         for key in [key for key, window in self._windows.items() if now_s >= window.closes_s]:
             window = self._windows.pop(key)
             told += self._closed(window)
             if window.count:
-                lasts_s = min(2 * window.lasts_s, LONGEST_S)
-                self._windows[key] = _Window(window.kind, now_s + lasts_s, lasts_s)
+                duration_s = min(2 * window.duration_s, MAX_WINDOW_S)
+                self._windows[key] = _Window(window.kind, now_s + duration_s, duration_s)
         return told
 
-    def rest(self) -> list[Told]:
-        """Aggregated events not yet written, at the end."""
+    def remaining(self) -> list[PendingEvent]:
+        """Return the remaining aggregated events, at the end."""
         windows, self._windows = self._windows, {}
         return [told for window in windows.values() for told in self._closed(window)]
 
     @staticmethod
-    def _closed(window: _Window) -> list[Told]:
+    def _closed(window: _Window) -> list[PendingEvent]:
         if window.last is None:
             return []
         kind, fields, t_unix_s = window.last
-        return [Told(kind, fields if window.count == 1 else {**fields, COUNT: window.count}, t_unix_s)]
+        return [PendingEvent(kind, fields if window.count == 1 else {**fields, COUNT: window.count}, t_unix_s)]
 
 
-def _added(kind: Kind, before: Told | None, fields: Fields) -> dict[str, Value]:
+def _added(kind: Kind, before: PendingEvent | None, fields: Fields) -> dict[str, Value]:
     added = dict(fields)
     for name in kind.adds:
         more, so_far = fields.get(name), None if before is None else before.fields.get(name)
@@ -190,41 +190,41 @@ def _added(kind: Kind, before: Told | None, fields: Fields) -> dict[str, Value]:
 
 
 _WAITING: Final = 1000
-"""Lines buffered while the disk is full; beyond, the oldest give way, and those that must never be missing last."""
+"""Maximum lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
 _ENCODER = msgspec.json.Encoder()
 
 
 class EventFile:
-    """Writer of ``events.jsonl``; ``t_unix_s`` is the wall clock, for people (nothing reproducible depends on it).
+    """Writer of ``events.jsonl``; ``t_unix_s`` is the wall clock, for display only.
 
-    Several processes append to one file; its length is checked before every line, so that a resumed run or a restarted
-    process respects the room that is left.
+    Several processes append to one file; its length is checked before every line, so that resumed runs and restarted
+    processes respect the limit.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
         self._waiting: deque[tuple[bytes, bool]] = deque()
-        """Lines, and whether they may give way to newer ones."""
+        """Lines, and whether newer ones may replace them."""
         self._repeats = Repeats()
         self._dropped: Counter[str] = Counter()
-        self._told_dropped = 0
+        self._dropped_reported = 0
 
     def write(self, kind: str, **fields: Value) -> None:
         """Append one event, or count it; never raises.  On a full disk it is retried later."""
         now_s = time.monotonic()
-        for told in self._repeats.take(kind, fields, now_s, time.time()):
+        for told in self._repeats.add(kind, fields, now_s, time.time()):
             self._put(told)
         self._flush()
 
-    def look(self) -> None:
-        """Write the aggregated events that are due; to be called periodically."""
+    def poll(self) -> None:
+        """Write the aggregated events that are due; call periodically."""
         told = self._repeats.due(time.monotonic())
         for event in told:
             self._put(event)
         if told or self._waiting:
             self._flush()
 
-    def _put(self, told: Told) -> None:
+    def _put(self, told: PendingEvent) -> None:
         weight = kind_of(told.kind, told.fields).weight
         room = weight.room
         line = _line(told._replace(fields=shortened(told.fields, weight.longest_text)))
@@ -246,16 +246,18 @@ class EventFile:
     def _drop(self, kind: str) -> None:
         """Count a dropped event; report at the 1st, 2nd, 4th, ... and at the end."""
         self._dropped[kind] += 1
-        if self._dropped.total() >= 2 * self._told_dropped:
-            self._tell_dropped()
+        if self._dropped.total() >= 2 * self._dropped_reported:
+            self._report_dropped()
 
-    def _tell_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         total = self._dropped.total()
-        if total == self._told_dropped:
+        if total == self._dropped_reported:
             return
-        self._told_dropped = total
+        self._dropped_reported = total
         which = ", ".join(f"{n} {kind}" for kind, n in sorted(self._dropped.items()))
-        self._waiting.append((_line(Told("events_dropped", {"events": total, "which": which}, time.time())), True))
+        self._waiting.append(
+            (_line(PendingEvent("events_dropped", {"events": total, "which": which}, time.time())), True)
+        )
 
     def _flush(self) -> None:
         while self._waiting:
@@ -263,26 +265,26 @@ class EventFile:
             try:
                 taken = self._file.write(line) or 0
                 if taken < len(line):
-                    self._take_back(taken)
+                    self._truncate_partial(taken)
                     return
             except OSError:
                 return
             self._waiting.popleft()
 
-    def _take_back(self, taken: int) -> None:
-        """Cut the piece of a line that a full disk took: another process may go on with a line of its own."""
+    def _truncate_partial(self, taken: int) -> None:
+        """Remove a partially written line (full disk), as another process may append."""
         end = self._file.tell()
         if self._file.seek(0, os.SEEK_END) == end:
             self._file.truncate(end - taken)
 
     def close(self) -> None:
         """Write the aggregated events, and close the file."""
-        for told in self._repeats.rest():
+        for told in self._repeats.remaining():
             self._put(told)
-        self._tell_dropped()
+        self._report_dropped()
         self._flush()
         self._file.close()
 
 
-def _line(told: Told) -> bytes:
+def _line(told: PendingEvent) -> bytes:
     return _ENCODER.encode({"t_unix_s": round(told.t_unix_s, 3), "kind": told.kind, **told.fields}) + b"\n"

@@ -1,6 +1,6 @@
 """Table of faults that can stop a run: name, cause, hint and exit code of each.
 
-A fault is *latched*: it stays, with its first cause, until it is re-armed.  The table says who may re-arm.
+A fault is *latched*: it remains, with its first cause, until it is re-armed. The table defines who may re-arm.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from onrig.runtime.exit_codes import ExitCode
 
 
 class Rearm(enum.Enum):
-    """Who may release a latched fault, the easiest first."""
+    """Who may release a latched fault, from easiest to hardest."""
 
     RUN = "run"
     """The run itself, between episodes and a bounded number of times."""
     PERSON = "person"
-    """A person: key ``r``, or ``onrig resume`` from a second terminal."""
+    """An operator: key ``r``, or ``onrig resume`` from another terminal."""
     NOBODY = "nobody"
-    """This run is over; the next one starts from nothing."""
+    """No one: the run is over."""
 
 
 class Entry(NamedTuple):
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class FaultName(enum.StrEnum):
-    """The faults, as ``events.jsonl`` and ``summary.json`` name them."""
+    """Names of the faults in ``events.jsonl`` and ``summary.json``."""
 
     DEVICE_LEASE = "device_lease"
     DEVICE_SENSOR = "device_sensor"
@@ -221,7 +221,7 @@ FAULTS: Final[dict[FaultName, Entry]] = {
     ),
     FaultName.LOOP_HUNG: Entry(
         "the control process makes no ticks",
-        "find what stopped it; it is ended if it does not recover",
+        "find what stopped it; the run ends if it does not recover",
         ExitCode.INTERNAL,
         Rearm.NOBODY,
     ),
@@ -238,7 +238,7 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         Rearm.NOBODY,
     ),
     FaultName.TICK_CODE_FAILED: Entry(
-        "the task's own code in the tick raised an exception, gave an unusable value or took longer than its budget",
+        "the task's own code in the tick raised an exception, returned an invalid value or exceeded its time budget",
         "correct the code at the line named, or make it faster (`onrig check` measures it), then start again",
         ExitCode.SAFETY,
         Rearm.NOBODY,
@@ -263,7 +263,7 @@ _DEVICE: Final = {
 def device_fault(code: int, *, latched: bool = False) -> FaultName:
     """Fault for a device's fault code.
 
-    0 is a device that names no fault: it was found disarmed, or has its FAULT bit set all the same (``latched``).
+    Code 0 names no fault: the device was found disarmed, or its FAULT bit is set anyway (``latched``).
     """
     if latched and not code:
         return FaultName.DEVICE_UNNAMED
@@ -271,19 +271,19 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
 
 
 def harder(fault: FaultName, other: FaultName) -> bool:
-    """Whether a fault is harder to release than another."""
+    """Return whether a fault is harder to release than another."""
     gravity = list(Rearm)
     return gravity.index(FAULTS[fault].rearm) > gravity.index(FAULTS[other].rearm)
 
 
-def gravest(latched: FaultName, code: int) -> FaultName:
-    """The latched fault, or a newer one of the device (``code``) that is harder to release."""
+def most_severe(latched: FaultName, code: int) -> FaultName:
+    """Return the latched fault, or the device's newer one (``code``) if it is harder to release."""
     newer = device_fault(code) if code else latched
     return newer if harder(newer, latched) else latched
 
 
 class Halted(Exception):
-    """The end of a run by a fault; ``str`` is one line for people."""
+    """End of a run by a fault; ``str`` is one line for users."""
 
     def __init__(self, fault: FaultName, detail: str = "") -> None:
         entry = FAULTS[fault]

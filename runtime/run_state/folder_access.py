@@ -1,9 +1,8 @@
 """Check that only the user of the run can write to a folder, so that no other user can redirect its files.
 
-In a folder that others can write to, any name may be a symbolic link of theirs to another place.  A run therefore
-writes only to a folder that belongs to its user, that nobody else can write to, and that contains only files and
-folders, no links and nothing of others.  Links on the path to the folder are accepted if they belong to the user or
-root, so `runs` may be on another disk.
+In a folder writable by others, any name may be a symbolic link to another place. A run therefore writes only to a
+folder of its user that no one else can write to and that contains only the user's files and folders, and no links.
+Links on the path to the folder are accepted if they belong to the user or root, so `runs` may be on another disk.
 """
 
 from __future__ import annotations
@@ -16,47 +15,47 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _DEPTH: Final = 3
 """Depth of a run folder."""
 
 
-class NotOurs(OSError):
-    """A folder that other users could redirect; ``strerror`` says why, and what to do."""
+class UnsafeFolder(OSError):
+    """A folder that other users could redirect; ``strerror`` gives the reason and the remedy."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(0, f"{path} {why}")
 
 
-def check_way(folder: Path) -> None:
-    """Raise NotOurs if others can replace a part of the path to a folder, which need not exist."""
+def check_path(folder: Path) -> None:
+    """Raise NotOurs if others can replace a part of the path to a folder; the folder need not exist."""
     for path in reversed((folder.absolute(), *folder.absolute().parents)):
         try:
             status = path.lstat()
         except FileNotFoundError:
             return
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted():
-            raise NotOurs(path, f"is a link of {_who(status.st_uid)}; name its target instead")
-        if _open_to_all(status.st_mode) and not status.st_mode & stat.S_ISVTX:
-            raise NotOurs(path, "may be changed by anybody on this machine; take another folder, or chmod o-w it")
+            raise UnsafeFolder(path, f"is a link of {_user_name(status.st_uid)}; name its target instead")
+        if _world_writable(status.st_mode) and not status.st_mode & stat.S_ISVTX:
+            raise UnsafeFolder(path, "is writable by every user of this machine; use another folder, or chmod o-w it")
 
 
 def check_folder(folder: Path) -> None:
     """Raise NotOurs unless an existing folder and its content belong to this user, files and folders alone."""
-    check_way(folder)
+    check_path(folder)
     status = folder.stat()
     if status.st_uid != os.geteuid():
-        raise NotOurs(folder, f"belongs to {_who(status.st_uid)}; take another folder, or run as that user")
-    if _open_to_all(status.st_mode):
-        raise NotOurs(folder, "may be written to by anybody on this machine; take another folder, or chmod o-w it")
+        raise UnsafeFolder(folder, f"belongs to {_user_name(status.st_uid)}; use another folder, or run as that user")
+    if _world_writable(status.st_mode):
+        raise UnsafeFolder(folder, "is writable by every user of this machine; use another folder, or chmod o-w it")
     for entry in _entries(folder, _DEPTH):
         if entry.is_symlink():
-            raise NotOurs(Path(entry.path), "is a link; remove it")
-        if not entry.is_file() and not entry.is_dir():  # opening a FIFO to append to it would wait for its reader
-            raise NotOurs(Path(entry.path), "is neither a file nor a folder; remove it")
+            raise UnsafeFolder(Path(entry.path), "is a link; remove it")
+        if not entry.is_file() and not entry.is_dir():  # opening a FIFO for appending would wait for its reader
+            raise UnsafeFolder(Path(entry.path), "is neither a file nor a folder; remove it")
         owner = entry.stat(follow_symlinks=False).st_uid
         if owner != os.geteuid():
-            raise NotOurs(Path(entry.path), f"belongs to {_who(owner)}; remove it, or run as that user")
+            raise UnsafeFolder(Path(entry.path), f"belongs to {_user_name(owner)}; remove it, or run as that user")
 
 
 class FolderBusy(Exception):
@@ -77,7 +76,7 @@ def claim(folder: Path, patience_s: float) -> int:
             if time.monotonic() > limit:
                 os.close(fd)
                 raise FolderBusy(f"{folder}: another process still writes to it") from None
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         except OSError:  # a file system without locks: rely on the check for a running supervisor
             return fd
         else:
@@ -114,11 +113,11 @@ def _trusted() -> tuple[int, int]:
     return os.geteuid(), 0
 
 
-def _open_to_all(mode: int) -> bool:
+def _world_writable(mode: int) -> bool:
     return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH)
 
 
-def _who(uid: int) -> str:
+def _user_name(uid: int) -> str:
     import pwd
 
     try:

@@ -16,18 +16,18 @@ _HEAD: Final = b"policy_id,bytes,crc32\n"
 
 
 class PolicyIndex:
-    """Reader and only writer of the index; the last line of a policy counts."""
+    """Reader and sole writer of the index; the last line of a policy counts."""
 
     def __init__(self, policies: Path) -> None:
         self._path = policies / Path(NAME).name
         self._entries = read_index(self._path)
 
     def get(self, policy_id: int) -> Extent | None:
-        """Length and checksum of a policy; None if the run has not filed it."""
+        """Return length and checksum of a policy; None if it is not stored."""
         return self._entries.get(policy_id)
 
     def add(self, policy_id: int, model: bytes) -> None:
-        """List a policy; raises OSError, and the index is as before."""
+        """Add a policy; on OSError the index is unchanged."""
         extent = extent_of(model)
         if self._entries.get(policy_id) == extent:
             return

@@ -23,8 +23,8 @@ _RESERVED: Final = frozenset({"t_unix_s", "kind", "source", "message"})
 """Reserved field names of an event."""
 _FAULTS: Final = frozenset({None, *FaultName})
 ALIVE: Final = "alive"
-"""Kind of a report that is only a sign of life."""
-_to_a_person = False
+"""Kind of a heartbeat report."""
+_plain_output = False
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -41,15 +41,15 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Report)
 
 
-def speak_to_a_person() -> None:
-    """Report in plain lines from now on, for a process without a supervisor."""
-    global _to_a_person
-    _to_a_person = True
+def use_plain_output() -> None:
+    """Report in plain lines from now on, for a process run without a supervisor."""
+    global _plain_output
+    _plain_output = True
 
 
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> bool:
     """Write one report, cut beyond 4 KiB; dropped (False) if the pipe is closed or full."""
-    if _to_a_person:
+    if _plain_output:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
         return True
     with contextlib.suppress(OSError, ValueError):
@@ -64,9 +64,9 @@ def report(source: str, kind: str, message: str = "", **values: float | int | st
     return False
 
 
-def show_life(source: str) -> None:
-    """Signal progress to the supervisor, which counts every report; silent without one."""
-    if not _to_a_person:
+def send_heartbeat(source: str) -> None:
+    """Send a heartbeat to the supervisor; does nothing without one."""
+    if not _plain_output:
         report(source, ALIVE)
 
 
@@ -78,6 +78,6 @@ def parse_report(line: bytes) -> Report | None:
         return None
     if found.values.keys() & _RESERVED or found.values.get("fault") not in _FAULTS:
         return None
-    # A report may quote text of a device or a learner.
+    # A report may quote text from a device or a learner.
     values = {printable(k): printable(v) if isinstance(v, str) else v for k, v in found.values.items()}
     return Report(printable(found.source), found.kind, printable(found.message, _LONGEST), values)

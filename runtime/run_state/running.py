@@ -1,8 +1,8 @@
 """Discovery of the rigs running on this machine, and requests to them that bypass their supervisors.
 
-Every run has a folder in shared memory (0700) named after its owning process; a file in it names the run folder, and
-its board has words for requests.  A stop therefore reaches the loop even if the supervisor hangs.  The start time of
-the owner tells a running rig from the remains of a killed one.
+Every run has a folder in shared memory (0700) named after its owning process; it holds the path of the run folder and a
+board with words for requests. A stop therefore reaches the loop even if the supervisor hangs. The owner's start time
+distinguishes a running rig from the remains of a killed one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import signal
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onrig.runtime.python_files import trust, trusted
+from onrig.runtime.python_files import trust, trusted_digests
 from onrig.runtime.run_state.actuators import Actuators
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
-from onrig.runtime.shm.segment import Segment, SegmentError, SegmentGone, live_folders
+from onrig.runtime.shm.segment import Segment, SegmentError, SegmentMissing, live_folders
 
 _NAME: Final = "run"
 _TRUSTED: Final = "trusted"
@@ -26,20 +26,20 @@ class Running(NamedTuple):
     """A live run of this user."""
 
     pid: int
-    """Of its supervisor."""
+    """Process id of its supervisor."""
     shm: Path
     folder: Path
-    """Its run folder, absolute."""
+    """Absolute path of its run folder."""
 
 
 def announce(shm: Path, folder: Path) -> None:
-    """Store the run folder's path in the run's shared memory, and which Python files it runs."""
-    (shm / _TRUSTED).write_text("\n".join(trusted()))
+    """Store the run folder's path and the trusted Python files in the run's shared memory."""
+    (shm / _TRUSTED).write_text("\n".join(trusted_digests()))
     (shm / _NAME).write_bytes(os.fsencode(folder.resolve()) + b"\n")
 
 
 def running_rigs() -> list[Running]:
-    """Running rigs of this user, the oldest first; what they run is allowed to run in this process, too."""
+    """Return this user's running rigs, oldest first; their Python files become trusted in this process."""
     found = []
     for pid, shm in live_folders():
         try:
@@ -54,16 +54,16 @@ def running_rigs() -> list[Running]:
 
 
 def stop_by_signal(running: Running, level: int) -> None:
-    """Ask for a stop as in `Remote.stop` where the board cannot be read; the supervisor passes it on."""
+    """Request a stop by signal, as `Remote.stop` if the board cannot be read; the supervisor forwards it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGQUIT if level > 1 else signal.SIGTERM)
 
 
 class Remote:
-    """Board of another process's run; a context manager."""
+    """Board of a run in another process; a context manager."""
 
     def __init__(self, running: Running) -> None:
-        """Raises SegmentGone if the run has just ended, SegmentError if it is of another version of Onrig."""
+        """Raises SegmentMissing if the run has just ended, SegmentError if it is of another version of Onrig."""
         self._segment = Segment.attach(running.shm / "board", BOARD_SCHEMA)
         self._board = Board(self._segment)
 
@@ -75,7 +75,7 @@ class Remote:
         self._segment.close()
 
     def stop(self, level: int, *, from_view: bool = False) -> None:
-        """Ask for a stop: 1 fades out, 2 is immediate; an earlier stronger request stays.
+        """Request a stop: 1 fades out, 2 is immediate; an earlier stronger request remains.
 
         ``from_view``: from the live view's button rather than ``onrig stop``.
         """
@@ -86,12 +86,12 @@ class Remote:
         self._board[Word.STOP_OUTSIDE] = 1
 
     def resume(self) -> None:
-        """Ask a paused or faulted run to resume."""
+        """Request that a paused or faulted run resume."""
         self._board[Word.RESUME_OUTSIDE] += 1
 
     @property
     def state(self) -> int:
-        """A ``onrig.runtime.run_state.states.State``."""
+        """State of the run (``onrig.runtime.run_state.states.State``)."""
         return self._board[Word.STATE]
 
     @property
@@ -100,4 +100,4 @@ class Remote:
         return Actuators.read(self._board)
 
 
-__all__ = ["Remote", "Running", "SegmentError", "SegmentGone", "announce", "running_rigs", "stop_by_signal"]
+__all__ = ["Remote", "Running", "SegmentError", "SegmentMissing", "announce", "running_rigs", "stop_by_signal"]

@@ -1,7 +1,7 @@
 """States of a run, and the transition table.
 
-Pure: ``after`` maps (state, event) to the next state and its actions, which the caller carries out.  A pair that the
-table does not list cannot happen; if it does, the rig is disarmed with the fault ``PROGRAM``.
+Pure: ``after`` maps (state, event) to the next state and its actions, which the caller executes. A pair missing from
+the table is a program error: the rig is disarmed with the fault ``PROGRAM``.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ class State(enum.IntEnum):
     """State of a run; outside ``RESETTING``, ``RUNNING``, ``FALLBACK`` and ``FADING`` the device is disarmed."""
 
     DISCONNECTED = 0
-    """No device, no longer one, or not yet again: its own lease guards it."""
+    """No connection to the device, which is guarded by its own lease."""
     READY = 1
     """Connected and disarmed: between episodes, or waiting for a policy or the barrier."""
     RESETTING = 2
-    """Being brought to the start of an episode."""
+    """Driving to the start of an episode."""
     RUNNING = 3
     FALLBACK = 4
     """Running, with the shield's fallback controller in place of the policy."""
     FADING = 5
     """Stopping: the policy's command is faded to the safe output."""
     PAUSED = 6
-    """Disarmed until a person resumes."""
+    """Disarmed until an operator resumes the run."""
     FAULT = 7
     """Disarmed with a latched fault until it is re-armed."""
 
@@ -52,16 +52,16 @@ class Event(enum.Enum):
     """Second Ctrl-C, SIGQUIT, key space, ``onrig stop --now``."""
     FADED = "faded"
     TRIP = "trip"
-    """A fault; comes with its name."""
+    """A fault; carries its name."""
     REARM = "rearm"
     EXPIRED = "expired"
     """A pause or fault was not resumed in time."""
     COMPLETED = "completed"
     LINK_LOST = "link_lost"
     UNPLUGGED = "unplugged"
-    """The line has closed, and the run waits for the device to come back; comes with a fault."""
+    """The line has closed, and the run waits for the device to return; carries a fault."""
     PLUGGED_IN = "plugged_in"
-    """The device is back, checked, configured and disarmed."""
+    """The device has returned and is checked, configured and disarmed."""
 
 
 class Action(enum.Enum):
@@ -81,7 +81,7 @@ class Move(NamedTuple):
     state: State
     actions: tuple[Action, ...] = ()
     possible: bool = True
-    """False for a pair that cannot happen."""
+    """False for a pair missing from the table."""
 
 
 S, E, A = State, Event, Action
@@ -144,7 +144,7 @@ TABLE: Final[dict[State, dict[Event, Move]]] = {
     },
     S.FAULT: {
         **_ALWAYS,
-        E.TRIP: Move(S.FAULT),  # the first cause stays
+        E.TRIP: Move(S.FAULT),  # the first cause is kept
         E.REARM: Move(S.READY, (A.CLEAR_FAULT,)),
         E.STOP: _LEAVE,
         E.EXPIRED: _LEAVE,
@@ -153,7 +153,7 @@ TABLE: Final[dict[State, dict[Event, Move]]] = {
 
 
 def after(state: State, event: Event) -> Move:
-    """Look up the result of an event; total: an impossible pair disarms."""
+    """Look up the result of an event; a pair missing from the table disarms."""
     return TABLE[state].get(event, _IMPOSSIBLE)
 
 
@@ -169,21 +169,19 @@ class Transition(NamedTuple):
 
 
 class StateMachine:
-    """State of a run and its latched fault; each transition is passed to ``tell``."""
+    """State of a run and its latched fault; each transition is passed to ``on_transition``."""
 
-    def __init__(self, tell: Callable[[Transition], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_transition: Callable[[Transition], None]) -> None:
+        self._on_transition = on_transition
         self.state = State.DISCONNECTED
         self.fault: FaultName | None = None
         """The latched fault: the first since the last re-arming."""
         self.detail = ""
-        """Detail in one line: of the latched fault, otherwise of the last transition."""
+        """One-line detail of the latched fault, or of the last transition."""
 
-    def take(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
-        """Apply an event; return the actions required, in order.
-
-        ``fault``: the cause of a TRIP (or LINK_LOST, UNPLUGGED); a fault latched before is kept, unless the run would
-        re-arm it by itself although the line has closed.
+    def apply(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
+        """Apply an event; return the required actions, in order. ``fault``: cause of a TRIP (or LINK_LOST, UNPLUGGED).
+        An earlier latched fault is kept, unless the line has closed and the run would re-arm that fault by itself.
         """
         before = self.state
         move = after(before, event)
@@ -199,7 +197,9 @@ class StateMachine:
             self.fault, self.detail = fault, detail
         self.state = move.state
         if move.state is not before or self.fault is not known:
-            self._tell(Transition(before, event, move.state, self.fault, self.detail if self.fault else detail))
+            self._on_transition(
+                Transition(before, event, move.state, self.fault, self.detail if self.fault else detail)
+            )
         return move.actions
 
 

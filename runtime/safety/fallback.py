@@ -1,4 +1,4 @@
-"""Fallback controllers, which act instead of the policy when a rule fails.
+"""Fallback controllers, which replace the policy when a rule fails.
 
 Each maps an observation (SI, in the rig's order) to an action (SI), is stateless and exempt from the rate limit.
 """
@@ -13,18 +13,19 @@ import msgspec
 
 from onrig.hw.bounds import Positive, Quantity
 from onrig.hw.rig import Rig
-from onrig.runtime.braking import Brake, Leaving
+from onrig.runtime.braking import Brake, Divergence
 
 Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Brake: from its safe value at rest to the opposing end of its range, with full effort from ``full_at`` on."""
+    """Proportional brake: from the safe value at rest to the opposing end of the range, saturated from ``full_at``
+    on."""
 
     actuator: str
     """Name of the one that brakes."""
     observation: str
-    """Name of the velocity that it opposes."""
+    """Name of the velocity observation."""
     full_at: Positive
     """Velocity from which it brakes with full effort."""
 
@@ -35,9 +36,9 @@ class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", 
     """
 
     position: str
-    """Name of the observation of the position."""
+    """Name of the position observation."""
     velocity: str
-    """Name of that of the velocity."""
+    """Name of the velocity observation."""
     magnets: dict[str, Quantity]
     """Magnet position (m) by actuator."""
     slow: Quantity = 0.05
@@ -65,8 +66,8 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
 
 
 def full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
-    """Build the predicate of an observation: whether the controller does all that it can there."""
-    if not isinstance(fallback, Damp):  # coils off, a held coil, the safe output: there is no more of it
+    """Build the predicate of observations at which the controller acts with full effort."""
+    if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
         return lambda observation: True
     sees, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at
     return lambda observation: abs(observation[sees]) >= full_at
@@ -81,9 +82,9 @@ def _damp(fallback: Damp, rig: Rig) -> Controller:
     def damp(observation: Sequence[float]) -> tuple[float, ...]:
         """Oppose the velocity: u = -u_max sat(v / full_at), for a range of +-u_max about a safe value of 0."""
         share = -observation[sees] / full_at
-        if isnan(share):  # it would pass min and max
+        if isnan(share):  # NaN would pass min and max
             return safe
-        return (*safe[:acts], brake.at(share), *safe[acts + 1 :])
+        return (*safe[:acts], brake.command(share), *safe[acts + 1 :])
 
     return damp
 
@@ -116,20 +117,21 @@ def _index(names: Sequence[str], name: str) -> int:
         raise KeyError(name) from None
 
 
-LEAVES_S: Final = 1.0
-"""Shortest time of leaving that is a fault of the fallback."""
+DIVERGES_S: Final = 1.0
+"""Minimum diverging time that counts as a fault of the fallback."""
 DWELLS: Final = 10
-"""The same as a multiple of the fallback's dwell time, which a slow rig sets longer."""
+"""The same as a multiple of the fallback's dwell time, which is longer on a slow rig."""
 FAR: Final = 1.25
-"""Distance, in half widths of the envelope, that is a fault sooner where a prediction excludes any beyond 1."""
+"""Distance, in half widths of the envelope, beyond which the shorter time applies if a prediction excludes any beyond
+1."""
 FAR_S: Final = 0.1
-"""Shortest time of leaving there: a single wrong reading is not enough."""
+"""Diverging time that applies then: longer than a single wrong reading."""
 
 
 class FallbackWatch:
-    """Whether the fallback, at full effort, lets the state leave its envelope further and further.
+    """Detector of a fallback that fails at full effort: the state moves ever further out of its envelope.
 
-    Model-free: an inverted sign, a brake that slips.  ``runtime/SAFETY.md`` states the thresholds.
+    Model-free; covers an inverted sign or a slipping brake. ``runtime/SAFETY.md`` gives the thresholds.
     """
 
     def __init__(
@@ -143,21 +145,21 @@ class FallbackWatch:
     ) -> None:
         """``distance`` of an observation: 1 at the edge of the envelope."""
         self._distance, self._at_full_effort, self._period_s = distance, at_full_effort, period_s
-        self._leaves_s = max(LEAVES_S, DWELLS * dwell_s)
-        self._far_s = max(FAR_S, dwell_s) if predicted else self._leaves_s
-        self._leaving = Leaving(floor=1.0)
+        self._diverges_s = max(DIVERGES_S, DWELLS * dwell_s)
+        self._far_s = max(FAR_S, dwell_s) if predicted else self._diverges_s
+        self._divergence = Divergence(floor=1.0)
 
     def reset(self) -> None:
-        """Start anew: the fallback does not act."""
-        self._leaving.reset()
+        """Restart: the fallback is inactive."""
+        self._divergence.reset()
 
-    def take(self, observation: Sequence[float]) -> str:
-        """Take a state (n,) SI in which the fallback acts; returns what is wrong, empty while nothing is."""
+    def update(self, observation: Sequence[float]) -> str:
+        """Add a state (n,) SI under the fallback; returns a description of the failure, empty if none."""
         if not self._at_full_effort(observation):
-            self._leaving.reset()
+            self._divergence.reset()
             return ""
         distance = self._distance(observation)
-        left_s = self._leaving.take(distance, self._period_s)
-        if left_s < (self._far_s if distance > FAR else self._leaves_s):
+        left_s = self._divergence.update(distance, self._period_s)
+        if left_s < (self._far_s if distance > FAR else self._diverges_s):
             return ""
         return f"for {left_s:.2g} s at full effort; now {distance:.3g} times the envelope's half width"

@@ -11,7 +11,7 @@ import msgspec
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.braking import one_sided
-from onrig.runtime.config.problem import Finding, NodePath, format_path, guarded
+from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.registry import BOXES
 from onrig.runtime.safety.fallback import Damp, Fallback, Hold, SafeOutput
@@ -23,21 +23,21 @@ from onrig.runtime.safety.plant_box import (
     magnet_findings,
     unknown,
 )
-from onrig.runtime.safety.plausibility import implausible
+from onrig.runtime.safety.plausibility import plausibility_findings
 from onrig.runtime.safety.rules import Envelope
 
 if TYPE_CHECKING:
     Predicted = PlantBox
 else:
     Predicted = Annotated[Any, registered(BOXES)]
-"""Type of ``limits.predicted``: a registered family of plants, by its ``kind``."""
+"""Type of ``limits.predicted``: a registered family of plants."""
 
 _WHOLE: Final = 1e-6
-"""Counts by which a limit may miss a whole one: rounding of its division by the resolution."""
+"""Tolerance in counts for a limit at a whole count: rounding of the division by the resolution."""
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
-"""Rates beyond are a finding of their own (``onrig.runtime.config.checks``)."""
+"""Rates beyond these are reported by ``onrig.runtime.run_checks``."""
 
 
 class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,18 +50,18 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     jerk_per_s2: dict[str, Quantity] = {}
     """Per actuator, SI units per second squared: change of that rate; default: none.  Range and rate come first."""
     envelope: dict[str, Envelope] = {}
-    """By observation; outside of one the fallback acts."""
+    """Bounds by observation; outside of any the fallback acts."""
     predicted: Predicted | None = None
     """Plants for which every command must lead to states where the fallback can keep the velocity's envelope."""
     fallback: Fallback = SafeOutput()
-    """What acts where a rule does not let the policy."""
+    """Controller that acts when a rule rejects the policy's action."""
     unguarded: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accept a rig on a port without an envelope, guarded only by its device's own limits."""
+    """Accept a rig on a port without an envelope, guarded only by its device's limits."""
     fallback_dwell_s: Quantity = 0.1
     """Minimum duration of the fallback."""
 
     def counts(self, rig: Rig) -> tuple[tuple[int, int], ...]:
-        """Per actuator the least and the greatest command in counts that lie within its range."""
+        """Return the lowest and highest command of each actuator within its range, in counts."""
         return tuple(
             (ceil(low / a.resolution - _WHOLE), floor(high / a.resolution + _WHOLE))
             for a in rig.actuators
@@ -69,7 +69,7 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
         )
 
     def setting(self, rig: Rig, period_s: float) -> Setting:
-        """The parameters of a prediction under these limits, with the ranges that whole counts reach."""
+        """Return the parameters of a prediction under these limits, with ranges rounded to whole counts."""
         ranges = {}
         for a, (least, greatest) in zip(rig.actuators, self.counts(rig), strict=True):
             low, high = self.range.get(a.name, (a.low, a.high))
@@ -86,7 +86,7 @@ def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction 
 
 
 class _Run(Protocol):
-    """The parts of a run that the limits are checked against."""
+    """Parts of a run against which the limits are checked."""
 
     @property
     def limits(self) -> Limits: ...
@@ -104,9 +104,9 @@ def limit_findings(run: _Run) -> Iterator[Finding]:
     found: list[Finding] = [(("limits", *at), message) for at, message in alone]
     if not found and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
         box, setting = run.limits.predicted, run.limits.setting(run.rig, run.period_us * 1e-6)
-        found += implausible(setting, box)
+        found += plausibility_findings(setting, box)
         if box is not None and not found:
-            own = guarded(lambda: box.findings(setting), box_name(box), ("predicted",))
+            own = collect_findings(lambda: box.findings(setting), box_name(box), ("predicted",))
             found += ((("limits", *at), message) for at, message in own)
     for path, message in found:
         yield path, f"{message} at {format_path(path)}"
@@ -185,7 +185,7 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
 
 
 def prediction_trial(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
-    """Build and try the configured prediction, for valid limits; raises whatever the code of its family raises."""
+    """Build and try the configured prediction, for valid limits; raises whatever its family's code raises."""
     prediction = compile_prediction(limits, rig, period_s)
     if limits.predicted is None or prediction is None:
         return

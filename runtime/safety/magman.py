@@ -1,13 +1,13 @@
 """The shield's magnetic manipulators: a bound on the kinetic energy that the coils can still add.
 
 Under held squared currents u_j >= 0 the force has a potential, -(c1/m) sum_j u_j p_j(x) with p_j(x) = 1 / (4 (d_j^2 +
-c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  So v^2 / 2 never exceeds its present
-value by more than the potential's drop to its deepest point, however long the command is held: neither the lease nor
-lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v| within its
-envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).  p_j falls as
-c2 grows: within bounds of c2 the deepest point has the least, and the body's position the largest.  A dead band
-subtracts from each u_j; the drop is bounded with the full u_j at the deepest point, and at the body's position with u_j
-less the largest dead band.
+c2)^2), friction only dissipates energy, and a wall absorbs almost all of it.  Therefore v^2 / 2 never exceeds its
+present value by more than the potential's drop to its deepest point, however long the command is held: neither the
+lease nor lost frames matter, and the fallback (coils off) can only lower |v|.  A command passes if that keeps |v|
+within its envelope for the strongest coils of the box (the gain is proportional to c1/m, and friction is neglected).
+p_j falls as c2 grows: within bounds of c2 the deepest point has the least, and the body's position the largest.  A dead
+band subtracts from each u_j; the drop is bounded with the full u_j at the deepest point, and at the body's position
+with u_j less the largest dead band.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from onrig.runtime.safety.plant_box import (
 Values = NDArray[np.float64]
 
 MAX_CELLS: Final = 200_000
-"""Largest table: a track of fifty metres."""
+"""Maximum cells of a table: a track of fifty metres."""
 _HERE_M: Final = 2.5e-4
 """Cell width for measured positions."""
 _DEEP_SHARE: Final = 6
@@ -82,24 +82,23 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     """Bound of each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("m", "A^2")
-    # A held command has a potential only if the pull is constant: one that is strong downhill and weak uphill would add
-    # energy.
+    # A held command has a potential only if the pull is constant: a varying one could add energy.
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
     apart: ClassVar[Mapping[str, tuple[str, str]]] = {"c2": ("c2_m2", "c2_spread")}
 
     @property
     def place(self) -> str:
-        """The position's observation."""
+        """Observation of the position."""
         return self.position
 
     @property
     def nominal(self) -> dict[str, float]:
-        """c1/m and b/m."""
+        """Nominal c1/m and b/m."""
         return {"pull_m6_per_a2_s2": self.pull_m6_per_a2_s2, "friction_per_s": self.friction_per_s}
 
     @property
     def c2_bounds(self) -> tuple[float, float]:
-        """Least and largest c2."""
+        """Lower and upper bound of c2."""
         spread = self.c2_spread or 0.0
         return self.c2_m2 * (1.0 - spread), self.c2_m2 * (1.0 + spread)
 
@@ -133,14 +132,14 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
 
     @property
     def actuators(self) -> tuple[str, ...]:
-        """The coils."""
+        """Names of the coils."""
         return tuple(self.magnets)
 
-    def hardest(self, setting: Setting) -> float:
+    def max_acceleration(self, setting: Setting) -> float:
         """Largest acceleration within the envelope, m/s^2."""
         at, e = np.array(list(self.magnets.values())), setting.envelope[self.velocity]
         most = np.array([setting.ranges[name][1] for name in self.magnets])
-        pulled = _hardest(at, most, self.pull_m6_per_a2_s2 * (1.0 + self.spread), self.c2_bounds[0])
+        pulled = _max_acceleration(at, most, self.pull_m6_per_a2_s2 * (1.0 + self.spread), self.c2_bounds[0])
         return pulled + self.friction_per_s * (1.0 + self.spread) * max(abs(e.low), abs(e.high))
 
     def sketch(self) -> Sketch:
@@ -168,12 +167,12 @@ class MagmanPrediction:
         at = np.array(list(box.magnets.values()))
         most = np.array([setting.ranges[name][1] for name in box.magnets])
         least, largest = box.c2_bounds
-        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _hardest(at, most, pull, least)
+        self._speed_error = error_bound(box, rig, box.velocity) + late_s * _max_acceleration(at, most, pull, least)
         blur = error_bound(box, rig, box.position) + late_s * self._fastest
         track = rig.observations[self._position]
         self._start, self._here = track.low, _least_potentials(at, largest, pull, track.low, track.high, blur)
         self._deep = _deepest_potentials(at, least, pull)
-        # What a coil may pull with here falls short of what it may at the deepest point by rounding and dead band.
+        # Rounding and dead band reduce a coil's possible pull here compared with the deepest point.
         self._short = max(2.0 * half for _, half, _ in self._coils) + dead_band_of(box)
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
@@ -181,12 +180,12 @@ class MagmanPrediction:
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-FARTHEST < position < FARTHEST and -FARTHEST < velocity < FARTHEST):
             return inf, 0.0
-        # To the wire go whole counts, by rounding: as much as half a count more.
+        # Commands are rounded to whole counts: up to half a count more.
         most = [min(action[i] + half, top) if action[i] else 0.0 for i, half, top in self._coils]
         a, b, c, d = held = (*most, *self._none)
         here, short = self._here, self._short
         at = int((position - self._start) // _HERE_M)
-        now = 0.0  # beyond the track: as if the coils were infinitely far
+        now = 0.0  # beyond the track: coils at infinite distance
         if 0 <= at < len(here):
             p, q, r, s = here[at]
             e, f, g, h = [u - short if u > short else 0.0 for u in held]
@@ -213,7 +212,7 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
 def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     """Reason why holding at a magnet would not keep the envelope; None if it does.
 
-    A coil is switched on only below ``brake_below``, and may then stay on indefinitely.
+    A coil is switched on only below ``brake_below``, and may then remain on indefinitely.
     """
     envelope = setting.envelope[box.velocity]
     fastest = min(-envelope.low, envelope.high)
@@ -221,7 +220,7 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     most = np.array([setting.ranges[name][1] for name in box.magnets])
     at = np.array(list(box.magnets.values()))
     c2, _ = box.c2_bounds
-    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _hardest(at, most, pull, c2)
+    error = error_bound(box, setting.rig, box.velocity) + box.late_us * 1e-6 * _max_acceleration(at, most, pull, c2)
     depth = pull * float(most.max()) * 0.25 / c2**2
     reached = math.hypot(hold.brake_below + error, math.sqrt(2.0 * depth))
     if reached <= fastest:
@@ -232,7 +231,7 @@ def hold_problem(hold: Hold, box: MagmanBox, setting: Setting) -> str | None:
     )
 
 
-def _hardest(magnets: Values, most: Values, pull: float, c2: float) -> float:
+def _max_acceleration(magnets: Values, most: Values, pull: float, c2: float) -> float:
     """Largest acceleration (m/s^2) over all commands and positions."""
     x = np.linspace(magnets.min() - 0.05, magnets.max() + 0.05, 4001)[:, None] - magnets
     force = pull * most * x / (x * x + c2) ** 3
@@ -252,7 +251,7 @@ def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
     beyond).
     """
     width = _spacing(np.sort(magnets).tolist()) / _DEEP_SHARE
-    # Cells centred on a magnet, so that its own depth is exact; from the outermost inwards.
+    # Cells are centred on a magnet, so that its own depth is exact.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
     closest = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)
@@ -260,7 +259,7 @@ def _deepest_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
 
 
 def _spacing(at: Sequence[float]) -> float:
-    """Smallest distance between neighbours of ascending positions; arbitrary for a single magnet."""
+    """Smallest distance between neighbouring positions, given in ascending order; arbitrary for a single magnet."""
     return min((b - a for a, b in pairwise(at)), default=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""The shield's pendulums: a command passes only if it leads into the safe set (``phase_plane``)."""
+"""Prediction for pendulums: a command passes only if it leads into the safe set (``phase_plane``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.runtime.safety.phase_plane import (
     Case,
     NoSafeSet,
     Span,
-    feasible,
+    check_feasible,
     mirrored,
     upper_side,
 )
@@ -71,12 +71,12 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
     @property
     def place(self) -> str:
-        """The angle's observation."""
+        """Observation of the angle."""
         return self.angle
 
     @property
     def nominal(self) -> dict[str, float]:
-        """A, D and G."""
+        """Nominal A, D and G."""
         return {
             "gravity_per_s2": self.gravity_per_s2,
             "damping_per_s": self.damping_per_s,
@@ -107,7 +107,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             return
         try:
             for case in cases(self, setting):
-                feasible(case)
+                check_feasible(case)
         except NoSafeSet as error:
             more = ", or the dead band" if dead_band_of(self) else ""
             ways = f"widen the envelope, shorten the lease (rig.lease_periods) or the spread{more}"
@@ -121,10 +121,10 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 
     @property
     def actuators(self) -> tuple[str, ...]:
-        """The motor."""
+        """Name of the motor."""
         return (self.actuator,)
 
-    def hardest(self, setting: Setting) -> float:
+    def max_acceleration(self, setting: Setting) -> float:
         """Largest acceleration within the envelope, rad/s^2."""
         volts, e = max(map(abs, setting.ranges[self.actuator])), setting.envelope[self.velocity]
         fastest = max(abs(e.low), abs(e.high))

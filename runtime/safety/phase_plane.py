@@ -1,11 +1,11 @@
-"""The safe set S of a pendulum, as a highest velocity for each angle.
+"""The safe set S of a pendulum, as the highest velocity for each angle.
 
 One side is computed, the highest velocity; the lowest follows by mirroring angle, velocity and voltage.  The proof is a
-single comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  A
-curve omega = W(theta) around the cylinder that is carried by the flow (omega, f) is never crossed from below by any
-plant: at a point of the curve every plant has the same theta' = omega, and at most the curve's own omega'.  So the
-plant may even vary within the box while it moves, and so may its motor's dead band: in f, a pushing voltage counts in
-full, a braking one less the largest dead band.  Four curves follow, each from the previous one:
+comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  A curve
+omega = W(theta) around the cylinder that is carried by the flow (omega, f) is never crossed from below by any plant: at
+a point of the curve every plant has the same theta' = omega, and at most the curve's own omega'.  So the plant may even
+vary within the box while it moves, and so may its motor's dead band: in f, a pushing voltage counts in full, a braking
+one less the largest dead band.  Four curves follow, each from the previous one:
 
 * ``coasting``: below it the device's safe output keeps omega <= limit for ever, as it must after a host that dies.  The
   plant is constant from then on, since gravity that changes with the angle would add energy in every turn.  For an
@@ -39,16 +39,17 @@ from numpy.typing import NDArray
 Curve = NDArray[np.float64]
 
 NODES: Final = 1024
-"""Angles at which curves are kept."""
+"""Number of angles at which curves are sampled."""
 LEVELS: Final = 33
-"""Commands with tabulated passing states, over the whole range; a command in between counts as the next worse one."""
+"""Number of commands with tabulated passing states, over the range; a command in between counts as the next worse
+one."""
 _STEP_S: Final = 5e-4
 """Step of the integration (Runge-Kutta, fourth order) and of the running minimum."""
 _SLICES: Final = 16
-"""Slices of gravity in which a plant is constant; within one it may vary."""
+"""Number of slices of gravity within which a plant may vary."""
 _TURNS: Final = 3
 _STANDSTILL: Final = 1e-3
-"""Velocity (rad/s) below which a scan in the angle makes no sense."""
+"""Velocity (rad/s) below which a scan in the angle is ill-conditioned."""
 _TURN: Final = 2.0 * math.pi
 
 
@@ -69,7 +70,7 @@ class Box(NamedTuple):
     gain: Span
     """G in 1/(V s^2)."""
     dead_band: float = 0.0
-    """In V."""
+    """Dead band in V."""
 
 
 class Case(NamedTuple):
@@ -91,7 +92,7 @@ class Case(NamedTuple):
     velocity_error: float
     """Bounds of the sensors' errors."""
     safe_output: float | None
-    """Voltage (V) that the device falls to by itself; None if it releases the motor."""
+    """Voltage (V) of the device's safe output; None if it releases the motor."""
 
 
 class Sides(NamedTuple):
@@ -124,15 +125,15 @@ def upper_side(case: Case) -> Sides:
     """Compute all curves, in a few tenths of a second; raises NoSafeSet."""
     coasting, fallback, safe = _curves(case)
     levels = np.linspace(case.command.low, case.command.high, LEVELS)
-    passing = _carried_back(case.box, safe, levels[:, None], case.period_s)
+    passing = _propagate_back(case.box, safe, levels[:, None], case.period_s)
     if case.late_s > 0:
-        passing = _carried_back(case.box, passing, case.command.high, case.late_s)
-    reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # at most a whole turn
+        passing = _propagate_back(case.box, passing, case.command.high, case.late_s)
+    reach = min(math.ceil(case.angle_error / (_TURN / NODES)), NODES // 2)  # at most one turn
     around = [np.roll(passing, -shift, axis=1) for shift in range(-reach, reach + 2)]
     return Sides(coasting, fallback, safe, passing, np.min(around, axis=0) - case.velocity_error)
 
 
-def feasible(case: Case) -> None:
+def check_feasible(case: Case) -> None:
     """Raise NoSafeSet if :func:`upper_side` would, in a fraction of its time."""
     _curves(case)
 
@@ -146,7 +147,8 @@ def _curves(case: Case) -> tuple[Curve, Curve, Curve]:
 
 
 def largest_effect(command: Curve | float, dead_band: float) -> Curve:
-    """Most (V) that is left of a command by any dead band up to ``dead_band``: all of a push, the least of a brake."""
+    """Largest effect (V) of a command under a dead band up to ``dead_band``: a push in full, a brake reduced by all of
+    it."""
     return np.where(np.greater(command, 0.0), command, np.minimum(np.add(command, dead_band), 0.0))
 
 
@@ -161,7 +163,7 @@ def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve 
 
 
 def _coasting_curve(case: Case) -> Curve:
-    """Highest velocity from which the safe output keeps the limit for ever, the plant being constant."""
+    """Highest velocity from which the safe output keeps the limit for ever, for a constant plant."""
     gravity, limit = case.box.gravity, case.limit
     if case.safe_output is None:
         # omega^2 / 2 - A cos(theta) never rises, and the fastest point is the lowest.
@@ -169,30 +171,30 @@ def _coasting_curve(case: Case) -> Curve:
         squared = limit * limit - 2.0 * gravity.high * (1.0 - np.cos(nodes))
         if not squared.min() > 0:
             raise NoSafeSet(f"falling from the upright with the motor released exceeds {limit:.3g} rad/s")
-        return _less_chord(np.sqrt(squared))
+        return _subtract_chord_error(np.sqrt(squared))
     edges = np.linspace(gravity.low, gravity.high, _SLICES + 1).tolist()
     slices = [
-        _scanned(case.box._replace(gravity=Span(*span)), case.safe_output, np.full(NODES, limit))
+        _scan_backwards(case.box._replace(gravity=Span(*span)), case.safe_output, np.full(NODES, limit))
         for span in pairwise(edges)
     ]
     lowest = np.min(slices, axis=0)
     if not lowest.min() > 0:
         raise NoSafeSet(f"falling from the upright under {case.safe_output:g} V exceeds {limit:.3g} rad/s")
-    return _less_chord(lowest)
+    return _subtract_chord_error(lowest)
 
 
 def _fallback_curve(case: Case, coasting: Curve) -> Curve:
     """Highest velocity from which full braking stays below ``coasting``."""
-    curve = _scanned(case.box, case.command.low, coasting)
+    curve = _scan_backwards(case.box, case.command.low, coasting)
     if not curve.min() > 0:
         raise NoSafeSet(f"at some angles the fallback is too weak to stay within {case.limit:.3g} rad/s")
-    return _less_chord(curve)
+    return _subtract_chord_error(curve)
 
 
-def _scanned(box: Box, command: float, highest: Curve) -> Curve:
+def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
     """Highest velocity from which a held command stays below ``highest``: an obstacle problem scanned backwards.
 
-    0 from where on it cannot, all around.
+    0 at angles where none does.
     """
     h = _TURN / NODES
     effect = float(largest_effect(command, box.dead_band))
@@ -221,7 +223,7 @@ def _scanned(box: Box, command: float, highest: Curve) -> Curve:
 
 
 def _safe_curve(case: Case, fallback: Curve) -> Curve:
-    safe = _carried_back(case.box, fallback, case.command.high, case.delay_s)
+    safe = _propagate_back(case.box, fallback, case.command.high, case.delay_s)
     if not safe.min() > case.full_at + case.velocity_error:
         angle = -math.pi + _TURN / NODES * int(np.argmin(safe))
         raise NoSafeSet(
@@ -231,7 +233,7 @@ def _safe_curve(case: Case, fallback: Curve) -> Curve:
     return safe
 
 
-def _carried_back(box: Box, curve: Curve, command: Curve | float, duration_s: float) -> Curve:
+def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: float) -> Curve:
     """Highest velocities from which ``command`` stays below ``curve`` throughout ``duration_s``.
 
     curve (..., NODES); command broadcasts against it.  Errors are subtracted: the largest second difference in time
@@ -255,21 +257,19 @@ def _carried_back(box: Box, curve: Curve, command: Curve | float, duration_s: fl
         a4, v4 = backwards(angle + h * a3, velocity + h * v3)
         angle = angle + h / 6.0 * (a1 + 2.0 * (a2 + a3) + a4)
         velocity = velocity + h / 6.0 * (v1 + 2.0 * (v2 + v3) + v4)
-        now = _drawn_anew(nodes, angle, velocity)
+        now = _resample(nodes, angle, velocity)
         if k:
             np.maximum(curved, np.abs(now - 2.0 * latest + before), out=curved)
         least = np.minimum(least, now)
         before, latest = latest, now
-    return _less_chord(least - curved)
+    return _subtract_chord_error(least - curved)
 
 
-def _drawn_anew(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
+def _resample(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
     """The curves through (angle, velocity), resampled at the nodes."""
     in_order = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _TURN > angle[..., -1])
     if not (in_order and np.all(np.isfinite(velocity))):  # also rejects overflow
-        raise NoSafeSet(
-            "the limits leave no room for a velocity at every angle; the lease may be too long for the plant"
-        )
+        raise NoSafeSet("at some angles the limits allow no velocity; the lease may be too long for the plant")
     # np.interp with a period would sort each row; all are sorted except at the end of the turn.
     wanted, around = nodes % _TURN, angle % _TURN
     order = np.argsort(around, axis=-1, kind="stable")
@@ -280,7 +280,7 @@ def _drawn_anew(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
     return np.array([np.interp(wanted, a, v) for a, v in rows]).reshape(velocity.shape)
 
 
-def _less_chord(curve: Curve) -> Curve:
+def _subtract_chord_error(curve: Curve) -> Curve:
     """The curve lowered by its largest second difference nearby, so that its chords lie below the true curve."""
     second = np.abs(np.roll(curve, -1, axis=-1) - 2.0 * curve + np.roll(curve, 1, axis=-1))
     return curve - np.maximum(second, np.maximum(np.roll(second, 1, axis=-1), np.roll(second, -1, axis=-1)))

@@ -1,4 +1,4 @@
-"""Boxes of plants: the interface by which the shield predicts the effect of a command on a family of plants.
+"""Boxes of plants: interface by which the shield predicts the effect of a command on a family of plants.
 
 A family is one file of this package (``pendulum``, ``magman``): the schema of ``limits.predicted``, its checks, and the
 prediction.  It is registered under its kind (``onrig.runtime.registry``): a msgspec struct (frozen,
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from onrig.hw.rig import Rig
-from onrig.runtime.config.problem import Finding, suggestion
+from onrig.runtime.config.problem import Finding, unknown_name
 from onrig.runtime.safety.fallback import Fallback
 from onrig.runtime.safety.rules import Envelope, Ranges
 
@@ -36,17 +36,18 @@ class Setting(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Units in which a family is written; its velocity is in the place's per second."""
+    """Units of a family's equations; its velocity is in the unit of the place per second."""
 
     place: str
     actuator: str
 
 
 class Prediction(Protocol):
-    """Judges one command in one state."""
+    """Prediction for a family of plants."""
 
     def judge(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """Return (excess, margin) of a command (m,) in a state (n,), both SI, for one period and what may follow.
+        """Return (excess, margin) of a command (m,) in a state (n,), both SI, over one period and a possible loss of
+        the host.
 
         excess: how far the worst plant would exceed the limit, in normalised units of the velocity; the command may be
         sent if it is 0.  margin: 1 far inside, 0 if the command is refused.
@@ -59,10 +60,10 @@ class PlantBox(Protocol):
     varying: ClassVar[frozenset[str]]
     """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
 
-    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).  Where there
-    are parameters beside the lumped ones, ``apart`` maps their names to the fields of their nominal value and spread.
-    Three more members let a configuration be checked further: ``units`` (:class:`Units`), ``actuators``, the names of
-    those covered, and ``hardest(setting)``, the largest acceleration of any plant within the envelope.
+    A family that covers actuators with a dead band has a field ``dead_band``, the largest (unset: none).  For
+    parameters other than the lumped ones, ``apart`` maps their names to the fields of nominal value and spread. Three
+    optional members extend the checks of a configuration: ``units`` (:class:`Units`), ``actuators``, the names of the
+    covered ones, and ``max_acceleration(setting)``, the largest acceleration of any plant within the envelope.
     """
 
     @property
@@ -100,41 +101,41 @@ class PlantBox(Protocol):
 
 
 def box_name(box: PlantBox) -> str:
-    """A family of plants in messages, by its kind."""
+    """Name of a family of plants in messages."""
     return f"the plant box '{type(box).__struct_config__.tag}'"  # type: ignore[attr-defined]
 
 
 def dead_band_of(box: PlantBox) -> float:
-    """Largest dead band of the actuators that is covered (their unit); 0 for a family that covers none."""
+    """Largest covered dead band of the actuators (their unit); 0 if the family covers none."""
     return float(getattr(box, "dead_band", None) or 0.0)
 
 
 def apart_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
-    """Fields of the nominal value and of the relative spread of the parameters beside the lumped ones, by name."""
+    """Fields of nominal value and relative spread, by name, of parameters other than the lumped ones."""
     fields: Mapping[str, tuple[str, str]] = getattr(box, "apart", {})
     return fields
 
 
 def apart_of(box: PlantBox) -> dict[str, tuple[float, float]]:
-    """Nominal value and relative spread of the parameters beside the lumped ones, by name."""
+    """Nominal value and relative spread, by name, of parameters other than the lumped ones."""
     fields = apart_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
 
 
 def units_of(box: PlantBox) -> Units | None:
-    """Units of a family; None for one that does not state them."""
+    """Units of a family; None if it does not define them."""
     return getattr(box, "units", None)
 
 
 def actuators_of(box: PlantBox) -> tuple[str, ...]:
-    """Names of the actuators that a prediction covers; empty for a family that does not state them."""
+    """Names of the actuators that a prediction covers; empty if the family does not define them."""
     return tuple(getattr(box, "actuators", ()))
 
 
-def hardest_of(box: PlantBox, setting: Setting) -> float | None:
-    """Largest acceleration of any plant within the envelope; None for a family that does not state it."""
-    hardest = getattr(box, "hardest", None)
-    return None if hardest is None else float(hardest(setting))
+def max_acceleration_of(box: PlantBox, setting: Setting) -> float | None:
+    """Largest acceleration of any plant within the envelope; None if the family does not define it."""
+    largest = getattr(box, "max_acceleration", None)
+    return None if largest is None else float(largest(setting))
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
@@ -172,10 +173,7 @@ def common_findings(box: PlantBox, setting: Setting, place_field: str) -> Iterat
 def unknown(rig: Rig, kind: str, name: str) -> str | None:
     """Message for a name that the rig does not have; None if it has it."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
-    if name in names:
-        return None
-    hint = suggestion(name, sorted(names))
-    return f"rig '{rig.name}' has no {kind} '{name}'{f', {hint}' if hint else ''}"
+    return None if name in names else unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
 def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:

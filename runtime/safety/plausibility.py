@@ -1,8 +1,8 @@
-"""Units, roles and magnitudes of the limits: what a name stands for must fit where it is used.
+"""Plausibility of the limits: units, roles and magnitudes.
 
-Every name and bound is valid by itself here, and the same holds for a twin and for a device on a port.  A configuration
-that fails would be guarded in name only: a limit that no reading reaches, a brake that opposes an angle, a prediction
-for other plants than those in front of it.
+Names and bounds are already valid; the checks are the same for a twin and a device on a port. A configuration that
+fails is not protected: a limit beyond the sensor's range, a brake that opposes an angle, a prediction for different
+plants.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from onrig.hw.roles import (
 from onrig.hw.units import same_unit
 from onrig.runtime.config.problem import Finding
 from onrig.runtime.safety.fallback import Damp, Hold
-from onrig.runtime.safety.plant_box import PlantBox, Setting, actuators_of, error_bound, hardest_of, units_of
+from onrig.runtime.safety.plant_box import PlantBox, Setting, actuators_of, error_bound, max_acceleration_of, units_of
 
 _LONGEST_FILTER_S: Final = 1.0
-"""Delay by a low-pass beyond which the shield would judge by the past, on any rig."""
+"""Maximum delay by a low-pass, on any rig."""
 
 
-def implausible(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
-    """List (path, message) for limits that guard nothing, or other quantities than they are meant for."""
+def plausibility_findings(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
+    """List (path, message) for limits that are ineffective or refer to the wrong quantity."""
     yield from _envelopes(setting)
     yield from _fallback_roles(setting)
     if box is not None:
@@ -37,8 +37,8 @@ def implausible(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
     yield from _estimates(setting, box)
 
 
-def guarding(setting: Setting, box: PlantBox | None) -> list[str]:
-    """Observations by which shield and fallback judge."""
+def guarded_observations(setting: Setting, box: PlantBox | None) -> list[str]:
+    """Return the observations used by shield and fallback."""
     names = [*setting.envelope]
     match setting.fallback:
         case Damp(observation=observation):
@@ -96,11 +96,11 @@ def _prediction_roles(setting: Setting, box: PlantBox) -> Iterator[Finding]:
 
 
 def _estimates(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
-    """Velocities by differences: how far they may be off under these plants, and how old they are."""
+    """Check velocities estimated from differences: their error and delay for these plants."""
     rig, period_s = setting.rig, setting.period_s
     known = box is not None and box.velocity in setting.envelope and set(actuators_of(box)) <= set(setting.ranges)
-    hardest = hardest_of(box, setting) if box is not None and known else None
-    for name in guarding(setting, box):
+    largest = max_acceleration_of(box, setting) if box is not None and known else None
+    for name in guarded_observations(setting, box):
         o = observation_of(rig, name)
         if o is None or o.derivative_of is None:
             continue
@@ -108,9 +108,9 @@ def _estimates(setting: Setting, box: PlantBox | None) -> Iterator[Finding]:
         if lag - 0.5 * period_s > _LONGEST_FILTER_S:
             message = f"the shield judges by '{name}', which a low-pass of {o.cutoff_hz:g} Hz delays by {lag:.3g} s"
             yield ("rig", "observations", at, "cutoff_hz"), f"{message}: {_LONGEST_FILTER_S:g} s at most"
-        elif box is not None and hardest is not None and name == box.velocity and name in box.sensor_error:
+        elif box is not None and largest is not None and name == box.velocity and name in box.sensor_error:
             count = next(s.resolution for s in rig.sensors if s.name == o.derivative_of)
-            needed, given = hardest * lag + count / period_s, error_bound(box, rig, name)
+            needed, given = largest * lag + count / period_s, error_bound(box, rig, name)
             if given < needed:
                 message = f"'{name}' lags {lag:.3g} s: these plants change it by up to {needed:.3g} {o.unit} meanwhile"
                 yield (

@@ -24,7 +24,7 @@ WHOLE_RANGE: Final = 2.0
 
 
 def is_sound(action: Sequence[float] | None, n_actuators: int) -> bool:
-    """Whether a command has the right shape and each component is a finite number (rule *finite*)."""
+    """Return whether a command has the right shape and only finite components (rule *finite*)."""
     try:
         if action is None or len(action) != n_actuators:
             return False
@@ -65,7 +65,7 @@ class Range:
 
 
 class Rate:
-    """Each component within one period's step of the output that it replaces."""
+    """Limit on the change of each component per period, from the output that it replaces."""
 
     def __init__(self, rate_per_s: Mapping[str, float], rig: Rig, period_s: float) -> None:
         self.steps = tuple(
@@ -74,7 +74,7 @@ class Rate:
         self._halves = tuple([a.half_range for a in rig.actuators])
 
     def bound(self, wish: Sequence[float], in_force: Sequence[float]) -> Bounded:
-        """Limit the rate of a command in range; ``in_force`` is the device's output, as its frame reports it."""
+        """Bound the rate of a command in range; ``in_force`` is the device's output, as its frame reports it."""
         out, most = [], 0.0
         for value, last, step, half in zip(wish, in_force, self.steps, self._halves, strict=True):
             # Rounding of the output to counts must not count as an intervention.
@@ -90,7 +90,7 @@ class Rate:
 
 
 class Jerk:
-    """Each component's step within a bound of the step that the output made last; range and rate take precedence."""
+    """Limit on the change of each component's step between periods; range and rate take precedence."""
 
     def __init__(self, jerk_per_s2: Mapping[str, float], rig: Rig, period_s: float, range_: Range, rate: Rate) -> None:
         self._each = tuple(
@@ -101,7 +101,7 @@ class Jerk:
         )
 
     def bound(self, wish: Sequence[float], in_force: Sequence[float], before: Sequence[float]) -> Bounded:
-        """Limit the jerk of a command within range and rate; ``before`` was in force a period before ``in_force``."""
+        """Bound the jerk of a command within range and rate; ``before`` was in force a period before ``in_force``."""
         out, most = [], 0.0
         for value, last, older, (change, low, high, step, half) in zip(wish, in_force, before, self._each, strict=True):
             slack = change * (1 + 1e-6) + 1e-9
@@ -130,7 +130,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Bound(NamedTuple):
-    """Enter the fallback outside [low, high], leave it inside [inner_low, inner_high]."""
+    """Bounds of an observation: enter the fallback outside [low, high], leave it inside [inner_low, inner_high]."""
 
     observation: int
     low: float
@@ -176,5 +176,5 @@ class Envelopes:
         )
 
     def well_inside(self, observation: Sequence[float]) -> bool:
-        """Whether the fallback may release."""
+        """Return whether the fallback may release."""
         return all(b.inner_low <= observation[b.observation] <= b.inner_high for b in self._bounds)

@@ -1,9 +1,9 @@
-"""Shield: the checks that every command must pass before it reaches the wire.
+"""The shield: checks that every command must pass before it is sent.
 
 Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness comes first because NaN passes ``min``,
 ``max`` and comparisons.  Range, rate and jerk bound the command; an invalid command, a state outside the envelope
-and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  It acts until
-a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
+and a command that leads out of the predicted one hand over to the fallback controller in the same tick.  The fallback
+acts until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onrig.runtime.safety.plant_box import Prediction
 from onrig.runtime.safety.rules import WHOLE_RANGE, Envelopes, Jerk, Range, Rate, is_sound
 
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
-MOST: Final = 1e6
+MAX_AMOUNT: Final = 1e6
 """Cap on recorded amounts, which are float32."""
 
 
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
     whole range), or excess of the present or predicted state (envelope, predicted).
     """
     margin: float = 1.0
-    """1 far inside, 0 at the edge and when a rule handed over to the fallback."""
+    """1 far inside, 0 at the edge or when a rule activated the fallback."""
 
 
 class Shield:
@@ -67,12 +67,12 @@ class Shield:
         self.reset()
 
     def reset(self) -> None:
-        """Forget an intervention at the start of an episode."""
+        """Clear an intervention at the start of an episode."""
         self._in_fallback = False
         self._remaining = 0
         self._watch.reset()
         self.failure = ""
-        """How the state keeps leaving its envelope although the fallback acts with full effort; empty if it doesn't."""
+        """Description of a state diverging from its envelope under full effort of the fallback; empty if none."""
 
     def decide(
         self,
@@ -107,13 +107,13 @@ class Shield:
             self._watch.reset()
         if excess:
             return self._enter(observation, Rule.PREDICTED, excess)
-        # Past the named tuple's constructor, a function in Python.
+        # Bypasses the named tuple's constructor, a Python function.
         return tuple.__new__(Verdict, (out, rule, amount, margin))
 
     def _within_rules(
         self, action: Sequence[float], in_force: Sequence[float], before: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
-        """Apply the rules on the command alone; returns the last one that changed it."""
+        """Apply the rules that bound the command; returns the last one that changed it."""
         out, amount = self._range.bound(action)
         rule = _RANGE if amount else _NONE
         if self._rate is not None:
@@ -122,12 +122,12 @@ class Shield:
         if self._jerk is not None:
             out, more = self._jerk.bound(out, in_force, before)
             rule, amount = (Rule.JERK, more) if more else (rule, amount)
-        return out, rule, min(amount, MOST)
+        return out, rule, min(amount, MAX_AMOUNT)
 
     def _enter(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
         self._in_fallback = True
         self._remaining = self._dwell_ticks
-        return self._fall_back(observation, rule, min(amount, MOST), (), 0.0)
+        return self._fall_back(observation, rule, min(amount, MAX_AMOUNT), (), 0.0)
 
     def _fall_back(
         self,
@@ -138,9 +138,9 @@ class Shield:
         margin: float,
     ) -> Verdict:
         """The fallback's action: exempt from rate and jerk, not from the range."""
-        self.failure = self.failure or self._watch.take(observation)
+        self.failure = self.failure or self._watch.update(observation)
         out, _ = self._range.bound(self._fallback(observation))
         if amount is None:
             moved = [abs(a - b) / half for a, b, half in zip(out, wish, self._halves, strict=True)]
-            amount = min(max(moved), MOST)
-        return Verdict(out, rule, amount if isfinite(amount) else MOST, margin)
+            amount = min(max(moved), MAX_AMOUNT)
+        return Verdict(out, rule, amount if isfinite(amount) else MAX_AMOUNT, margin)

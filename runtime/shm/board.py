@@ -1,7 +1,7 @@
-"""The board: one word for each fact that the processes of a run share without messages.
+"""The board: words of shared state between the processes of a run.
 
-Every word has a single writer and is written in one aligned 8-byte store.  Requests from outside have a word for each
-kind of request, into which every requester writes the same value.
+Every word has a single writer and is written in one aligned 8-byte store.  Each kind of outside request has a word, to
+which every requester writes the same value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Word(enum.IntEnum):
     STOP = 0
     """supervisor: 1 asks the loop to fade the command out and end, 2 to disarm at once."""
     BARRIER = 1
-    """replay: one more than the training episode after which everything is done (lockstep)."""
+    """replay: one more than the last training episode that is fully processed (lockstep)."""
     REPLAY_PID = 2
     """replay: pid of the process that drains the ring."""
     STATE = 3
@@ -33,7 +33,7 @@ class Word(enum.IntEnum):
     MISSED = 6
     """control: missed ticks so far."""
     POLICY = 7
-    """control: id of the policy that acts."""
+    """control: id of the acting policy."""
     FAULT = 8
     """control: the device's latest latched fault, or 0."""
     CLOSED = 9
@@ -44,21 +44,21 @@ class Word(enum.IntEnum):
     """control: 1 when the loop runs under SCHED_FIFO."""
     SAFE_NS = 12
     """control: receipt (monotonic) of the newest state frame that shows the device disarmed and its safe output in
-    force; 0 from before the device is armed until a frame shows that again."""
+    force; cleared before the device is armed."""
     RESUME = 13
     """supervisor: number of requests at the keyboard to resume a paused or faulted run."""
     STOP_OUTSIDE = 14
     """``onrig stop`` in another terminal: 1 once requested; the loop obeys it even if the supervisor hangs."""
     RESUME_OUTSIDE = 15
     """``onrig resume`` in another terminal: as RESUME."""
-    LOOKS = 16
+    POLLS = 16
     """control: number of polls for requests; increases in every state unless the loop is stuck."""
     SAFE_SINCE_NS = 17
-    """control: receipt of the first such frame since the device was armed last; 0 together with SAFE_NS."""
+    """control: receipt of the first such frame since the device was last armed; 0 together with SAFE_NS."""
     ANSWERED_NS = 18
     """control: receipt of the frame that the last command answers, written before that command is sent; 0 before it."""
     HOLD_NS = 19
-    """control: how long after ANSWERED_NS the lease lets that command stay in force at most; 0 where no lease runs
+    """control: maximum time after ANSWERED_NS for which the lease keeps that command in force; 0 if no lease runs
     (lockstep)."""
     ROLLED_BACK = 20
     """control: one more than the id of the policy that was rolled back last; 0 before the first."""
@@ -72,7 +72,7 @@ class Word(enum.IntEnum):
     LIFE = 30
     """supervisor: a random number that identifies this session of the run, and its ring."""
     RESTARTS = 31
-    """supervisor: number of restarts of processes; waits for a process start over when it changes."""
+    """supervisor: number of process restarts; timeouts that wait for a process restart when it changes."""
     REPLAY_LOOKS = 32
     """replay: increases as long as it makes progress."""
     TAKEN = 33
@@ -84,8 +84,8 @@ class Word(enum.IntEnum):
     LOGGED = 36
     """replay: number of the first record that is not in the log on the disk."""
     DONE = 37
-    """replay: one more than the training episode that the learner has concluded last (lockstep); goes back where
-    episodes happen once more."""
+    """replay: one more than the last training episode that the learner has concluded (lockstep); decreases when
+    episodes are repeated."""
 
 
 BOARD_BYTES: Final = 8 * 64 + LOOP_STATE_BYTES
@@ -109,7 +109,7 @@ class Board:
 
     @property
     def stop_outside(self) -> int:
-        """Stop requested from outside, coded as STOP."""
+        """Stop requested from outside, with the values of STOP."""
         return 2 if self._words[_NOW_OUTSIDE] else self._words[_OUTSIDE]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Log of the last frames on the device's link, for the post-mortem of a fault.
 
 The control process writes and overwrites the oldest; any process that may map the segment reads, even after the writer
-was killed.  Neither side waits: a reader that is overtaken skips what was overwritten.
+was killed.  Neither side waits: an overtaken reader skips the overwritten frames.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from onrig.runtime.shm.segment import Segment, SegmentError
 
 FRAME_LOG_SCHEMA: Final = "frames-2"
-KEPT_S: Final = 4.0
+RETAINED_S: Final = 4.0
 """Seconds of device time kept: twice what a post-mortem shows, since it is taken slightly later."""
-_LEAST_FRAMES: Final = 2048
+_MIN_FRAMES: Final = 2048
 _BODY_BYTES: Final = 249
-"""Largest body of a frame (``hw/PROTOCOL.md``)."""
-_HEAD: Final = struct.Struct("<QqHI")  # number, host time, length, CRC-32 of the body, begun with the number
+"""Maximum body of a frame in bytes (``hw/PROTOCOL.md``)."""
+_HEAD: Final = struct.Struct("<QqHI")  # number, host time, length, CRC-32 over number and body
 _SLOT_BYTES: Final = 272
 _CONTROL_BYTES: Final = 64
 
@@ -34,8 +34,8 @@ class LoggedFrame(NamedTuple):
 
 
 def frame_log_bytes(rate_hz: float) -> int:
-    """Size of the body of a segment for the frames of ``KEPT_S`` at so many state frames per second."""
-    frames = max(_LEAST_FRAMES, round(2 * KEPT_S * rate_hz))
+    """Size of a segment's body for ``RETAINED_S`` of frames at this rate of state frames."""
+    frames = max(_MIN_FRAMES, round(2 * RETAINED_S * rate_hz))
     return _CONTROL_BYTES + frames * _SLOT_BYTES
 
 
@@ -64,14 +64,14 @@ class FrameLogWriter(_FrameLog):
         count = self._count[0]
         at = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
-        # The number first: a concurrent reader of this slot sees that its frame is gone.
+        # The number first: a concurrent reader of this slot then sees that its frame is overwritten.
         _HEAD.pack_into(self._slots, at, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
         at += _HEAD.size
         self._slots[at : at + length] = body
         self._count[0] = count + 1
 
 
-def tap_of(shm: Path) -> Callable[[int, bytes], None] | None:
+def frame_tap(shm: Path) -> Callable[[int, bytes], None] | None:
     """Callback that stores a device session's frames in a run's frame log; None without one."""
     try:
         return FrameLogWriter(Segment.attach(shm / "frames", FRAME_LOG_SCHEMA)).write
@@ -95,9 +95,9 @@ class FrameLogReader(_FrameLog):
             start = at + _HEAD.size
             body = bytes(self._slots[start : start + head[2]])
             if _HEAD.unpack_from(self._slots, at) != head:
-                break  # just overwritten, and so is everything before it
+                break  # just overwritten, as are all older frames
             if zlib.crc32(body, number & 0xFFFFFFFF) != head[3]:
-                continue  # a weakly ordered memory shows the head before the body
+                continue  # on weakly ordered memory the head may be visible before the body
             frames.append(LoggedFrame(head[1], body))
         frames.reverse()
         return frames

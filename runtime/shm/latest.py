@@ -14,17 +14,17 @@ from onrig.runtime.shm.segment import Segment
 
 _META: Final = struct.Struct("<QII")  # label, length, CRC-32
 _HEAD_BYTES: Final = 64
-_TRIES: Final = 8
-"""Tries of a read: a preempted reader may find one buffer overwritten, and then the other."""
+_ATTEMPTS: Final = 8
+"""Attempts of a read: a preempted reader may find one buffer overwritten, and then the other."""
 
 
-def latest_bytes(most_bytes: int) -> int:
-    """Shared memory that values of up to ``most_bytes`` take."""
-    return _HEAD_BYTES + 2 * _stride(most_bytes)
+def latest_bytes(max_bytes: int) -> int:
+    """Shared memory required for values of up to ``max_bytes``."""
+    return _HEAD_BYTES + 2 * _stride(max_bytes)
 
 
-def _stride(most_bytes: int) -> int:
-    return _META.size + (most_bytes + 7) // 8 * 8
+def _stride(max_bytes: int) -> int:
+    return _META.size + (max_bytes + 7) // 8 * 8
 
 
 def _crc(version: int, label: int, content: bytes) -> int:
@@ -33,56 +33,56 @@ def _crc(version: int, label: int, content: bytes) -> int:
 
 
 class Value(NamedTuple):
-    """One value as it was put in."""
+    """One published value."""
 
     version: int
-    """How many had been put in with it."""
+    """Number of values published, this one included."""
     label: int
     content: bytes
 
 
 class Latest:
-    """The newest value, in ``room``: ``latest_bytes(most_bytes)`` bytes, aligned to 8."""
+    """The newest value, in ``buffer``: ``latest_bytes(max_bytes)`` bytes, aligned to 8."""
 
-    def __init__(self, room: memoryview, most_bytes: int) -> None:
-        self._room, self._most_bytes = room, most_bytes
-        self._version = room[:8].cast("Q")
-        self._stride = _stride(most_bytes)
+    def __init__(self, buffer: memoryview, max_bytes: int) -> None:
+        self._buffer, self._max_bytes = buffer, max_bytes
+        self._version = buffer[:8].cast("Q")
+        self._stride = _stride(max_bytes)
 
     @property
     def version(self) -> int:
-        """Number of values written so far; cheap enough to read in every tick."""
+        """Number of values written; cheap enough to read in every tick."""
         return self._version[0]
 
     @property
     def newest(self) -> tuple[int, int]:
         """Label and length of the newest value, unchecked, to estimate the cost of a copy; zeros without one."""
         version = self._version[0]
-        label, length = _META.unpack_from(self._room, self._start(version))[:2] if version else (0, 0)
+        label, length = _META.unpack_from(self._buffer, self._start(version))[:2] if version else (0, 0)
         return label, length
 
     def put(self, content: bytes, label: int = 0) -> None:
-        """Replace the value (writer only); raises ValueError when it is larger than ``most_bytes``."""
-        if len(content) > self._most_bytes:
-            raise ValueError(f"{len(content)} bytes; there is room for {self._most_bytes}")
+        """Replace the value (writer only); raises ValueError when it is larger than ``max_bytes``."""
+        if len(content) > self._max_bytes:
+            raise ValueError(f"{len(content)} bytes; there is room for {self._max_bytes}")
         version = self._version[0] + 1
         start = self._start(version)
         data = start + _META.size
-        self._room[data : data + len(content)] = content
-        _META.pack_into(self._room, start, label, len(content), _crc(version, label, content))
+        self._buffer[data : data + len(content)] = content
+        _META.pack_into(self._buffer, start, label, len(content), _crc(version, label, content))
         self._version[0] = version
 
     def read(self) -> Value | None:
-        """Copy the newest value, in one try; None before the first, or if it was overwritten during the copy."""
+        """Copy the newest value in one attempt; None before the first, or if it was overwritten meanwhile."""
         version = self._version[0]
-        found = self._whole(version)
+        found = self._validated(version)
         return found if self._version[0] == version else None
 
     def take(self) -> bytes | None:
-        """Copy the content of the newest valid value, in a few tries; None before the first."""
-        for _ in range(_TRIES):
+        """Copy the content of the newest valid value, in a few attempts; None before the first."""
+        for _ in range(_ATTEMPTS):
             version = self._version[0]
-            found = self._whole(version) or self._whole(version - 1)
+            found = self._validated(version) or self._validated(version - 1)
             if found is not None:
                 return found.content
             if not version:
@@ -92,22 +92,22 @@ class Latest:
     def _start(self, version: int) -> int:
         return _HEAD_BYTES + (version & 1) * self._stride
 
-    def _whole(self, version: int) -> Value | None:
+    def _validated(self, version: int) -> Value | None:
         """Value of this version, if valid."""
         if version <= 0:
             return None
         start = self._start(version)
-        label, length, crc = _META.unpack_from(self._room, start)
-        if length > self._most_bytes:
+        label, length, crc = _META.unpack_from(self._buffer, start)
+        if length > self._max_bytes:
             return None
         data = start + _META.size
-        content = bytes(self._room[data : data + length])
+        content = bytes(self._buffer[data : data + length])
         return Value(version, label, content) if _crc(version, label, content) == crc else None
 
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""
         self._version.release()
-        self._room.release()
+        self._buffer.release()
 
 
 SLOT_SCHEMA: Final = "policy-slot-5"
@@ -124,13 +124,14 @@ class SlotPolicy(NamedTuple):
     policy_id: int
     model: bytes
     native: bool = False
-    """Whether the C library evaluates it, as admission decided."""
+    """Whether the C library evaluates it, as decided at admission."""
 
 
 class PolicySlot:
     """Slot for the newest admitted policy, written by the replay process, read by the loop between ticks.
 
-    The loop stores the id that it took, so that the replay process knows which policies can no longer act.
+    The loop stores the id of the policy it has taken, so that the replay process knows which policies can no longer
+    act.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -144,12 +145,12 @@ class PolicySlot:
 
     @property
     def taken(self) -> int:
-        """Id of the policy that the loop took last; 0 before the first.  Those between it and the newest never act."""
+        """Id of the policy last taken by the loop; 0 before the first. Policies between it and the newest never act."""
         return self._taken[0]
 
     @property
     def newest_bytes(self) -> int:
-        """Length of the newest policy (0 without one): what copying it will cost."""
+        """Length in bytes of the newest policy (0 without one), to estimate the cost of a copy."""
         return self._latest.newest[1]
 
     def put(self, policy_id: int, model: bytes, *, native: bool = False) -> None:

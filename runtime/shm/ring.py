@@ -17,10 +17,10 @@ import numpy.typing as npt
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.segment import Segment
 
-_HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; a cache line apart, each with a single writer
+_HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; on separate cache lines, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24
 _PATIENCE: Final = 1000
-"""Reads of a torn record before it is given up: at least a second, for a write that takes microseconds."""
+"""Reads of a torn record before it is skipped: at least a second, for a write that takes microseconds."""
 
 
 def ring_bytes(layout: RecordLayout, capacity: int) -> int:
@@ -58,7 +58,8 @@ class RingWriter(_Ring):
     """The loop's end."""
 
     def push(self, fields: tuple[float, ...]) -> bool:
-        """Append one record: its fields in layout order without ``seq``.  False (and counted) if the ring is full."""
+        """Append one record, given its fields in layout order without ``seq``; False (and counted) if the ring is
+        full."""
         control = self._control
         head = control[_HEAD]
         if head - control[_TAIL] >= self.capacity:
@@ -78,7 +79,7 @@ class RingReader(_Ring):
         self.taken: int = self._control[_TAIL]
         """Number of the next record to read."""
         self.damaged = 0
-        self._looks = 0
+        self._attempts = 0
 
     @property
     def tail(self) -> int:
@@ -94,13 +95,13 @@ class RingReader(_Ring):
         """Copy up to ``limit`` records (dtype ``layout.dtype``), oldest first, without advancing; see ``take``."""
         n = min(self.waiting, limit)
         found = self._whole(self.taken, n)
-        self._looks = self._looks + 1 if n and not len(found) else 0
-        if self._looks > _PATIENCE:
+        self._attempts = self._attempts + 1 if n and not len(found) else 0
+        if self._attempts > _PATIENCE:
             self.damaged += 1
             self.take(1)
         return found
 
-    def kept(self) -> npt.NDArray[np.void]:
+    def retained(self) -> npt.NDArray[np.void]:
         """Copy the records already read and still in the ring, oldest first."""
         return self._whole(self.tail, self.taken - self.tail)
 
@@ -111,25 +112,25 @@ class RingReader(_Ring):
             start = (seq % self.capacity) * size
             raw = bytes(self._records[start : start + size])
             if not self._layout.sealed(memoryview(raw)) or int.from_bytes(raw[:8], "little") != seq:
-                break  # not yet fully visible: left to the next call
+                break  # not yet fully visible: read in the next call
             found += raw
         return np.frombuffer(bytes(found), dtype=self._layout.dtype)
 
     def take(self, n: int) -> None:
-        """Advance by ``n`` records, which stay in the ring."""
+        """Advance by ``n`` records, which remain in the ring."""
         self.taken += n
 
     def release(self, upto: int) -> None:
         """Free the records before number ``upto``, all of them read and their results durable."""
         if upto > self.taken:
-            raise ValueError(f"records before {upto} cannot be freed: those from {self.taken} on were not taken in")
+            raise ValueError(f"records before {upto} cannot be freed: records from {self.taken} on were not read")
         self._control[_TAIL] = max(upto, self.tail)
 
 
 class RingHistory(_Ring):
     """Passive reader of the loop's last records, whether the replay process has read them or not.
 
-    A released record stays readable until the ring wraps around to its slot.
+    A released record remains readable until the ring wraps around to its slot.
     """
 
     @property

@@ -24,10 +24,10 @@ _PREFIX: Final = "onrig-"
 
 
 class SegmentError(RuntimeError):
-    """A missing, foreign, differently laid out or truncated segment."""
+    """A missing, foreign, truncated or differently laid out segment."""
 
 
-class SegmentGone(SegmentError):
+class SegmentMissing(SegmentError):
     """A missing segment: its run is over."""
 
 
@@ -65,13 +65,13 @@ class Segment:
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError as error:
-            raise SegmentGone(f"{path}: {error.strerror}") from None
+            raise SegmentMissing(f"{path}: {error.strerror}") from None
         except OSError as error:
             raise SegmentError(f"{path}: {error.strerror}") from None
         try:
             size = os.fstat(fd).st_size
             if size < HEADER_BYTES:
-                raise SegmentError(f"{path}: {size} bytes are too few for a segment")
+                raise SegmentError(f"{path}: too short for a segment ({size} bytes)")
             mapping = mmap.mmap(fd, size)
         finally:
             os.close(fd)
@@ -81,11 +81,11 @@ class Segment:
         if digest != _schema_hash(schema):
             raise SegmentError(f"{path}: laid out for another schema")
         if size != HEADER_BYTES + body_bytes:
-            raise SegmentError(f"{path}: {size} bytes, its header says {HEADER_BYTES + body_bytes}")
+            raise SegmentError(f"{path}: {size} bytes instead of {HEADER_BYTES + body_bytes}")
         return cls(path, mapping)
 
     def close(self) -> None:
-        """Unmap; the file stays."""
+        """Unmap; the file is kept."""
         self.body.release()
         self._view.release()
         self._mapping.close()

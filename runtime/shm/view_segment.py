@@ -1,6 +1,6 @@
 """Layout of the segment ``view``: newest figures, and newest sample of the memory.
 
-The replay process writes it; viewers read it and write only one word, which says that they are watching.  They read the
+The replay process writes it; viewers read it and write one word, to signal that they are watching.  They read the
 step records directly from the loop's ring (``onrig.runtime.shm.ring.RingHistory``).
 """
 
@@ -65,7 +65,7 @@ def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
 
 
 def view_schema(layout: RecordLayout) -> str:
-    """Text that changes whenever the segment's layout does."""
+    """Text that identifies the segment's layout."""
     sample = sample_dtype(layout.n_seen, layout.n_actions)
     return f"view-2 {SAMPLE_POINTS} {FIGURES.descr} {sample.descr}"
 
@@ -86,7 +86,7 @@ class ViewParts(NamedTuple):
     figures: Latest
     sample: Latest
     watched: memoryview
-    """One word: monotonic time in ns of the last sign of a viewer."""
+    """One word: monotonic time in ns at which a viewer last signalled."""
 
     def close(self) -> None:
         """Release the views, so that the segment can be unmapped."""

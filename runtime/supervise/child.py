@@ -30,7 +30,7 @@ class Child:
     ) -> None:
         """``log`` takes its stderr; ``variables`` are added to its environment."""
         self.name = name
-        self.born_s = time.monotonic()
+        self.started_s = time.monotonic()
         self.peak_rss_mb = 0.0
         environment = {
             **os.environ,
@@ -51,11 +51,11 @@ class Child:
                 start_new_session=True,
             )
         if self._process.stdout is None:
-            raise AssertionError("a pipe was asked for")
+            raise AssertionError("a pipe was requested")
         self._fd = self._process.stdout.fileno()
         os.set_blocking(self._fd, False)
         self._rest = b""
-        self.signs = 0
+        self.n_reports = 0
         """Number of reports received; each is a sign of progress."""
         self._arrived: deque[Report] = deque()
 
@@ -85,9 +85,9 @@ class Child:
                 if not (data := os.read(self._fd, _PIECE)):
                     return
                 *lines, rest = (self._rest + data).split(b"\n")
-                self._rest = rest[-_PIECE:]  # longer than any report: a library's progress bar, say
+                self._rest = rest[-_PIECE:]  # longer than any report, such as a library's progress bar
                 parsed = [report for report in map(parse_report, lines) if report is not None]
-                self.signs += len(parsed)
+                self.n_reports += len(parsed)
                 self._arrived.extend(report for report in parsed if report.kind != ALIVE)
 
     @property
@@ -105,7 +105,7 @@ class Child:
                     self.peak_rss_mb = max(self.peak_rss_mb, int(line.split()[1]) / 1024)
 
     def kill(self) -> None:
-        """Kill the process, stopped or not."""
+        """Kill the process, even if it is stopped."""
         self._process.kill()
 
     def end(self, grace_s: float, *, ask: bool = True) -> int:

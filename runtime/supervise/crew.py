@@ -1,4 +1,4 @@
-"""The processes of a run: their arguments, restarts and reports."""
+"""Processes of a run: arguments, restarts and reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.supervise.child import Child
 from onrig.runtime.supervise.reports import Reports
-from onrig.runtime.supervise.revival import Revived
+from onrig.runtime.supervise.revival import RestartableProcess
 
 DEVICE: Final = "device"
 CONTROL: Final = "control"
@@ -28,7 +28,7 @@ class StartFailed(Exception):
 
 
 class Crew:
-    """Device twin, replay process, learner and control; replay process and learner are restarted when they end."""
+    """Device twin, control process, replay process and learner; the last two are restarted when they end."""
 
     def __init__(
         self, config: RunConfig, folder: Path, shm: Path, board: Board, reports: Reports, *, resumes: bool
@@ -38,8 +38,8 @@ class Crew:
         self.device: Child | None = None
         self.control: Child | None = None
         limit_s = config.supervision.hang_limit_s
-        self.replay = Revived("replay", self._launch_replay, limit_s, reports.warn)
-        self.learner = Revived("learner", self._launch_learner, limit_s, reports.warn)
+        self.replay = RestartableProcess("replay", self._launch_replay, limit_s, reports.warn)
+        self.learner = RestartableProcess("learner", self._launch_learner, limit_s, reports.warn)
         self.twin_failure: tuple[FaultName, str] | None = None
         """Fault and message of a twin that failed."""
         self.peaks_mb: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Crew:
 
     @property
     def alive(self) -> Iterator[Child]:
-        """Existing processes, in the order of their start."""
+        """Running processes, in the order of their start."""
         for child in (self.device, self.replay.child, self.learner.child, self.control):
             if child is not None:
                 yield child
@@ -66,7 +66,7 @@ class Crew:
         self.control = self._start(CONTROL, "onrig.runtime.control.main", arguments)
         return self.control
 
-    def start_revived(self, process: Revived) -> Child:
+    def start_restartable(self, process: RestartableProcess) -> Child:
         """Start the replay process or the learner for the first time."""
         try:
             process.start()
@@ -104,20 +104,20 @@ class Crew:
         """Store the reports of a process."""
         for report in child.reports():
             if self.twin_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
-                continue  # no cable: the line closed because the twin failed
+                continue  # not an unplugged cable: the line closed because the twin failed
             self._reports.note(report)
             if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
                 self.twin_failure = FaultName(str(report.values["fault"])), report.message
         self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
 
     def revive(self) -> None:
-        """Restart processes that ended by themselves or hang, unless they do so repeatedly."""
+        """Restart processes that have ended or hang, unless they do so repeatedly."""
         board, now_s = self._board, time.monotonic()
-        reached = board[Word.BARRIER]  # always 0 in real time, where only the lifetime counts
-        ended = board[Word.ENDED] == 1  # then the others end, too: the loop's process may merely be the last
-        self.replay.look(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=ended)
+        reached = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
+        ended = board[Word.ENDED] == 1  # the others end as well: the loop's process may merely be last
+        self.replay.check(now_s, sign=board[Word.REPLAY_LOOKS], reached=reached, may_end=ended)
         learner = self.learner.child
-        self.learner.look(now_s, sign=0 if learner is None else learner.signs, reached=reached, may_end=ended)
+        self.learner.check(now_s, sign=0 if learner is None else learner.n_reports, reached=reached, may_end=ended)
 
     def figures(self) -> dict[str, object]:
         """Figures for ``summary.json``."""
@@ -130,4 +130,4 @@ class Crew:
 
 
 def _cannot_start(name: str, error: OSError) -> StartFailed:
-    return StartFailed(f"{name} cannot be started: {error.strerror or error}", ExitCode.PREFLIGHT)
+    return StartFailed(f"{name} could not be started: {error.strerror or error}", ExitCode.PREFLIGHT)

@@ -27,9 +27,8 @@ _TYPES: Final = {t.value: t.name.lower() for t in MessageType}
 def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ()) -> bytes:
     """Format records (dtype ``RecordLayout.dtype``) as CSV, columns ``field`` or ``field.name``, in SI units.
 
-    ``inputs``: names of what policies see, where records have it.
-
-    Counts stay counts; float32 values have the nine digits needed to restore them exactly.
+    ``inputs``: names of the policy inputs, if records have them. Counts are not converted; float32 values have the nine
+    digits needed to restore them exactly.
     """
     names: list[str] = []
     columns: list[Sequence[object]] = []

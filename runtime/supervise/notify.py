@@ -1,8 +1,8 @@
 """Status messages to systemd: ready, alive, status, ending (protocol of sd_notify(3), one datagram each).
 
 A service of ``Type=notify`` passes its process the address of a socket; without one nothing is sent.  The watchdog is
-reset only while the control process polls for requests, and makes ticks in the states that have any: a run that is
-paused, between episodes or waiting for a person is alive, a hung one is not.  Nothing here can block or end a run.
+reset only while the control process polls for requests and, in states with ticks, makes ticks: a run that is paused,
+between episodes or waiting for an operator is alive, a hung one is not. Nothing here can block or end a run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 from onrig.runtime.run_state.states import State
 
-_TELL_EVERY_S: Final = 5.0
+_STATUS_INTERVAL_S: Final = 5.0
 """Interval of status updates without a watchdog."""
-_ASK_AGAIN_S: Final = 0.2
+_RECHECK_S: Final = 0.2
 """Delay before checking again a loop that showed no progress, so that one late poll does not skip a reset."""
 ENDING_S: Final = 120.0
-"""Watchdog interval during an orderly end; every wait in it has a limit of its own."""
+"""Watchdog interval during an orderly end, in which every wait has its own limit."""
 
 
 class Beat(enum.Enum):
@@ -29,30 +29,30 @@ class Beat(enum.Enum):
     NOT_YET = "not yet"
     ALIVE = "alive"
     STILL = "still"
-    """Due, but without progress."""
+    """Reset due, but no progress seen."""
 
 
-class Pulse:
-    """Decision when to reset the watchdog; pure, from the time and the loop's signs of life."""
+class WatchdogSchedule:
+    """Schedule of watchdog resets; pure, from the time and the loop's heartbeats."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._next_s: float | None = None
-        self._looks = 0
+        self._polls = 0
 
-    def beat(self, now_s: float, looks: int, *, hangs: bool) -> Beat:
-        """Judge; ``looks``: the board's LOOKS, ``hangs``: what the supervisor's own watchdog found."""
+    def beat(self, now_s: float, polls: int, *, hangs: bool) -> Beat:
+        """Return the verdict; ``polls``: the board's POLLS, ``hangs``: state of the supervisor's own watchdog."""
         if self._next_s is not None and now_s < self._next_s:
             return Beat.NOT_YET
-        if hangs or looks == self._looks:
-            self._next_s = now_s + min(_ASK_AGAIN_S, self._every_s)
+        if hangs or polls == self._polls:
+            self._next_s = now_s + min(_RECHECK_S, self._every_s)
             return Beat.STILL
-        self._looks, self._next_s = looks, now_s + self._every_s
+        self._polls, self._next_s = polls, now_s + self._every_s
         return Beat.ALIVE
 
 
 def watchdog_s(environment: MutableMapping[str, str], pid: int) -> float | None:
-    """Watchdog interval of systemd (s); None if it does not watch process ``pid``."""
+    """Systemd's watchdog interval (s); None if it does not watch process ``pid``."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     try:
@@ -67,7 +67,7 @@ def status_line(state: int, episode: int, missed: int, *, hangs: bool) -> str:
     if hangs:
         return f"HUNG: the control process makes no ticks (episode {episode}); only its device's lease guards it"
     known = {s.value: s.name.lower() for s in State}
-    what = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` when it is clear"}
+    what = {State.PAUSED: "paused, disarmed", State.FAULT: "fault latched, disarmed: `onrig resume` once it is clear"}
     named = {s.value: text for s, text in what.items()}.get(state, known.get(state, str(state)))
     return f"{named}; episode {episode}, {missed} ticks missed"
 
@@ -76,11 +76,12 @@ class Notifier:
     """Connection of a run to systemd; silent without an address."""
 
     def __init__(self, address: str | None, period_s: float | None) -> None:
-        """``address``: path of a datagram socket, or ``@NAME`` in the abstract namespace; ``period_s``: watchdog's."""
+        """``address``: path of a datagram socket, or ``@NAME`` in the abstract namespace; ``period_s``: watchdog
+        interval."""
         self._address = address
         self._watched = period_s is not None
-        self._pulse = Pulse(_TELL_EVERY_S if period_s is None else period_s / 2)
-        self._told = ""
+        self._pulse = WatchdogSchedule(_STATUS_INTERVAL_S if period_s is None else period_s / 2)
+        self._reported_status = ""
         self._ending_s = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if address else None
         if self._socket is not None:
@@ -96,29 +97,29 @@ class Notifier:
         return cls(address if address[:1] in ("/", "@") else None, period_s)
 
     def ready(self, status: str) -> None:
-        """The loop is up."""
+        """Report that the loop has started."""
         self._send("READY=1", f"STATUS={status}", *(["WATCHDOG=1"] if self._watched else []))
 
-    def look(self, now_s: float, looks: int, status: str, *, hangs: bool) -> None:
+    def update(self, now_s: float, polls: int, status: str, *, hangs: bool) -> None:
         """Reset the watchdog if it is due and the loop is alive, and update the status line."""
         if self._socket is None:
             return
-        beat = self._pulse.beat(now_s, looks, hangs=hangs)
-        if beat is Beat.NOT_YET or (beat is Beat.STILL and status == self._told):
+        beat = self._pulse.beat(now_s, polls, hangs=hangs)
+        if beat is Beat.NOT_YET or (beat is Beat.STILL and status == self._reported_status):
             return
         pet = ["WATCHDOG=1"] if beat is Beat.ALIVE and self._watched else []
         if self._send(f"STATUS={status}", *pet):
-            self._told = status
+            self._reported_status = status
 
     def stopping(self, status: str) -> None:
-        """The run ends: actuators, processes, files."""
+        """Report that the run is ending."""
         renewed = [f"WATCHDOG_USEC={round(ENDING_S * 1e6)}", "WATCHDOG=1"] if self._watched else []
         self._send("STOPPING=1", f"STATUS={status}", *renewed)
 
     def still_ending(self, now_s: float) -> None:
-        """Extend the timeout while the run ends; the wait for each process has a limit of its own."""
+        """Extend the timeout while the run ends; the wait for each process has its own limit."""
         if self._socket is not None and now_s >= self._ending_s:
-            self._ending_s = now_s + _TELL_EVERY_S
+            self._ending_s = now_s + _STATUS_INTERVAL_S
             self._send(f"EXTEND_TIMEOUT_USEC={round(ENDING_S * 1e6)}", *(["WATCHDOG=1"] if self._watched else []))
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ class Notifier:
             self._socket = None
 
     def _send(self, *lines: str) -> bool:
-        """Send one message; whether systemd's queue took it."""
+        """Send one message; returns whether systemd accepted it."""
         if self._socket is None or self._address is None:
             return False
         at = "\0" + self._address[1:] if self._address.startswith("@") else self._address

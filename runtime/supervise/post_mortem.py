@@ -1,8 +1,8 @@
 """Post-mortem of a fault: ``post-mortem/NNN-FAULT/`` in the run folder.
 
-The last two seconds of step records and of frames on the wire, and the transitions of the run's state.  The supervisor
-reads the records and frames from shared memory, so it needs neither the control process (which may have been killed)
-nor the replay process; the loop neither writes nor waits.
+It holds the last two seconds of step records and of frames on the wire, and the run's state transitions.  The
+supervisor reads the records and frames from shared memory, so it needs neither the control process (which may have been
+killed) nor the replay process; the loop neither writes nor waits.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
 BEFORE_S: Final = 2.0
 """Device time kept before the last record, and before the fault."""
 AFTER_S: Final = 0.25
-"""Recording time after the fault, to show how the device falls safe."""
+"""Recording time after the fault, to show the device's transition to its safe output."""
 KEPT: Final = 8
-"""Post-mortems kept per run: the first ones, and the last."""
+"""Maximum number of post-mortems per run: the first ones, and the last."""
 _TRANSITIONS: Final = 256
 _RECENT_S: Final = 10.0
-_TOLD_BY: Final = ("error", "fault", "transition")
+_FAULT_REPORTS: Final = ("error", "fault", "transition")
 
 Tell = Callable[..., None]
-"""Writes an event: kind, and fields by name."""
+"""Callback that writes an event: kind, and fields by name."""
 
 
 class _Pending(NamedTuple):
@@ -88,14 +88,14 @@ class PostMortem:
         return segment
 
     def note(self, report: Report) -> None:
-        """Take one report: keep transitions, and schedule a post-mortem for a newly latched fault."""
+        """Process one report: store transitions, and schedule a post-mortem for a newly latched fault."""
         values = report.values
         fault = values.get("fault")
         if report.kind == "transition":
             self._transitions.append({"t_mono_ns": time.monotonic_ns(), **values})
             if fault is None:
                 self._latched = None
-        if report.kind not in _TOLD_BY or fault is None or fault == self._latched:
+        if report.kind not in _FAULT_REPORTS or fault is None or fault == self._latched:
             return
         self._latched = str(fault)
         if self._pending is not None:
@@ -117,8 +117,8 @@ class PostMortem:
             policy,
         )
 
-    def look(self) -> None:
-        """Write the post-mortems that are due; to be called a few times a second."""
+    def poll(self) -> None:
+        """Write the post-mortems that are due; call a few times a second."""
         pending = self._pending
         after_ns = 0 if self._config.lockstep else round(AFTER_S * 1e9)
         if pending is not None and time.monotonic_ns() >= pending.t_ns + after_ns:
@@ -144,7 +144,7 @@ class PostMortem:
             return  # no device was ever connected
         rig = self._config.rig
         content = {
-            RECORDS: records_csv(records, rig, self._config.composed) if records is not None else b"",
+            RECORDS: records_csv(records, rig, self._config.input_names) if records is not None else b"",
             FRAMES: frames_jsonl(frames, rig),
             FAULT: self._account(pending, records, frames),
         }
@@ -154,7 +154,7 @@ class PostMortem:
         fresh = self._folder / f".{name}.tmp"
         replaced = there[-1].name if len(there) >= KEPT else None
         try:
-            shutil.rmtree(fresh, ignore_errors=True)  # of a supervisor that was killed here
+            shutil.rmtree(fresh, ignore_errors=True)  # left by a supervisor killed here
             fresh.mkdir(parents=True)
             # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
             for file, data in content.items():

@@ -1,4 +1,4 @@
-"""Reports of a run, as its supervisor stores them: ``events.jsonl``, errors, and the latched fault."""
+"""Storage of a run's reports: ``events.jsonl``, errors, and the latched fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnReport = Callable[[Report], None]
 
 
 class Reports:
-    """Collector of the reports of a run's processes, which passes them on to the display."""
+    """Collector of the reports of a run's processes, which forwards them to the display."""
 
     def __init__(self, path: Path, on_report: OnReport) -> None:
         self._events = EventFile(path)
@@ -27,14 +27,14 @@ class Reports:
         self._on_report = on_report
         self.errors: list[str] = []
         self.fault: FaultName | None = None
-        """Latched fault, by the last report of the loop or the supervisor."""
+        """Latched fault, from the last report of the loop or the supervisor."""
         self.listeners: list[OnReport] = []
         """Further listeners to every report, once it is stored."""
         self.write = self._events.write
 
     def note(self, report: Report) -> None:
-        """Take one report."""
-        self._events.look()
+        """Store and forward one report."""
+        self._events.poll()
         fault = report.values.get("fault")
         if report.kind == "error":
             self.errors.append(report.message)
@@ -51,7 +51,7 @@ class Reports:
     def _show(self, report: Report) -> None:
         try:
             self._on_report(report)
-        except OSError:  # the display is gone; the run continues
+        except OSError:  # the display has closed; the run continues
             pass
         except Exception as error:  # a failing display must not end a run
             self._on_report = lambda report: None
@@ -80,6 +80,6 @@ class Reports:
         return self.fault.value if self.fault is not None and code not in _NO_FAULT else None
 
     def close(self, code: int, reason: str) -> None:
-        """Write the last line."""
+        """Write the final event."""
         self.write("ended", code=code, reason=reason, fault=self.fault_of(code))
         self._events.close()

@@ -1,4 +1,4 @@
-"""Requests of people to a run: by signal, by key, from another terminal."""
+"""Operator requests to a run: by signal, by key, from another terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVE_VIEW: Final = "live view"
 
 
 class Request(enum.Enum):
-    """One of them."""
+    """Kind of request."""
 
     STOP = "stop"
     STOP_NOW = "stop now"
@@ -28,12 +28,12 @@ class Request(enum.Enum):
 
 
 def _may_interrupt(signum: int) -> bool:
-    """Whether a signal asks for the end: not a hang-up that was set to be ignored (nohup)."""
+    """Return whether a signal requests a stop: not a hang-up that is ignored (nohup)."""
     return signum != signal.SIGHUP or signal.getsignal(signum) is not signal.SIG_IGN
 
 
 class Requests:
-    """Requests passed on to the loop at once, through one word of the board, with their source.
+    """Requests, forwarded immediately to the loop through a word of the board, with their source.
 
     The first signal (SIGINT, SIGTERM, SIGHUP) fades out, the second stops at once; SIGQUIT stops at once.
     """
@@ -42,37 +42,37 @@ class Requests:
         self._board: Board | None = None
         self._signals = 0
         self.level = 0
-        """0, 1 (fade out) or 2 (at once), as asked here."""
+        """Stop level requested here: 0, 1 (fade out) or 2 (immediate)."""
         self.impatient = False
-        """More than one request: cut short all waits that guard no actuator."""
+        """Whether there was more than one request: waits that protect no actuator are cut short."""
         self.by = ""
-        """Who asked first."""
-        self._previous = {s: signal.signal(s, self._heard) for s in _SIGNALS if _may_interrupt(s)}
+        """Source of the first request."""
+        self._previous = {s: signal.signal(s, self._on_signal) for s in _SIGNALS if _may_interrupt(s)}
 
     def restore(self) -> None:
         """Restore the signal handlers."""
         for s, handler in self._previous.items():
             signal.signal(s, handler)
 
-    def show(self, board: Board) -> None:
-        """Pass requests on to the loop from now on."""
+    def attach_board(self, board: Board) -> None:
+        """Forward requests to the loop through this board from now on."""
         self._board = board
-        self.pass_on(0)
+        self.forward(0)
 
-    def pass_on(self, least: int) -> None:
-        """Show the loop the level asked for, ``least`` at any rate."""
+    def forward(self, least: int) -> None:
+        """Forward the requested level to the loop, at least ``least``."""
         if self._board is not None:
             self._board[Word.STOP] = max(least, self.level)
-            if self._board[Word.STOP] < self.level:  # a signal asked for more between the two halves of that line
+            if self._board[Word.STOP] < self.level:  # a signal raised the level between read and write
                 self._board[Word.STOP] = self.level
 
-    def _heard(self, signum: int, frame: FrameType | None) -> None:
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         self._signals += 1
         now = signum == signal.SIGQUIT or self._signals > 1
-        self.take(Request.STOP_NOW if now else Request.STOP, signal.Signals(signum).name)
+        self.add(Request.STOP_NOW if now else Request.STOP, signal.Signals(signum).name)
 
-    def take(self, request: Request, by: str) -> None:
-        """Pass one on."""
+    def add(self, request: Request, by: str) -> None:
+        """Forward one request."""
         board = self._board
         if request is Request.RESUME:
             if board is not None:
@@ -81,11 +81,11 @@ class Requests:
         self.impatient = self.level > 0
         self.level = max(self.level, 2 if request is Request.STOP_NOW else 1)
         self.by = self.by or by
-        self.pass_on(0)
+        self.forward(0)
 
     @property
     def stop(self) -> int:
-        """Highest level requested, other terminals included."""
+        """Highest level requested, including other terminals."""
         outside = self._board.stop_outside if self._board is not None else 0
         if outside and not self.by:
             self.by = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
@@ -121,7 +121,7 @@ class Keyboard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(termios.error):  # the terminal is gone
+        with contextlib.suppress(termios.error):  # the terminal has closed
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._before)
 
     def fileno(self) -> int:
@@ -130,25 +130,25 @@ class Keyboard:
 
     @property
     def listening(self) -> bool:
-        """Whether keys can arrive: the terminal exists, and this process is in its foreground."""
+        """Whether keys can be read: the terminal exists, and this process is in its foreground."""
         try:
             return not self._gone and os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
             return False
 
     def requests(self) -> list[Request]:
-        """Requests by the keys pressed since the last call; empty if this process is in the background."""
+        """Return the requests of keys pressed since the last call; empty if this process is in the background."""
         return [KEYS[key] for key in self.pressed() if key in KEYS]
 
     def pressed(self) -> str:
-        """Keys pressed since the last call, in lower case; empty if this process is in the background."""
+        """Return the keys pressed since the last call, in lower case; empty if this process is in the background."""
         if not self.listening or not select.select((self._fd,), (), (), 0)[0]:
             return ""
         try:
             pressed = os.read(self._fd, 256)
         except OSError:
             pressed = b""
-        self._gone = not pressed  # readable but empty: the other end has hung up
+        self._gone = not pressed  # readable but empty: the other end has closed
         return pressed.decode("ascii", "ignore").lower()
 
 

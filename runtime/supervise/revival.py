@@ -1,4 +1,4 @@
-"""Restarts of processes that the loop can do without, when they end by themselves or make no progress."""
+"""Restarts of non-essential processes that end or make no progress."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 
-LONG_LIFE_S: Final = 30.0
-"""Lifetime after which an end counts as the first again, not as part of a crash loop."""
-MOST: Final = 5
-"""Maximum number of consecutive short lifetimes; after one more the process is not restarted."""
-KILLED: Final = 0.25
-"""Weight of an end by SIGKILL, which came from outside: a person, or the kernel out of memory."""
+LONG_LIFETIME_S: Final = 30.0
+"""Lifetime after which an end is not part of a crash loop."""
+MAX_SHORT_LIFETIMES: Final = 5
+"""Maximum number of consecutive short lifetimes; after one more the process is abandoned."""
+KILLED_WEIGHT: Final = 0.25
+"""Weight of an end by SIGKILL, which has an external cause: an operator, or the kernel when out of memory."""
 
 
 class Restarts:
     """Restart history of one process of a run."""
 
     def __init__(self) -> None:
-        self._short_lives = 0.0
+        self._short_lifetimes = 0.0
 
     def ended(self, lived_s: float, *, progressed: bool = False, killed: bool = False) -> float | None:
         """Return the delay of the restart in s: 0 the first time, then 1, 2, 4 ...; None: no restart.
 
-        ``progressed``: the run got further than in previous lifetimes, so this is not a crash loop.
+        ``progressed``: the run advanced beyond previous lifetimes, so this is no crash loop.
         """
-        if lived_s >= LONG_LIFE_S or progressed:
-            self._short_lives = 0.0
-        self._short_lives += KILLED if killed else 1.0
-        if self._short_lives > MOST:
+        if lived_s >= LONG_LIFETIME_S or progressed:
+            self._short_lifetimes = 0.0
+        self._short_lifetimes += KILLED_WEIGHT if killed else 1.0
+        if self._short_lifetimes > MAX_SHORT_LIFETIMES:
             return None
-        return 0.0 if self._short_lives <= 1.0 else 2.0 ** (ceil(self._short_lives) - 2)
+        return 0.0 if self._short_lifetimes <= 1.0 else 2.0 ** (ceil(self._short_lifetimes) - 2)
 
 
-FIRST_SIGN_S: Final = 45.0
-"""Timeout for the first sign of progress; until then processor time counts as one, because importing torch takes
-minutes on a board that is busy with other things."""
-FIRST_SIGN_CPU_S: Final = 120.0
-"""The same in processor time: ten times what the import takes on a slow board."""
-_AGAIN_S: Final = 1.0
-"""Delay after the machine could not start a process (no descriptors, no memory)."""
+FIRST_HEARTBEAT_S: Final = 45.0
+"""Timeout for the first sign of progress; until then processor time counts as progress, because importing torch takes
+minutes on a busy board."""
+FIRST_HEARTBEAT_CPU_S: Final = 120.0
+"""The same in processor time: ten times the import's on a slow board."""
+_RETRY_S: Final = 1.0
+"""Delay after a failed start (no descriptors, no memory)."""
 
-MOST_WITHOUT_ROOM: Final = 120
+MAX_FAILED_STARTS: Final = 120
 """Maximum number of consecutive failed starts, so that the end of a run terminates."""
 
 
-class Revived:
+class RestartableProcess:
     """A restartable process, over all its lifetimes."""
 
     def __init__(self, name: str, launch: Callable[[], Child], hang_s: float, say: Callable[[str], object]) -> None:
@@ -59,16 +59,16 @@ class Revived:
         self.child: Child | None = None
         self.starts = self.hangs = 0
         self._restarts = Restarts()
-        self._still = Stillness()
+        self._still = ProgressTimer()
         self._due_s: float | None = None
         self._first_sign: int | None = None
-        self._furthest = self._without_room = self._failed_starts = 0
+        self._furthest = self._resource_failures = self._failed_starts = 0
         self._killed = self._refused = False
         self._worked_s = 0.0
-        """Lifetime of one that hung, until it did."""
+        """Productive lifetime of a hung process."""
 
     @property
-    def gone(self) -> bool:
+    def abandoned(self) -> bool:
         """Whether the process has ended and is not restarted."""
         return self.starts > 0 and self.child is None and self._due_s is None
 
@@ -78,14 +78,14 @@ class Revived:
         self.starts += 1
         self._failed_starts = 0
         self._due_s = self._first_sign = None
-        self._still = Stillness()
+        self._still = ProgressTimer()
         self._killed = self._refused = False
 
-    def look(self, now_s: float, *, sign: int, reached: int = 0, may_end: bool) -> None:
+    def check(self, now_s: float, *, sign: int, reached: int = 0, may_end: bool) -> None:
         """Check the process; restart it if it ended or hangs.
 
         ``sign`` changes while the process makes progress; ``reached`` is the progress of the run that depends on it.
-        ``may_end``: the process has finished its work, and may end with code 0.
+        ``may_end``: the process has finished its work and may end with code 0.
         """
         if self._due_s is not None and now_s >= self._due_s:
             self._start_again(now_s)
@@ -94,42 +94,42 @@ class Revived:
             return
         code = child.poll()
         if code is None:
-            self._look_at(child, now_s, sign)
+            self._check_alive(child, now_s, sign)
         elif not (may_end and code == ExitCode.OK):
             self._ended(child, code, now_s, reached)
 
-    def _look_at(self, child: Child, now_s: float, sign: int) -> None:
+    def _check_alive(self, child: Child, now_s: float, sign: int) -> None:
         if self._first_sign is None:
             self._first_sign = sign
         starts = sign == self._first_sign
         used_s = child.cpu_s if starts else 0.0
-        limit_s = max(self._hang_s, FIRST_SIGN_S) if starts else self._hang_s
-        still = self._still.look(now_s, (sign, int(used_s))) >= limit_s
-        if (still or used_s >= FIRST_SIGN_CPU_S) and not self._killed:
+        limit_s = max(self._hang_s, FIRST_HEARTBEAT_S) if starts else self._hang_s
+        still = self._still.update(now_s, (sign, int(used_s))) >= limit_s
+        if (still or used_s >= FIRST_HEARTBEAT_CPU_S) and not self._killed:
             self._killed = True
-            self._worked_s = 0.0 if starts else now_s - child.born_s - limit_s
+            self._worked_s = 0.0 if starts else now_s - child.started_s - limit_s
             self.hangs += 1
-            passed = f"{limit_s:g} s" if still else f"{FIRST_SIGN_CPU_S:g} s of processor time"
-            self._say(f"{self.name} has made no progress for {passed}; it is killed and started again")
+            passed = f"{limit_s:g} s" if still else f"{FIRST_HEARTBEAT_CPU_S:g} s of processor time"
+            self._say(f"{self.name} has made no progress for {passed}; restarting it")
             child.kill()
 
     def _ended(self, child: Child, code: int, now_s: float, reached: int) -> None:
         child.close()
         self.child = None
-        lived_s, progressed = (self._worked_s if self._killed else now_s - child.born_s), reached > self._furthest
+        lived_s, progressed = (self._worked_s if self._killed else now_s - child.started_s), reached > self._furthest
         self._furthest = max(self._furthest, reached)
         wait_s = self._restarts.ended(lived_s, progressed=progressed, killed=code == -signal.SIGKILL)
         if code == ExitCode.CONFIGURATION:
             wait_s = None
         elif code == ExitCode.PREFLIGHT:  # the machine lacks resources at present
-            self._without_room += 1
-            wait_s = _AGAIN_S if self._without_room <= MOST_WITHOUT_ROOM else None
+            self._resource_failures += 1
+            wait_s = _RETRY_S if self._resource_failures <= MAX_FAILED_STARTS else None
         else:
-            self._without_room = 0
+            self._resource_failures = 0
         if wait_s is None:
-            self._say(f"{self.name} ended with code {code} and is not started again; the loop goes on without it")
+            self._say(f"{self.name} ended with code {code} and is not restarted; the loop continues without it")
             return
-        self._say(f"{self.name} ended with code {code}; started again" + (f" in {wait_s:g} s" if wait_s else ""))
+        self._say(f"{self.name} ended with code {code}; restarted" + (f" in {wait_s:g} s" if wait_s else ""))
         self._due_s = now_s + wait_s
         if not wait_s:
             self._start_again(now_s)
@@ -140,35 +140,35 @@ class Revived:
         except OSError as error:
             self._failed_starts += 1
             if not self._refused:
-                self._say(f"{self.name} cannot be started: {error.strerror or error}; it is tried again")
+                self._say(f"{self.name} could not be started: {error.strerror or error}; retrying")
             self._refused = True
-            self._due_s = now_s + _AGAIN_S if self._failed_starts <= MOST_WITHOUT_ROOM else None
+            self._due_s = now_s + _RETRY_S if self._failed_starts <= MAX_FAILED_STARTS else None
             if self._due_s is None:
-                self._say(f"{self.name} could not be started {MOST_WITHOUT_ROOM} times; the loop goes on without it")
+                self._say(f"{self.name} could not be started {MAX_FAILED_STARTS} times; the loop continues without it")
 
 
 _NOTICE_S: Final = 1.0
 _NOTICE_PERIODS: Final = 20
-"""Time without a tick after which a loop hangs: the longer of the two."""
+"""Time without a tick after which a loop counts as hung: the longer of the two."""
 _NOTICE_POLLS_S: Final = 10.0
 """The same without a poll for requests, in lockstep and in states without ticks; the loop polls every few ms."""
 GIVE_UP_S: Final = 15.0
 """Time after which a hung loop is ended; its device fell safe a lease after its last command."""
-_LONGEST_LOOK_S: Final = 0.25
-"""Longest interval between two checks that counts; a longer one means a suspended machine."""
+_MAX_CHECK_INTERVAL_S: Final = 0.25
+"""Maximum plausible interval between two checks; a longer one means a suspended machine."""
 
 
-class Stillness:
-    """Time for which a sign of progress has not changed, by periodic checks."""
+class ProgressTimer:
+    """Time for which a progress counter has not changed, from periodic checks."""
 
     def __init__(self) -> None:
         self._sign: Hashable = None
         self._looked_s: float | None = None
         self.seconds = 0.0
 
-    def look(self, now_s: float, sign: Hashable) -> float:
+    def update(self, now_s: float, sign: Hashable) -> float:
         """Check at ``now_s``; return the seconds for which ``sign`` has not changed."""
-        passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _LONGEST_LOOK_S)
+        passed = 0.0 if self._looked_s is None else min(now_s - self._looked_s, _MAX_CHECK_INTERVAL_S)
         self._looked_s = now_s
         self.seconds = self.seconds + passed if sign == self._sign else 0.0
         self._sign = sign
@@ -176,11 +176,11 @@ class Stillness:
 
 
 class Verdict(enum.Enum):
-    """What a look found."""
+    """Result of a check."""
 
     FINE = "fine"
     HANGS = "hangs"
-    """Found hanging now; further checks return FINE until BACK or GONE."""
+    """Hang detected; further checks return FINE until BACK or GONE."""
     BACK = "back"
     GONE = "gone"
 
@@ -190,7 +190,7 @@ class Watchdog:
 
     def __init__(self, wall_period_s: float) -> None:
         self._notice_s = max(_NOTICE_S, _NOTICE_PERIODS * wall_period_s)
-        self._still = Stillness()
+        self._still = ProgressTimer()
         self._hangs = False
 
     @property
@@ -198,9 +198,9 @@ class Watchdog:
         """Whether the loop was found hanging and has not recovered."""
         return self._hangs
 
-    def look(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
-        """Check; ``progress``: ticks where the loop is ``ticking``, else its polls for requests."""
-        still_s = self._still.look(now_s, progress)
+    def check(self, now_s: float, progress: int, *, ticking: bool) -> Verdict:
+        """Check the loop; ``progress``: ticks if it is ``ticking``, else its polls for requests."""
+        still_s = self._still.update(now_s, progress)
         notice_s = self._notice_s if ticking else _NOTICE_POLLS_S
         if still_s == 0.0:
             was, self._hangs = self._hangs, False

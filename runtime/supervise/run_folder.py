@@ -26,9 +26,9 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved, resolved_text
 from onrig.runtime.run_state.checksums import FILE as CHECKSUMS
 from onrig.runtime.run_state.checksums import SUMMARY, Extent, measure, read_list, write_list
+from onrig.runtime.run_state.completeness import Completeness
 from onrig.runtime.run_state.events import EventFile
-from onrig.runtime.run_state.folder_access import check_folder, check_way
-from onrig.runtime.run_state.wholeness import Whole
+from onrig.runtime.run_state.folder_access import check_folder, check_path
 from onrig.runtime.scoring import FORMAT as SCORE_FORMAT
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
 
@@ -39,10 +39,10 @@ _PACKAGES: Final = (
 
 
 _RESULTS: Final = ":(exclude,top)docs/experiments/data"
-"""Results in the repository do not change what runs."""
+"""Files whose changes do not make a working tree dirty: results."""
 _LONGEST_LINE: Final = 1 << 20
 RESUMES: Final = "resumes"
-"""Later starts in ``meta.json``."""
+"""Key of later starts in ``meta.json``."""
 _WRITTEN_AT_START: Final = ("config.yaml", "meta.json")
 
 
@@ -57,30 +57,30 @@ def fresh_folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def occupant(folder: Path) -> str | None:
-    """What keeps a new run out of a folder; None where it is missing or empty, hidden files aside."""
+def occupied_by(folder: Path) -> str | None:
+    """Return why a new run cannot use a folder; None if it is missing or empty, apart from hidden files."""
     if (folder / "config.yaml").exists():
-        return "holds a run already"
+        return "already holds a run"
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        return "is not empty, and not of a run"
+        return "is not empty and does not hold a run"
     return None
 
 
 def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, object] | None = None) -> Callable[[], None]:
     """Create the folder and its first files, before anything moves; FileExistsError if it is occupied.
 
-    ``pieces``: what ``meta.json`` is to say of its foreign pieces.  Returns a function that removes everything added to
-    the folder since, for a run that never started.
+    ``pieces``: description of foreign pieces for ``meta.json``. Returns a function that removes everything added to the
+    folder since, for a run that never starts.
     """
-    check_way(folder)
+    check_path(folder)
     if folder.exists():
         check_folder(folder)
-    if why := occupant(folder):
+    if why := occupied_by(folder):
         raise FileExistsError(f"{folder} {why}")
     made = [f for f in (folder, *folder.parents) if not f.exists()]
     kept = {path.name for path in folder.iterdir()} if not made else set()
 
-    def take_back() -> None:
+    def undo() -> None:
         for path in folder.iterdir() if folder.is_dir() else ():
             if path.name in kept:
                 continue
@@ -91,37 +91,37 @@ def write_run_folder(folder: Path, config: RunConfig, pieces: Mapping[str, objec
 
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        check_folder(folder)  # after creation: from here on no other user can change it
+        check_folder(folder)  # after creation no other user can change it
         _write_config(folder, config)
         identified = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
-        _write_meta(folder, {**identity, **identified, **circumstances(), **(pieces or {})})
+        _write_meta(folder, {**identity, **identified, **environment_facts(), **(pieces or {})})
         write_list(folder, _measured(folder, _WRITTEN_AT_START))
     except OSError:
-        take_back()
+        undo()
         raise
-    return take_back
+    return undo
 
 
 class Reopened(NamedTuple):
     """Run folder of a resumed run."""
 
-    take_back: Callable[[], None]
-    """Restores the folder, for a run that never started."""
+    undo: Callable[[], None]
+    """Restores the folder, for a run that never starts."""
     cut: int
-    """Bytes of an event cut off when the run died."""
+    """Bytes of a truncated event removed from the file."""
 
 
 class Resumption(NamedTuple):
-    """What a run is resumed with."""
+    """Data for resuming a run."""
 
     config: RunConfig
     changes: Sequence[Difference] = ()
     """Permitted changes of its configuration."""
     damaged: Sequence[str] = ()
-    """Files that are not what the run wrote, but which it can do without."""
+    """Damaged files that the run does not need."""
     run: str = ""
-    """Its identity, by its checkpoint."""
+    """Identity of the run, from its checkpoint."""
 
 
 def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
@@ -134,9 +134,9 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     before = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY, CHECKSUMS)}
     kept = {path.name for path in folder.iterdir()}
     sizes = {name: _size(folder / name) for name in ("stderr.log", "events.jsonl")}
-    tail = _broken_tail(folder / "events.jsonl")
+    tail = _partial_line_bytes(folder / "events.jsonl")
 
-    def take_back() -> None:
+    def undo() -> None:
         with contextlib.suppress(OSError):
             for name, data in before.items():
                 if data is not None and _content(folder / name) != data:
@@ -164,7 +164,7 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
     logs = {path.name for path in log_files(folder)}
     damaged = {*listed.damaged, *resumption.damaged}
     finished = {name: extent for name, extent in listed.files.items() if name in logs | damaged}
-    now = circumstances()
+    now = environment_facts()
     resumed = {
         "time": now["started"],
         **{k: now[k] for k in ("git_revision", "git_dirty", "versions", "executor", "command")},
@@ -181,9 +181,9 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> Reopened:
         _log_resumption(folder, resumption)
         write_list(folder, {**finished, **_measured(folder, _WRITTEN_AT_START)}, damaged)
     except OSError:
-        take_back()
+        undo()
         raise
-    return Reopened(take_back, len(tail))
+    return Reopened(undo, len(tail))
 
 
 def _log_resumption(folder: Path, resumption: Resumption) -> None:
@@ -197,18 +197,18 @@ def _log_resumption(folder: Path, resumption: Resumption) -> None:
 
 
 def _measured(folder: Path, names: Iterable[str]) -> dict[str, Extent]:
-    """Checksums of those of the files that exist; raises OSError."""
+    """Return the checksums of the existing files; raises OSError."""
     return {name: measure(folder / name) for name in names if (folder / name).is_file()}
 
 
 def seal_run_folder(folder: Path) -> None:
-    """At the end of a run, add what was written last to ``checksums.json``, if the replay process ended its part."""
+    """Add the last files of a run to ``checksums.json``, if the replay process has finished."""
     listed = read_list(folder)
     if "episodes.csv" not in listed.files:
         return
     parts = (str(at.relative_to(folder) / name) for at in post_mortems(folder) for name in (RECORDS, FRAMES, FAULT))
     names = (*_WRITTEN_AT_START, "events.jsonl", "timing.json", SUMMARY, *parts)
-    with contextlib.suppress(OSError):  # a full disk: then they cannot be checked
+    with contextlib.suppress(OSError):  # full disk: they cannot be checked later
         write_list(folder, {**listed.files, **_measured(folder, names)}, listed.damaged)
 
 
@@ -227,8 +227,8 @@ def _size(path: Path) -> int | None:
     return path.stat().st_size if path.exists() else None
 
 
-def _broken_tail(path: Path) -> bytes:
-    """Bytes after the last line break."""
+def _partial_line_bytes(path: Path) -> bytes:
+    """Number of bytes after the last line break."""
     if not path.exists():
         return b""
     with open_file(path, None) as file:
@@ -249,15 +249,15 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
 
 
 def complete_summary(
-    folder: Path, ours: dict[str, object], more: dict[str, object], whole_otherwise: Callable[[], Whole]
-) -> Whole:
+    folder: Path, ours: dict[str, object], more: dict[str, object], whole_otherwise: Callable[[], Completeness]
+) -> Completeness:
     """Add the supervisor's entries to ``summary.json``, ``ours`` first and ``more`` last; return ``whole``.
 
     Also written without a summary of the replay process; then ``whole_otherwise`` gives the verdict.
     """
     path = folder / SUMMARY
     summary: dict[str, object] = {}
-    whole: Whole | None = None
+    whole: Completeness | None = None
     with contextlib.suppress(OSError, msgspec.DecodeError):
         data = read_file(path, MAX_JSON_BYTES)
         whole = msgspec.json.decode(data, type=_Summary).whole
@@ -266,16 +266,16 @@ def complete_summary(
         whole = whole_otherwise()
         summary["whole"] = msgspec.to_builtins(whole)
     summary = {**ours, **summary, **ours, **more}
-    with contextlib.suppress(OSError):  # a full disk: the old content is better than half of this
+    with contextlib.suppress(OSError):  # full disk: keep the old content
         replace_own_file(path, msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
     return whole
 
 
 class _Summary(msgspec.Struct):
-    whole: Whole
+    whole: Completeness
 
 
-def circumstances() -> dict[str, object]:
+def environment_facts() -> dict[str, object]:
     """Versions, machine and start time of this process."""
     versions = {}
     for package in _PACKAGES:
@@ -296,9 +296,9 @@ def circumstances() -> dict[str, object]:
 
 
 def recorded_executor(meta: Mapping[str, object], repeats: str) -> Executor | None:
-    """Return what computed the results that a ``meta.json`` is of; None where it does not say.
+    """Return the executor that computed a run's results, from its ``meta.json``; None if not recorded.
 
-    ``repeats``: its list of later starts, where earlier versions began.
+    ``repeats``: key of its list of later starts.
     """
     later = meta.get(repeats)
     starts = [meta, *(later if isinstance(later, list) else [])]

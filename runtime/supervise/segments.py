@@ -16,9 +16,9 @@ from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 
 _RING_RECORDS: Final = 16_384
-"""At least; at 1 kHz enough for eight seconds without a replay process while half of the records are retained."""
-_MOST_RING_RECORDS: Final = 1 << 20
-_LIFE_BITS: Final = 62
+"""Minimum size: at 1 kHz enough for eight seconds without a replay process while half of the records are retained."""
+_MAX_RING_RECORDS: Final = 1 << 20
+_SESSION_BITS: Final = 62
 
 
 class _Planned(NamedTuple):
@@ -30,15 +30,15 @@ class _Planned(NamedTuple):
 def ring_records(config: RunConfig) -> int:
     """Number of records in the ring of a run.
 
-    Half of the ring is retained for a replay process that takes over: in real time the records of two checkpoints'
-    intervals, as one takes a while to write; in lockstep, where the loop waits for it, those of one.  Within reason.
+    Half of the ring is retained for a restarted replay process: in real time the records of two checkpoint intervals,
+    as writing one takes a while; in lockstep, where the loop waits for it, those of one. Bounded.
     """
     if not config.lockstep:
         between = 1e9 * config.checkpoint_s / config.wall_period_ns
-        return min(max(_RING_RECORDS, 4 * math.ceil(between)), _MOST_RING_RECORDS)
+        return min(max(_RING_RECORDS, 4 * math.ceil(between)), _MAX_RING_RECORDS)
     records = round(config.task.episode_s * config.rate_hz) + 1
     episodes = (2 if config.evaluate_every else 1) * (config.checkpoint_episodes + 1)
-    return min(max(_RING_RECORDS, 2 * episodes * records), _MOST_RING_RECORDS)
+    return min(max(_RING_RECORDS, 2 * episodes * records), _MAX_RING_RECORDS)
 
 
 def _plan(config: RunConfig) -> list[_Planned]:
@@ -58,7 +58,7 @@ def shared_bytes(config: RunConfig) -> int:
 
 
 def create_segments(shm: Path, config: RunConfig) -> Board:
-    """Create all segments in the folder ``shm``; return the board, with a name for this session of the run.
+    """Create all segments in the folder ``shm``; return the board, with an id for this session of the run.
 
     Raises OSError if the memory is not available.
     """
@@ -69,5 +69,5 @@ def create_segments(shm: Path, config: RunConfig) -> Board:
         created = Segment.create(shm / name, body_bytes, schema)
     assert created is not None
     board = Board(created)
-    board[Word.LIFE] = random.SystemRandom().getrandbits(_LIFE_BITS)
+    board[Word.LIFE] = random.SystemRandom().getrandbits(_SESSION_BITS)
     return board

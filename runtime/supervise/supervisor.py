@@ -15,11 +15,11 @@ from typing import Final
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.actuators import Actuators
+from onrig.runtime.run_state.completeness import Completeness, assess_without_account
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report
 from onrig.runtime.run_state.running import announce
 from onrig.runtime.run_state.states import State
-from onrig.runtime.run_state.wholeness import Whole, unaccounted
 from onrig.runtime.shm.board import Word
 from onrig.runtime.shm.segment import create_folder, remove_folder, sweep_folders
 from onrig.runtime.supervise.child import Child
@@ -33,27 +33,27 @@ from onrig.runtime.supervise.run_folder import complete_summary, seal_run_folder
 from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
 _START_TIMEOUT_S: Final = 60.0
-_AT_ONCE_S: Final = 2.0
-"""Grace period of the loop for an immediate stop; then it is killed, and its device falls safe by itself."""
-_PERIODS: Final = 4
-_LAST_WORD_S: Final = 1.0
-"""Time from SIGTERM to SIGKILL for a loop that has used up its grace: it disarms at once if it still can."""
-_MOVING: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
+_IMMEDIATE_STOP_S: Final = 2.0
+"""Grace period of the loop for an immediate stop; then it is killed, and the lease makes its device safe."""
+_FADE_PERIODS: Final = 4
+_REPORT_GRACE_S: Final = 1.0
+"""Time from SIGTERM to SIGKILL for a loop past its grace period: it disarms immediately if it still can."""
+_TICKING_STATES: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 _CONTROL_S, _LEARNER_S, _DEVICE_S = 5.0, 10.0, 5.0
-"""Grace periods of the processes; the replay process has as long as it makes progress."""
+"""Grace periods of the processes; unlimited for the replay process while it makes progress."""
 
 
-class NoRoom(Exception):
+class InsufficientResources(Exception):
     """Not enough shared memory or descriptors for a run."""
 
 
-def _known(code: int) -> int:
-    """Exit code of a run for that of a process; unknown codes mean a crash."""
+def _run_exit_code(code: int) -> int:
+    """Map a process's exit code to the run's; unknown codes mean a crash."""
     return code if code in set(ExitCode) else ExitCode.INTERNAL
 
 
 class Supervisor:
-    """One run from start to end; it leaves no process and no shared memory behind."""
+    """Supervision of one run from start to end; leaves no process and no shared memory behind."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Supervisor:
         self._config, self._folder, self._port = config, run_folder, port
         self._keyboard = keyboard
         self._watchdog = Watchdog(config.wall_period_ns * 1e-9)
-        self._told_stop = 0
+        self._stop_reported = 0
         self._service = Notifier.from_environment(os.environ, os.getpid())
         self._reports = Reports(run_folder / "events.jsonl", on_report)
         self._post_mortem = PostMortem(config, run_folder, self._reports.write)
@@ -77,9 +77,9 @@ class Supervisor:
         self._shm: Path | None = None
         self._crew: Crew | None = None
         self.started = False
-        """Whether the loop ever started; before that nothing moved and nothing was recorded."""
-        self.whole: Whole | None = None
-        """Completeness of the run's data, once it has ended."""
+        """Whether the loop has started; before that nothing moves and nothing is recorded."""
+        self.whole: Completeness | None = None
+        """Completeness of the run's data, after its end."""
         self.actuators = ""
         """State of the actuators at the end, as confirmed by the device."""
 
@@ -96,7 +96,7 @@ class Supervisor:
             if self.started:
                 seal_run_folder(self._folder)
         finally:
-            self._requests.restore()  # not before: an interrupt would cut the account short
+            self._requests.restore()  # only now: an interrupt would cut the account short
         return code, reason
 
     def _run(self) -> tuple[int, str]:
@@ -104,11 +104,11 @@ class Supervisor:
         try:
             self._prepare()
             return self._supervise()
-        except NoRoom as error:
+        except InsufficientResources as error:
             return ExitCode.PREFLIGHT, str(error)
         finally:
             for child in reversed(list(self._crew.alive) if self._crew is not None else []):  # control first
-                child.end(_AT_ONCE_S if child.name == CONTROL and self.started else 0.0)
+                child.end(_IMMEDIATE_STOP_S if child.name == CONTROL and self.started else 0.0)
                 child.close()
             self._post_mortem.close()
             if self._shm is not None:
@@ -116,38 +116,38 @@ class Supervisor:
             self._service.close()
 
     def _prepare(self) -> None:
-        """Make the shared memory; raises NoRoom."""
+        """Create the shared memory; raises NoRoom."""
         try:
             self._shm = create_folder()
             self._board = create_segments(self._shm, self._config)
             announce(self._shm, self._folder)
         except OSError as error:
             where, need_mb = error.filename or "/dev/shm", shared_bytes(self._config) / 1e6
-            raise NoRoom(
+            raise InsufficientResources(
                 f"{where}: {error.strerror}; a run of this rig needs {need_mb:.0f} MB of shared memory and a few "
                 "descriptors (see `df /dev/shm`, `ulimit -n`)"
             ) from None
         self._crew = Crew(self._config, self._folder, self._shm, self._board, self._reports, resumes=self._resumes)
         self._post_mortem.open(self._shm)
-        self._requests.show(self._board)
+        self._requests.attach_board(self._board)
 
     def _account(self, code: int, reason: str) -> int:
         """Complete the summary with the supervisor's entries; return the exit code, which reflects missing data."""
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
-        code, self.actuators = Actuators.read(self._board).settle(code, time.monotonic_ns(), time.time())
+        code, self.actuators = Actuators.read(self._board).final_verdict(code, time.monotonic_ns(), time.time())
         self._reports.write("actuators", message=self.actuators)
         self.whole = complete_summary(
             self._folder,
             {"exit_reason": reason, "fault": self._reports.fault_of(code), "actuators": self.actuators},
             self.crew.figures(),
-            lambda: unaccounted(rows, self._folder),
+            lambda: assess_without_account(rows, self._folder),
         )
-        hides = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other ends matter more
+        hides = code in (ExitCode.OK, ExitCode.INTERRUPTED)  # other exit codes take precedence
         return ExitCode.INCOMPLETE if hides and not self.whole.complete else code
 
     @property
     def crew(self) -> Crew:
-        """The processes, once there is shared memory for them."""
+        """The processes, after their shared memory was created."""
         assert self._crew is not None
         return self._crew
 
@@ -158,9 +158,9 @@ class Supervisor:
             port, crew = self._port, self.crew
             if port is None:
                 port = str(self._await_ready(crew.start_device()).values["path"])
-            self._await_ready(crew.start_revived(crew.replay))
+            self._await_ready(crew.start_restartable(crew.replay))
             if self._config.local_learner:
-                crew.start_revived(crew.learner)
+                crew.start_restartable(crew.learner)
             self._await_ready(crew.start_control(port))
             self.started = True
             self._service.ready(self._status())
@@ -180,11 +180,11 @@ class Supervisor:
             if code is not None:
                 code, why = self._verdict(child.name, code)
                 raise StartFailed(why, code)
-            self._hear()
+            self._poll_keyboard()
             if self._requests.stop:
                 raise StartFailed(self._interrupted(), ExitCode.INTERRUPTED)
             if time.monotonic() > limit:
-                raise StartFailed(f"{child.name} did not come up within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
+                raise StartFailed(f"{child.name} did not start within {_START_TIMEOUT_S:g} s", ExitCode.INTERNAL)
             time.sleep(0.005)
 
     # -- watching --------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Supervisor:
     def _watch(self) -> tuple[int, str]:
         while True:
             self._listen(0.1)
-            self._tell_service()
+            self._notify_service()
             control = self.crew.control
             assert control is not None
             code = control.poll()
@@ -206,40 +206,40 @@ class Supervisor:
                 self._end()
                 return ExitCode.INTERNAL, f"the control process hung; {FAULTS[FaultName.LOOP_HUNG].hint}"
             self.crew.revive()
-            gone = self._gone_for_good()
+            gone = self._fatal_loss()
             if gone is not None:
                 self._end()
                 return ExitCode.INTERNAL, gone
 
-    def _gone_for_good(self) -> str | None:
+    def _fatal_loss(self) -> str | None:
         """Reason why the run cannot continue without a process that is not restarted; None if it can."""
         # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         why = self._reports.errors[-1] if self._reports.errors else "see stderr.log"
-        if self.crew.learner.gone and self._board[Word.ENDED] == 0:
+        if self.crew.learner.abandoned and self._board[Word.ENDED] == 0:
             self._reports.latch(FaultName.LEARNER_GONE, why)
-            return f"the learner is gone and is not restarted: {why}"
-        if self.crew.replay.gone:
-            return f"the replay process is gone and is not restarted: {why}"
+            return f"the learner has ended and is not restarted: {why}"
+        if self.crew.replay.abandoned:
+            return f"the replay process has ended and is not restarted: {why}"
         return None
 
-    def _tell_service(self) -> None:
-        looks, hangs = self._board[Word.LOOKS], self._watchdog.hangs
-        self._service.look(time.monotonic(), looks, self._status(), hangs=hangs)
+    def _notify_service(self) -> None:
+        looks, hangs = self._board[Word.POLLS], self._watchdog.hangs
+        self._service.update(time.monotonic(), looks, self._status(), hangs=hangs)
 
     def _status(self) -> str:
         board = self._board
         return status_line(board[Word.STATE], board[Word.EPISODE], board[Word.MISSED], hangs=self._watchdog.hangs)
 
     def _is_hung(self) -> bool:
-        """Whether the loop has to be ended; report when it starts to hang and when it recovers."""
+        """Return whether the loop must be ended; reports when it hangs and when it recovers."""
         board = self._board
-        # Virtual time has no deadlines, and some states no ticks; but the loop polls for requests in all of them.
-        ticking = not self._config.lockstep and board[Word.STATE] in _MOVING
-        verdict = self._watchdog.look(time.monotonic(), board[Word.TICK if ticking else Word.LOOKS], ticking=ticking)
+        # Virtual time has no deadlines and some states have no ticks, but the loop polls for requests in all of them.
+        ticking = not self._config.lockstep and board[Word.STATE] in _TICKING_STATES
+        verdict = self._watchdog.check(time.monotonic(), board[Word.TICK if ticking else Word.POLLS], ticking=ticking)
         if verdict is Verdict.HANGS:
-            self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease runs out")
+            self._reports.latch(FaultName.LOOP_HUNG, "without commands its device's lease expires")
         elif verdict is Verdict.BACK:
             self._reports.fault = None
             self._reports.warn("the control process makes ticks again")
@@ -250,26 +250,26 @@ class Supervisor:
             return "stopped from the live view"
         return "stopped by `onrig stop`" if self._requests.by == "onrig stop" else "interrupted"
 
-    def _hear(self) -> None:
+    def _poll_keyboard(self) -> None:
         """Poll the keyboard; report the source of a stop request."""
         if self._keyboard is not None:
             for request in self._keyboard.requests():
-                self._requests.take(request, "keyboard")
+                self._requests.add(request, "keyboard")
         level = self._requests.stop
-        if level > self._told_stop:
-            self._told_stop = level
+        if level > self._stop_reported:
+            self._stop_reported = level
             self._reports.write("stop", by=self._requests.by, how="at once" if level > 1 else "fade out")
 
     def _listen(self, timeout_s: float) -> None:
-        poll = select.poll()  # uses no descriptor itself
+        poll = select.poll()  # needs no descriptor
         watched = [child.fileno() for child in self.crew.alive if child.poll() is None]
         if self._keyboard is not None and self._keyboard.listening:
             watched.append(self._keyboard.fileno())
         for fd in watched:
             poll.register(fd, select.POLLIN)
         poll.poll(1000 * timeout_s)
-        self._hear()
-        self._post_mortem.look()
+        self._poll_keyboard()
+        self._post_mortem.poll()
         for child in self.crew.alive:
             self.crew.note(child)
 
@@ -283,7 +283,7 @@ class Supervisor:
         if code < 0:
             self._reports.latch(FaultName.LOOP_KILLED, f"signal {-code}")
             return ExitCode.INTERNAL, f"control was killed by signal {-code}"
-        if _known(code) != code and self._reports.fault is None:
+        if _run_exit_code(code) != code and self._reports.fault is None:
             self._reports.latch(FaultName.PROGRAM, f"code {code}")
         return self._verdict(CONTROL, code)
 
@@ -291,8 +291,8 @@ class Supervisor:
         """Exit code and reason of a run that the end of a process ended; a failure of the twin comes first."""
         failure = None if self._crew is None else self._crew.twin_failure
         if failure is None:
-            return _known(code), self._reports.why(name, code)
-        self._reports.fault, reason = failure  # whatever the others then met with
+            return _run_exit_code(code), self._reports.why(name, code)
+        self._reports.fault, reason = failure  # regardless of the other processes' errors
         return FAULTS[self._reports.fault].code, reason
 
     # -- ending ----------------------------------------------------------------------------------------------------
@@ -300,25 +300,25 @@ class Supervisor:
     def _end(self) -> None:
         """End actuators, processes, files, in order; once actuators are safe, a second interrupt cuts waits short."""
         self._service.stopping(f"ending, {self._status()}")
-        self._requests.pass_on(1)
+        self._requests.forward(1)
         crew = self.crew
         control, crew.control = crew.control, None
-        # The loop, which wrote this word before, has ended by the time the replay process acts on it.
+        # The loop, the other writer of this word, has ended by the time the replay process reads it.
         if control is not None:
-            # A loop that never started has armed nothing, and may be waiting for a missing device.
+            # A loop that never started has not armed anything, and may be waiting for a missing device.
             self._finish(control, _CONTROL_S if self.started else 0.0, ask=False)
         self._board[Word.ENDED] = 1
-        self._see_replay_out()
+        self._finish_replay()
         learner, crew.learner.child = crew.learner.child, None
         device, crew.device = crew.device, None
         for child, grace_s in ((learner, _LEARNER_S), (device, _DEVICE_S)):
             if child is not None:
                 self._finish(child, grace_s, ask=True)
 
-    def _see_replay_out(self) -> None:
-        """Let the replay process read the remaining records of the loop, restarting it if necessary."""
+    def _finish_replay(self) -> None:
+        """Let the replay process finish the remaining records of the loop, restarting it if necessary."""
         replay = self.crew.replay
-        while not (replay.gone or replay.starts == 0):
+        while not (replay.abandoned or replay.starts == 0):
             self._listen(0.02)
             self._service.still_ending(time.monotonic())
             if self.started:
@@ -332,13 +332,15 @@ class Supervisor:
                 return
 
     def _finish(self, child: Child, grace_s: float, *, ask: bool) -> None:
-        start, least_s = time.monotonic(), min(grace_s, _AT_ONCE_S)
-        if child.name == CONTROL:  # it may wait for a frame before it fades, and for three that confirm the end
+        start, least_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_S)
+        if child.name == CONTROL:  # it may wait for a frame before fading, and for three that confirm the end
             period_s = self._config.wall_period_ns * 1e-9
-            least_s += _PERIODS * period_s
-            grace_s += _PERIODS * period_s + self._config.supervision.fade_s * max(1.0, period_s * self._config.rate_hz)
+            least_s += _FADE_PERIODS * period_s
+            grace_s += _FADE_PERIODS * period_s + self._config.supervision.fade_s * max(
+                1.0, period_s * self._config.rate_hz
+            )
         while not ask and child.poll() is None:
-            self._hear()
+            self._poll_keyboard()
             at_once = self._requests.stop > 1
             if child.name != CONTROL and self._requests.impatient:
                 break
@@ -346,6 +348,6 @@ class Supervisor:
                 break
             self.crew.note(child)
             time.sleep(0.01)
-        child.end(grace_s if ask else _LAST_WORD_S if child.name == CONTROL else 0.0)
+        child.end(grace_s if ask else _REPORT_GRACE_S if child.name == CONTROL else 0.0)
         self.crew.note(child)
         child.close()

@@ -1,1 +1,1 @@
-"""What viewers see of a run: a segment that the replay process writes and everybody else only reads."""
+"""Viewers' access to a run: a segment written by the replay process, and the run folder."""

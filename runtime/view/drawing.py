@@ -1,7 +1,7 @@
 """Drawings of a rig for a page and a terminal, registered by their kind.
 
-A drawing is a frozen struct whose fields name the rig's signals.  One from outside composes a :class:`Scene` of lines,
-polygons and circles that signals turn and move; pages and terminals draw it without knowing its kind.
+A drawing is a frozen struct whose fields name the rig's signals.  A foreign drawing composes a :class:`Scene` of lines,
+polygons and circles that signals rotate and translate; pages and terminals draw it without knowing its kind.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from onrig.runtime.registry import DRAWINGS
 from onrig.runtime.run_config import RunConfig
 
 Point = tuple[float, float]
-"""x to the right, y upwards, in a unit of the drawing's own."""
+"""(x, y), x to the right, y upwards, in a unit chosen by the drawing."""
 Picture = dict[str, object]
-"""What a page draws: ``kind`` (pendulum, track, bars, scene), and indices into observations and actuators."""
+"""Data of a page's drawing: ``kind`` (pendulum, track, bars, scene), and indices into observations and actuators."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a scene; it is turned first, and then moved."""
+    """Part of a scene; rotated first, then translated."""
 
     form: Literal["line", "polygon", "circle"]
     points: tuple[Point, ...]
-    """Of a circle its centre."""
+    """Vertices; for a circle its centre."""
     radius: float = 0.0
-    """Of a circle."""
+    """Radius of a circle."""
     colour: Literal["ink", "accent", "soft", "good"] = "ink"
     turned_by: str | None = None
-    """Signal that turns it about ``about``, in rad, counter-clockwise."""
+    """Signal (rad) that rotates it about ``about``, counter-clockwise."""
     about: Point = (0.0, 0.0)
     moved_by: dict[str, Point] = {}
-    """Shift for each unit of a signal, by the signal's name."""
+    """Translation per unit of a signal, by the signal's name."""
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """Shapes, and the rectangle that is shown of them."""
+    """Shapes, and the visible rectangle."""
 
     low: Point
     high: Point
@@ -45,14 +45,14 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """How a rig is drawn; a subclass sets ``tag``, and overrides ``scene``."""
+    """Drawing of a rig; a subclass sets ``tag`` and overrides ``scene``."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """The rig's shapes; signals are observations and actuators, by name."""
+        """Return the rig's shapes; signals are observations and actuators, by name."""
         raise NotImplementedError
 
     def picture(self, config: RunConfig) -> Picture:
-        """What a page draws; raises ValueError for a signal that the rig does not have."""
+        """Return the data of a page's drawing; raises ValueError for a missing signal."""
         scene = self.scene(config)
         signals = [*(o.name for o in config.rig.signals), *(a.name for a in config.rig.actuators)]
         n = len(config.rig.signals)
@@ -81,7 +81,7 @@ else:
 
 
 class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How pages and terminals show the run."""
+    """Section ``view``: display of the run in pages and terminals."""
 
     drawing: _Chosen | None = None
-    """Drawing of the rig; without one the plants of twin and shield say what it looks like."""
+    """Drawing of the rig; default: chosen by the plants of twin and shield."""

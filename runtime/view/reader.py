@@ -33,13 +33,13 @@ class Figures(NamedTuple):
     """Time of writing by the replay process (host monotonic)."""
     ticks: int
     missed: tuple[int, ...]
-    """Missed ticks by ``onrig.runtime.record.Miss``; their sum is the number of all."""
+    """Missed ticks by ``onrig.runtime.record.Miss``; the sum is their total number."""
     rules: tuple[int, ...]
-    """Ticks by the rule of the shield that acted (``onrig.runtime.record.Rule``); the first: those without one."""
+    """Ticks by the shield's acting rule (``onrig.runtime.record.Rule``); the first counts ticks without one."""
     faults: int
     late_commands: int
     episode: int
-    """Last training episode that was scored."""
+    """Last training episode with a score."""
     stored: int
     capacity: int
     inserted: int
@@ -48,10 +48,10 @@ class Figures(NamedTuple):
     """Records dropped because the ring was full."""
     gaps: int
     updates: int
-    """Of the learner."""
+    """Update rate of the learner."""
     updates_per_s: float
     score_last20: float | None
-    """Of training episodes, as ``onrig.runtime.scoring.measure_of`` says."""
+    """Mean score of the last 20 training episodes (``onrig.runtime.scoring.measure_of``)."""
     policies_offered: int
     policies_admitted: int
     policies_refused: int
@@ -61,7 +61,7 @@ class Figures(NamedTuple):
 
 
 class ViewReader:
-    """Reader of a run in progress; a context manager.  Every method returns at once.
+    """Reader of a run in progress; a context manager. Its methods never wait.
 
     >>> with ViewReader.attach(running) as view:   # running: onrig.runtime.run_state.running.Running
     ...     seen, records = view.records(seen=0, limit=500)
@@ -91,7 +91,7 @@ class ViewReader:
 
     @classmethod
     def attach(cls, running: Running) -> ViewReader:
-        """Attach to a run of this user; raises SegmentError, or ConfigError where its folder is damaged."""
+        """Attach to a run of this user; raises SegmentError, or ConfigError if its folder is damaged."""
         return cls(running.shm, load_resolved(running.folder / "config.yaml"))
 
     def __enter__(self) -> ViewReader:
@@ -118,7 +118,7 @@ class ViewReader:
         return (int(records[-1]["seq"]) + 1 if len(records) else seen), records
 
     def figures(self) -> Figures | None:
-        """The newest figures, some 0.25 s old; None before the first."""
+        """Return the newest figures, about 0.25 s old; None before the first."""
         raw = self._parts.figures.take()
         if raw is None or len(raw) != FIGURES.itemsize:
             return None
@@ -150,7 +150,7 @@ class ViewReader:
 
     @property
     def sample_version(self) -> int:
-        """Number of samples of the memory so far; unchanged if there is nothing new."""
+        """Number of samples of the memory; unchanged if there is nothing new."""
         return self._parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
@@ -165,7 +165,7 @@ class ViewReader:
         return np.frombuffer(raw, self._sample)
 
     def keep_sampling(self) -> None:
-        """Signal that a viewer is watching; to be repeated every second or two."""
+        """Signal that a viewer is watching; repeat every second or two."""
         self._parts.watched[0] = time.monotonic_ns()
 
     def close(self) -> None:

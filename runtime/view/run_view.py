@@ -1,6 +1,6 @@
-"""A run as seen from outside, live or finished: its folder and, while it is live, its shared memory.
+"""View of a run, live or finished: its folder and, while it is live, its shared memory.
 
-Used by ``onrig watch``, the live page and the report.  Missing or damaged parts of a folder are left out, never raised.
+Used by ``onrig watch``, the live page and the report.  Missing or damaged parts of a folder are skipped, never raised.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Values = NDArray[np.float64]
 Columns = Mapping[str, Values]
 """Episodes by the columns of ``episodes.csv``, each (n,)."""
 
-_MOST_BYTES: Final = 2 << 30
+_MAX_BYTES: Final = 2 << 30
 
 
 class RunView:
@@ -64,10 +64,10 @@ class RunView:
     def __exit__(self, *error: object) -> None:
         self.detach()
 
-    # -- while it lives --------------------------------------------------------------------------------------------
+    # -- live run --------------------------------------------------------------------------------------------------
 
     def find(self) -> Running | None:
-        """The run in shared memory; None before its start and after its end."""
+        """Find the run in shared memory; None before its start and after its end."""
         return next((r for r in running_rigs() if r.folder == self.folder), None)
 
     def attach(self, running: Running) -> None:
@@ -90,7 +90,7 @@ class RunView:
         state = self.word(Word.STATE)
         return State(state) if self.live is not None and state in set(State) else None
 
-    # -- files that grow -------------------------------------------------------------------------------------------
+    # -- growing files ---------------------------------------------------------------------------------------------
 
     def rewind(self) -> None:
         """Read the files from the start again: a resumed run may have truncated them to its checkpoint."""
@@ -105,29 +105,29 @@ class RunView:
         """Events since the last call."""
         return [event for line in self._events.lines() if (event := parse_event(line)) is not None]
 
-    # -- what it leaves behind -------------------------------------------------------------------------------------
+    # -- final files -----------------------------------------------------------------------------------------------
 
     @property
     def summary(self) -> Fields:
-        """``summary.json``; empty before the end."""
+        """Read ``summary.json``; empty before the end."""
         return read_fields(self.folder / "summary.json")
 
     def histograms(self) -> dict[str, CoarseHistogram]:
-        """Durations of all ticks: ``tick``, its stages, and ``lateness`` where time was real."""
+        """Histograms of all ticks: ``tick``, its stages, and ``lateness`` in real time."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             told = msgspec.json.decode(read_file(self.folder / TIMING, MAX_JSON_BYTES), type=Timing).histograms
             return {name: _histogram(h) for name, h in told.items() if _is_sound(h)}
         return {}
 
-    def memory(self, most_bytes: int = _MOST_BYTES) -> Memory | str:
+    def memory(self, max_bytes: int = _MAX_BYTES) -> Memory | str:
         """Restore the memory from the newest valid checkpoint, or return the reason why there is none."""
         from onrig.runtime.replay.checkpoint.blocks import CheckpointError
         from onrig.runtime.replay.checkpoint.manifest import identity_of
         from onrig.runtime.replay.checkpoint.restore import restore
         from onrig.runtime.replay.experiences import Memory
 
-        if capacity_of(self.config) * layout_of(self.config).row_bytes > most_bytes:
-            return "it is too large to be restored"
+        if capacity_of(self.config) * layout_of(self.config).row_bytes > max_bytes:
+            return "it is too large to restore"
         if not (self.folder / "buffer").is_dir():
             return "there is no checkpoint of it"
         try:
@@ -150,7 +150,7 @@ class RunFiles(NamedTuple):
     events: Sequence[Event]
     timing: Mapping[str, CoarseHistogram]
     unusable: Mapping[str, str] = MappingProxyType({})
-    """Reasons why files that are there could not be read, by name."""
+    """Reasons why existing files could not be read, by name."""
 
     def section(self, key: str) -> Fields:
         """A mapping within the summary; empty if missing."""
@@ -158,7 +158,7 @@ class RunFiles(NamedTuple):
         return section if isinstance(section, dict) else {}
 
     def of_kind(self, *kinds: str) -> list[Event]:
-        """The events of some kinds."""
+        """Return the events of some kinds."""
         return [e for e in self.events if e.kind in kinds]
 
 
@@ -186,9 +186,9 @@ def _unusable(folder: Path) -> Iterator[tuple[str, str]]:
             if name == "episodes.csv":
                 read_rows(path)
             elif name == "events.jsonl":
-                lines = read_file(path, MAX_TABLE_BYTES).split(b"\n")[:-1]  # the last one may be under way
+                lines = read_file(path, MAX_TABLE_BYTES).split(b"\n")[:-1]  # the last one may be incomplete
                 if not all(map(parse_event, lines)):
-                    yield name, "some of its lines are no events"
+                    yield name, "some of its lines are not events"
             else:
                 msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=dict[str, object])
         except FileNotFoundError:
@@ -220,7 +220,7 @@ def number(value: object, default: float = 0.0) -> float:
 
 def by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
     """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each one counts
-    ``amount`` (a field), or as many as its line stands for.  Events whose word is ``none`` do not count."""
+    ``amount`` (a field), or its number of occurrences. Events with the word ``none`` do not count."""
     found: dict[str, Counter[int]] = {}
     for event in events:
         word = event.fields.get(name)

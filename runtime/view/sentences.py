@@ -45,7 +45,7 @@ class Event(NamedTuple):
 
     @property
     def times(self) -> int:
-        """Number of events that the line stands for."""
+        """Number of events in the line."""
         return times(self.fields)
 
 
@@ -70,7 +70,7 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def sentence(event: Event) -> Sentence | None:
-    """Sentence for an event; None for events of every ordinary episode."""
+    """Sentence for an event; None for events of ordinary episodes."""
     said = _sentence(event.kind, event.fields)
     return said and said._replace(text=printable(said.text))
 
@@ -81,7 +81,7 @@ def counted(event: Event, text: str) -> str:
 
 
 def reason_of(event: Event) -> str:
-    """Why a policy was not kept: its detail, or stage and reason."""
+    """Reason why a policy was not kept: its detail, or stage and reason."""
     return _reason(event.fields)
 
 
@@ -105,7 +105,7 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
         case "event":
             return Sentence("run", "note", said)
         case "policy_refused":
-            # A policy that was refused early has no number.
+            # A policy refused early has no number.
             return Sentence(
                 "policy", "warn", f"{f'policy {policy}' if policy else 'a policy'} refused at {_reason(fields)}"
             )
@@ -119,17 +119,17 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
             episode = fields.get("episode")
             return Sentence("run", "bad", f"the learner's mirror differs from the memory after episode {episode}")
         case "stop":
-            return Sentence("safety", "warn", f"stop, {fields.get('how')} (asked by {fields.get('by')})")
+            return Sentence("safety", "warn", f"stop, {fields.get('how')} (requested by {fields.get('by')})")
         case "learner_attached" | "learner_resumed":
             came = "attached" if kind == "learner_attached" else "came back"
             return Sentence("run", "note", f"learner {fields.get('learner', '')} {came}")
         case "learner_turned_away":
-            return Sentence("run", "warn", f"a learner with an unknown key was turned away ({fields.get('key')})")
+            return Sentence("run", "warn", f"a learner with an unknown key was rejected ({fields.get('key')})")
         case "connections_ended":
-            ended = f"{fields.get('connections')} connections of {fields.get('address')} were ended"
+            ended = f"{fields.get('connections')} connections from {fields.get('address')} were closed"
             return Sentence("run", "warn", f"{ended}: {fields.get('why')}")
         case "events_dropped":
-            return Sentence("run", "warn", f"events.jsonl is full: left out so far are {fields.get('which')}")
+            return Sentence("run", "warn", f"events.jsonl is full; omitted so far: {fields.get('which')}")
         case "memory_restored":
             inserted = fields.get("inserted")
             return Sentence("run", "note", f"memory restored: {inserted} experiences written so far")
@@ -146,7 +146,7 @@ def _reason(fields: Fields) -> str:
 
 
 def in_fields(fields: Fields) -> str:
-    """The fields by name, for an event without a sentence of its own."""
+    """Format the fields by name, for an event without its own sentence."""
     return ", ".join(f"{k} {v}" for k, v in fields.items() if k != COUNT and v is not None and v != "")
 
 
@@ -163,7 +163,7 @@ def _tick(fields: Fields) -> Sentence:
 
 def _transition(fields: Fields) -> Sentence | None:
     state, fault = str(fields.get("state")), fields.get("fault")
-    if fields.get("event") == "plugged_in":  # a warning says more
+    if fields.get("event") == "plugged_in":  # a warning has more detail
         return None
     if fault:
         told = "; ".join(str(part) for part in (fields.get("cause"), fields.get("hint")) if part)

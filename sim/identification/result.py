@@ -29,7 +29,7 @@ from onrig.sim.twin.options import sensor_half_range
 SAMPLES: Final = 200
 SHIELDED: Final = 0.999
 """Confidence level of the intervals the shield covers."""
-_LEAST_SPREAD: Final = 0.05
+_MIN_SPREAD: Final = 0.05
 """Lower bound of the spread: a plant changes with temperature and wear."""
 _LEAST_APART: Final = 0.01
 """The same for parameters other than the lumped ones, which are geometry."""
@@ -157,7 +157,7 @@ def _predicted(
     wide = half_widths(found.joint, SHIELDED)
     lumped = [i for i, u in enumerate(found.unknowns) if u.name in plant.lumped]
     missed = [r.model_error for r in residuals_of(found) if r.correlation > CORRELATION]
-    spread = max([_LEAST_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
+    spread = max([_MIN_SPREAD, *missed, *(math.expm1(wide[i]) for i in lumped)])
     if box is not None and not all(found.free[i] for i in lumped):  # undetermined parameters remain as uncertain
         spread = max(spread, box.spread)
     section: dict[str, Any] = {

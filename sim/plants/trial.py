@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from onrig.hw.rig import Rig
-from onrig.runtime.registry import blame
+from onrig.runtime.registry import describe_exception
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.maths import BATCHED, SCALAR, Array
 from onrig.sim.plants.plant import Plant
@@ -27,7 +27,7 @@ class PlantFailure(Exception):
     """Exception of a plant's code; the message names the plant, the exception, and its file and line."""
 
     def __init__(self, plant: Plant, error: BaseException) -> None:
-        super().__init__(f"{name_of(plant)} raises {blame(error)}")
+        super().__init__(f"{name_of(plant)} raises {describe_exception(error)}")
 
 
 def name_of(plant: Plant) -> str:

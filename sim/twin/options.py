@@ -10,6 +10,7 @@ import msgspec
 
 from onrig.hw.bounds import NotNegative, Quantity
 from onrig.hw.rig import Rig
+from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.safety.plant_box import PlantBox, error_bound
 from onrig.sim.plants.integrate import SUBSTEPS
@@ -71,9 +72,8 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) -> list[tuple[str, str]]:
     """List what keeps a twin from standing in for a rig, as (path below ``twin``, message) pairs."""
     plant = options.plant
-    there = ", ".join(plant.state_names)
     problems = [
-        ("plant.kind", f"the plant has no '{s.name}' for the rig's sensor of that name (there are: {there})")
+        ("plant.kind", f"{unknown_name('the plant', 'state', s.name, plant.state_names)}, which the rig senses")
         for s in rig.sensors
         if s.name not in plant.state_names
     ]
@@ -83,10 +83,11 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
         )
     for name in plant.state_names:
         if name not in start:
-            problems.append(("plant.kind", f"the task's start state does not give the plant's '{name}'"))
+            problems.append(("plant.kind", f"task.start has no value for the plant's state '{name}'"))
     for name in start:
         if name not in plant.state_names:
-            problems.append(("plant.kind", f"the task's start state names '{name}', unknown to the plant ({there})"))
+            unknown = unknown_name("the plant", "state", name, plant.state_names)
+            problems.append(("plant.kind", f"{unknown}, which task.start names"))
     known = [s.name for s in rig.sensors]
     noise = {"sensor_noise": [options.noise_of(name) for name in known], "actuator_noise": [options.actuator_noise]}
     problems += [(f, "must be a finite number") for f, sigmas in noise.items() if not all(map(math.isfinite, sigmas))]
@@ -97,7 +98,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
     )
     noisy = options.sensor_noise if isinstance(options.sensor_noise, dict) else {}
     problems += [
-        (f"{field}.{name}", f"the rig has no sensor '{name}' (there are: {', '.join(known)})")
+        (f"{field}.{name}", unknown_name(f"rig '{rig.name}'", "sensor", name, known))
         for field, named in (("sensor_noise", noisy), ("sensor_zero", options.sensor_zero or {}))
         for name in named
         if name not in known

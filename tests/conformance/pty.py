@@ -57,8 +57,8 @@ class OnPty:
         read in between; who calls again at once can be ahead of it every time, where both share a CPU.
         """
         host.session.close()
-        slept = self.process.sleeps()
-        until(lambda: self.process.sleeps() >= slept + 2, "the device looked at its line", self.process)
+        slept = self.process.is_sleeping()
+        until(lambda: self.process.is_sleeping() >= slept + 2, "the device looked at its line", self.process)
         return self.connect()
 
     @pytest.mark.rules("P220")

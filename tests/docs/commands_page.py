@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from onrig.tools.cli import every_verb, summary
-from onrig.tools.options import Argument, arguments_of, module_of, usage
+from onrig.tools.options import Argument, arguments_of, usage, verb_module
 
 _HEAD: Final = """# Commands
 
-Written from the verbs' own descriptions by `python -m tests.docs.commands_page > docs/commands.md`, and held by a test.
+Generated from the verbs' descriptions by `python -m tests.docs.commands_page > docs/commands.md`, and held by a test.
 `onrig VERB --help` prints the same in a terminal, `onrig --version` the version.
 
 CONFIG is a path, a folder that holds its `run.yaml`, or the name of a shipped run (`pendulum`, `pendulum-hidden`,
-`magman`, `pendulum-hardware`, `pendulum-overnight`). Recipes lay other algorithms over it:
+`magman`, `pendulum-hardware`, `pendulum-overnight`). Recipes select other algorithms:
 `onrig run pendulum --set recipe=pendulum-sac` ([configs](../configs/README.md#recipe-how-to-learn)).
 
 Exit codes: 0 ok · 2 usage or configuration · 3 preflight failed · 4 hardware or link · 5 safety trip · 6 ended, data
 incomplete · 70 internal · 130 interrupted.
 
-`--trust` runs the Python files that a run folder, or a configuration from elsewhere, names
+`--trust` trusts the Python files named in a run folder or a foreign configuration
 ([extending](extending.md#what-runs-and-what-is-checked)). Attack, endurance test, fault matrix and the comparisons of
-learners are run in a checkout: [tests/lab](../tests/lab/README.md).
+learners need a checkout: [tests/lab](../tests/lab/README.md).
 """
 _TAIL: Final = """## Stopping
 
@@ -51,7 +51,7 @@ def page() -> str:
 
 
 def _section(verb: str) -> Iterator[str]:
-    module = module_of(verb)
+    module = verb_module(verb)
     arguments = arguments_of(module.Options)
     yield f"## onrig {verb}\n"
     yield f"`{usage(verb, arguments)}`\n"

@@ -57,7 +57,7 @@ def install(folder: Path) -> Path:
     return site
 
 
-def module_of(section: str, folder: Path) -> ModuleType:
+def verb_module(section: str, folder: Path) -> ModuleType:
     """Import an example in this process."""
     path = folder / f"{MODULES[section]}.py"
     path.write_text(block(section, "python"), encoding="utf-8")

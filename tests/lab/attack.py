@@ -17,7 +17,7 @@ import msgspec
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.tools.terminal import VerbParser, unwritable
-from tests.lab.attacks.campaign import Campaign, Filed, Fuzzing, Verdict, do_piece, verdict
+from tests.lab.attacks.campaign import Campaign, Fuzzing, RecordedPieces, Verdict, do_piece, verdict
 from tests.lab.attacks.deaths import DeadHosts
 from tests.lab.attacks.doors import Crowds, Garbage, ModelsOverTheLink, Returning
 from tests.lab.attacks.lockstep import Alone, Exhaustion, LockstepHits
@@ -78,7 +78,7 @@ def attack(chosen: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
     """Run the unfinished pieces of each campaign; results go to ``out``."""
     verdicts = []
     for campaign in chosen:
-        filed = Filed(out / f"{campaign.name}.jsonl")
+        filed = RecordedPieces(out / f"{campaign.name}.jsonl")
         for number in filed.left(campaign.pieces):
             say(f"{campaign.name} {number + 1}/{campaign.pieces}", 0.0)
             filed.add(do_piece(campaign, number, out / "kept" / f"{campaign.name}-{number}"))
@@ -90,7 +90,7 @@ def attack(chosen: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
 _DEFAULT: Final = "attack"
 
 
-class Begun(msgspec.Struct, forbid_unknown_fields=True):
+class StartArguments(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments that an attack was started with."""
 
     seed: int
@@ -128,22 +128,22 @@ def main(arguments: list[str]) -> int:
     if problem := unwritable("markdown", args.markdown) or unwritable("json", args.json):
         return complain("attack", problem)
     out = args.out.absolute()
-    problem = _begin(out, Begun(args.seed, args.quick))
+    problem = _begin(out, StartArguments(args.seed, args.quick))
     if problem is not None:
         return complain("attack", problem)
 
     from onrig.tools.bench.report import conclude
     from onrig.tools.progress import progress_for
-    from tests.lab.attacks.campaign import Filed
+    from tests.lab.attacks.campaign import RecordedPieces
     from tests.lab.pages import attack_line, attack_markdown, attack_report, attack_text
 
     chosen = [campaign for campaign in chosen if campaign.name in only]
-    done_s = [c.piece_s * (c.pieces - len(Filed(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]
+    done_s = [c.piece_s * (c.pieces - len(RecordedPieces(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]
     progress = progress_for(sum(c.pieces * c.piece_s for c in chosen) - sum(done_s) or 1.0)
 
     def say(what: str, seconds: float) -> None:
-        progress.doing(what)
-        progress.done(seconds)
+        progress.begin_step(what)
+        progress.finish_step(seconds)
 
     verdicts = []
     try:
@@ -158,12 +158,12 @@ def main(arguments: list[str]) -> int:
     return ExitCode.OK if all(v.holds for v in verdicts) else ExitCode.INTERNAL
 
 
-def _begin(out: Path, begun: Begun) -> str | None:
+def _begin(out: Path, begun: StartArguments) -> str | None:
     """Start in a folder, or continue an attack with the same arguments; returns the problem, or None."""
     file = out / "attack.json"
     if file.exists():
         try:
-            before = msgspec.json.decode(read_file(file, MAX_JSON_BYTES), type=Begun)
+            before = msgspec.json.decode(read_file(file, MAX_JSON_BYTES), type=StartArguments)
         except (OSError, msgspec.DecodeError) as error:
             return f"--out: '{file}' cannot be read: {error}"
         if before != begun:

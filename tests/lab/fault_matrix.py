@@ -18,18 +18,18 @@ from tests.lab.rig.rig import WatchedRig
 from tests.lab.rig.wire import Mode, device_time_us, safe_since_us
 
 FRAME: Final = 150
-"""At which the twin's own faults happen: the middle of the second episode."""
+"""Frame of the twin's own faults: the middle of the second episode."""
 _BURST_S: Final = 0.2
 _STOPPED_S: Final = 2.5
 _FULL_S: Final = 3.0
 _JUMP_S: Final = 3600.0
 DEAF: Final = 150
-"""Frames for which DISARM gets lost: longer than a stop asks for it."""
+"""Number of frames during which DISARM is lost: longer than a stop repeats it."""
 STUCK: Final = 100
 
 
 class Outcome(NamedTuple):
-    """One repetition."""
+    """Outcome of one repetition."""
 
     safe_ms: float | None
     """Time from the fault to the safe output, by the device's clock; None if the loop continues."""
@@ -45,13 +45,13 @@ class Case(NamedTuple):
 
     name: str
     fault: str
-    """Name it must get."""
+    """Expected name of the fault."""
     attempt: Callable[[WatchedRig], Outcome]
     learner: bool = False
     twin_faults: str = ""
     settings: tuple[str, ...] = ()
     goes_on: bool = False
-    """The loop must not even notice it: no safe output is awaited."""
+    """Whether the loop must be unaffected: no safe output is expected."""
 
 
 def _device_now_us(rig: WatchedRig) -> float:
@@ -68,7 +68,7 @@ def _safe_ms(rig: WatchedRig, fault_us: float) -> float:
 
 
 def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]) -> Callable[[WatchedRig], Outcome]:
-    """A fault that ends the run."""
+    """Case of a fault that ends the run."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -86,7 +86,7 @@ def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]
 def _recovers(
     named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
 ) -> Callable[[WatchedRig], Outcome]:
-    """A fault after which the same run continues."""
+    """Case of a fault after which the same run continues."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -105,7 +105,7 @@ def _recovers(
 def _goes_on(
     named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
 ) -> Callable[[WatchedRig], Outcome]:
-    """A fault below the loop: no command may be missing for a lease."""
+    """Case of a fault below the loop: no command may be missing for a lease."""
 
     def attempt(rig: WatchedRig) -> Outcome:
         rig.until_moving()
@@ -131,7 +131,7 @@ def _reboot(rig: WatchedRig) -> Outcome:
     named = code == ExitCode.HARDWARE and FaultName.DEVICE_REBOOTED.value in rig.faults()
     kept, at = rig.kept(before), len(rig.wire.seen)
     rearmed = rig.another_run() == ExitCode.OK
-    # Its memory is gone, so its first frame tells: since the restart its output is the safe one.
+    # Its memory is lost, so its first frame decides: since the restart its output is the safe one.
     first = rig.wire.seen[at].state
     safe_ms = 0.0 if first.answers == 0 and not any((*first.u_start, *first.u_end)) else float("inf")
     return Outcome(safe_ms, named, kept, rearmed, f"run ends, exit {code}")
@@ -162,16 +162,16 @@ def _unplugged(rig: WatchedRig) -> Outcome:
     rig.until(lambda: FaultName.LINK_UNPLUGGED.value in rig.faults(), "the fault to be named")
     too_early = rig.resume()
     rig.wire.mode = "carry"
-    rig.until(lambda: rig.resume() == ExitCode.OK, "the device to be found")
+    rig.until(lambda: rig.resume() == ExitCode.OK, "the device to be reconnected")
     rig.until(lambda: rig.acts_again(at), "the run to go on")
     rearmed = too_early == ExitCode.CONFIGURATION and rig.run.interrupt() == ExitCode.INTERRUPTED
     return Outcome(safe_ms, True, rig.kept(before), rearmed, "disarmed when it is back, goes on by `onrig resume`")
 
 
 def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
-    """A device that contradicts itself: safe after the frame that shows it, which is the last one answered.
+    """Case of a self-contradicting device: safe after the frame that shows it, which is the last one answered.
 
-    If a person must act, the run waits, and continues after frame ``until_released`` once resumed.
+    If an operator must act, the run waits, and continues after frame ``until_released`` once resumed.
     """
 
     def attempt(rig: WatchedRig) -> Outcome:
@@ -182,10 +182,10 @@ def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Cal
         before, at = rig.run.rows(), len(rig.wire.seen)
         if not until_released:
             ended, kept = rig.run.ended(), rig.kept(before)
-            # The device does it again: a next run that ends in the same way shows that nothing else is wrong.
+            # The device repeats the fault: the next run ends in the same way if nothing else is wrong.
             again = rig.another_run() in (code, ExitCode.OK)
             return Outcome(safe_ms, ended == code, kept, again, f"run ends, exit {ended}")
-        rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to come to itself")
+        rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to recover")
         resumed = rig.resume()
         rig.until(lambda: rig.acts_again(at), "the run to go on")
         goes_on = resumed == ExitCode.OK and rig.run.interrupt() == ExitCode.INTERRUPTED
@@ -195,19 +195,19 @@ def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Cal
 
 
 def _stop_deaf(rig: WatchedRig) -> Outcome:
-    """``onrig stop --now`` while every DISARM gets lost: only the frame in which the lease has run out says *safe*."""
+    """Case of ``onrig stop --now`` while every DISARM is lost: only a frame after the lease's expiry reports *safe*."""
     rig.until(lambda: any(s.frame == FRAME for _, s in rig.wire.seen) and rig.acts(), f"frame {FRAME}, driven")
     before, at = rig.run.rows(), len(rig.wire.seen)
     code, said = rig.stop()
     ended = rig.run.ended()
-    # From the frame that the last command answered; the stop was asked for within the period after it.
+    # From the frame that the last command answered; the stop was requested within the following period.
     answered = max(s.answers for _, s in rig.wire.seen[at:])
     safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
     named = code == ExitCode.OK and "actuators safe after" in said and "confirmed by a state frame" in said
     told_ms = float(said.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
     early = "" if told_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {told_ms:.0f} ms"
-    note = f"stop says so by the frame, run ends, exit {ended}{early}"
-    rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + DEAF, "the device to hear again")
+    note = f"stop confirmed by the frame, run ends, exit {ended}{early}"
+    rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + DEAF, "the device to receive again")
     return Outcome(safe_ms, named and not early, rig.kept(before), rig.another_run() == ExitCode.OK, note)
 
 
@@ -239,9 +239,7 @@ def _fill_disk(rig: WatchedRig) -> None:
 
 
 def _restarted(name: str) -> Callable[[WatchedRig], bool]:
-    return lambda rig: any(
-        f"{name} ended with code -9; started again" in str(e.get("message")) for e in rig.run.events()
-    )
+    return lambda rig: any(f"{name} ended with code -9; restarted" in str(e.get("message")) for e in rig.run.events())
 
 
 def _complained(rig: WatchedRig) -> bool:
@@ -315,21 +313,21 @@ CASES: Final = (
     ),
     Case(
         "learner gone",
-        "started again",
+        "restarted",
         _goes_on(_restarted("learner"), _kill(LEARNER), note="loop goes on"),
         learner=True,
         goes_on=True,
     ),
     Case(
         "replay gone",
-        "started again",
+        "restarted",
         _goes_on(_restarted("replay"), _kill(REPLAY), note="loop goes on"),
         goes_on=True,
     ),
     *(
         Case(
             f"{role} hangs",
-            "killed, started again",
+            "killed, restarted",
             _goes_on(_restarted(role), _kill(module, signal.SIGSTOP), note="loop goes on"),
             learner=role == "learner",
             goes_on=True,

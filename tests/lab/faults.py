@@ -13,10 +13,10 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.bench.report import Check, Report, Row, at_most, conclude, describe_machine
 from onrig.tools.progress import progress_for
 from onrig.tools.reports.sheet import markdown_table
-from onrig.tools.terminal import VerbParser, aligned, unwritable
+from onrig.tools.terminal import VerbParser, align, unwritable
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.fault_matrix import CASES, Case, Outcome
-from tests.lab.rig.processes import Impatient
+from tests.lab.rig.processes import WaitTimeout
 from tests.lab.rig.rig import WatchedRig
 
 _CASE_S: Final = 12.0
@@ -34,7 +34,7 @@ def parser() -> VerbParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Try every fault; returns the exit code, 0 whether or not the checks hold."""
+    """Inject every fault; returns the exit code, 0 whether or not the checks hold."""
     args = parser().parse_args(arguments)
     if args.repeats < 1:
         return complain("faults", "--repeats: expected at least 1")
@@ -52,15 +52,15 @@ def main(arguments: list[str]) -> int:
     ):
         for case in cases:
             for n in range(args.repeats):
-                progress.doing(f"{case.name}, {n + 1} of {args.repeats}")
+                progress.begin_step(f"{case.name}, {n + 1} of {args.repeats}")
                 folder = Path(args.keep or passing) / f"{case.name.replace(' ', '-')}-{n + 1}"
                 outcome, bound_ms = _try(case, folder)
                 found.setdefault(case.name, []).append(outcome)
-                progress.done(_CASE_S)
+                progress.finish_step(_CASE_S)
                 if args.keep is None:
                     shutil.rmtree(folder, ignore_errors=True)
     rows = [_cells(case, found[case.name], bound_ms) for case in cases]
-    conclude(report(cases, found, bound_ms), [aligned([_HEAD, *rows])], args.json)
+    conclude(report(cases, found, bound_ms), [align([_HEAD, *rows])], args.json)
     if args.markdown is not None:
         args.markdown.write_text(markdown_table([_HEAD, *rows], len(_HEAD)) + "\n", encoding="utf-8")
     return ExitCode.OK
@@ -72,12 +72,12 @@ def _try(case: Case, folder: Path) -> tuple[Outcome, float]:
         bound_ms = (rig.config.rig.lease_periods + 1) * rig.config.period_us / 1000
         try:
             return case.attempt(rig), bound_ms
-        except Impatient as error:
+        except WaitTimeout as error:
             return Outcome(None if case.goes_on else float("inf"), False, False, False, str(error)), bound_ms
 
 
 def worst_ms(outcomes: Sequence[Outcome]) -> float | None:
-    """Longest time to the safe output; None where the loop is to go on."""
+    """Longest time to the safe output; None if the loop must continue."""
     times = [o.safe_ms for o in outcomes if o.safe_ms is not None]
     return max(times) if times else None
 
@@ -103,7 +103,7 @@ def _cells(case: Case, outcomes: Sequence[Outcome], bound_ms: float) -> tuple[st
 
 
 def report(cases: Sequence[Case], found: dict[str, list[Outcome]], bound_ms: float) -> Report:
-    """The figures as a benchmark report."""
+    """Return the figures as a benchmark report."""
     rows, checks = [], []
     for case in cases:
         outcomes = found[case.name]

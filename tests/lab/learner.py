@@ -1,8 +1,8 @@
 """``python -m tests.lab.learner``: DDPG, TD3 and SAC next to Stable-Baselines3, sbx (JAX) and the limit of one core.
 
-Every subject runs in a process of its own, on one thread, and all take turns, round by round.  One call is 100 updates
-(those after an episode) of every trial; rates are per second of processor time.  The checks are bounds on Onrig; exit
-0 whether or not they hold.
+Every subject runs in a separate process on one thread; all are measured in turns, round by round.  One call is 100
+updates (those after an episode) of every trial; rates are per second of processor time.  The checks are bounds on
+Onrig; exit 0 whether or not they hold.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from onrig.tools.bench.report import (
     conclude,
     describe_subjects,
     installed_version,
-    left_out,
     number,
+    skipped_lines,
 )
 from onrig.tools.progress import progress_for
-from onrig.tools.terminal import VerbParser, aligned, unwritable
+from onrig.tools.terminal import VerbParser, align, unwritable
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import (
     GROUPS,
@@ -31,8 +31,8 @@ from tests.lab.learners.cases import (
     PEER,
     LearnerCase,
     Rates,
-    Ride,
     Share,
+    StrategyRun,
     Work,
     row,
     share,
@@ -43,8 +43,8 @@ from tests.lab.learners.cases import (
 from tests.lab.learners.session import (
     Minutes,
     Plan,
-    RidePlan,
     Session,
+    StrategyPlan,
     measure_strategies,
     strategy_checks,
     strategy_rows,
@@ -53,8 +53,8 @@ from tests.lab.learners.session import (
 
 FULL: Final = Plan(GROUPS, 7, 500)
 QUICK: Final = Plan(GROUPS, 3, 100)
-RIDES: Final = RidePlan()
-QUICK_RIDES: Final = RidePlan(episodes=3)
+STRATEGY_RUNS: Final = StrategyPlan()
+QUICK_STRATEGY_RUNS: Final = StrategyPlan(episodes=3)
 PEERS: Final = (PEER, JAX_PEER)
 _NAME: Final = "learner"
 _FAIRNESS: Final = (
@@ -84,9 +84,9 @@ def main(arguments: list[str]) -> int:
     for peer in PEERS:
         if peer not in present:
             print(f"{peer}: not installed, left out (pip install 'onrig[bench]')")
-    plan, rides = (QUICK, QUICK_RIDES) if args.quick else (FULL, RIDES)
+    plan, rides = (QUICK, QUICK_STRATEGY_RUNS) if args.quick else (FULL, STRATEGY_RUNS)
     progress = progress_for(plan.seconds(tuple(present)) + (rides.seconds() if args.strategy else 0.0))
-    measured: dict[Ride, Minutes] = {}
+    measured: dict[StrategyRun, Minutes] = {}
     try:
         session = Session(plan, tuple(present), progress)
         session.run()
@@ -127,7 +127,7 @@ def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report)
     lines = [] if said is None else [said]
     if any(subject in PEERS for _, subject in rates):
         lines += _FAIRNESS
-    lines += left_out(unavailable)
+    lines += skipped_lines(unavailable)
     lines.append(f"{sum(c.holds for c in report.checks)} of {len(report.checks)} checks hold")
     return lines
 
@@ -145,7 +145,7 @@ def rates_table(rates: Rates) -> str:
             theirs, ratio = rates.get((case.alone, peer)), times_faster(rates, case, peer)
             cells += ["" if theirs is None else number(theirs.p50), "" if ratio is None else f"{ratio:.1f}x"]
         rows.append(cells)
-    return aligned(rows)
+    return align(rows)
 
 
 def limit_table(rates: Rates) -> str:
@@ -156,7 +156,7 @@ def limit_table(rates: Rates) -> str:
         large = rates[LearnerCase(Work.LARGE, case.network, case.shape, 1), LIMIT].p50
         own = [number(x) for x in (near.mega_flop, near.gflop_per_s)]
         rows.append([case.title, *own, number(bare), f"{near.of_products:.0%}", number(large), f"{near.of_large:.0%}"])
-    return aligned(rows)
+    return align(rows)
 
 
 def limit_sentence(rates: Rates) -> str | None:

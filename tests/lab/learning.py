@@ -1,7 +1,7 @@
-"""``python -m tests.lab.learning``: how well algorithms learn, next to Stable-Baselines3 with its own settings.
+"""``python -m tests.lab.learning``: returns of the algorithms, next to Stable-Baselines3 with its own settings.
 
-Seeds are paired; every seed is evaluated on the same noise-free episodes.  Finished trials are rows of the file --out,
-and the same command goes on from there, also beside another one.  It takes hours: --dry-run says how much is left.
+Seeds are paired; every seed is evaluated on the same noise-free episodes.  Finished trials are rows of the file --out;
+the same command continues from there, also concurrently. It takes hours: --dry-run shows the remaining work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from onrig.tools.bench.report import (
 )
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.quantity import bounded, duration
-from onrig.tools.terminal import VerbParser, aligned, unwritable
+from onrig.tools.terminal import VerbParser, align, unwritable
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import ONRIG, PEER
 from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
@@ -39,11 +39,11 @@ from tests.lab.trials_file import append_rows, read_rows
 
 _NAME: Final = "learning"
 FINAL_SHARE: Final = 0.1
-"""Last evaluations, whose mean is the final return."""
+"""Share of the last evaluations, whose mean is the final return."""
 MARGIN: Final = 0.1
-"""Of the peer's final return above that of random actions: what may be missing."""
+"""Permitted deficit, as a share of the peer's final return above that of random actions."""
 Learner = Callable[[Case, int], NDArray[np.float64]]
-"""Of a case and a seed: the mean return of each evaluation, (P,)."""
+"""Maps a case and a seed to the mean return of each evaluation, (P,)."""
 LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs}
 
 
@@ -129,7 +129,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         return complain(_NAME, f"'{error.filename or args.out}' cannot be written: {error.strerror or error}")
     except KeyboardInterrupt:
-        return complain(_NAME, "stopped; the same command goes on from here", ExitCode.INTERRUPTED)
+        return complain(_NAME, "stopped; the same command continues from here", ExitCode.INTERRUPTED)
     return ExitCode.OK
 
 
@@ -144,7 +144,7 @@ def measured(case: Case, subject: str, seed: int) -> Learned:
 
 
 def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
-    """Compare the pairs that are there."""
+    """Compare the available pairs."""
     table = [["case", "pairs", "random", ONRIG, PEER, "lowest", "difference", "of areas", "CPU s", PEER]]
     rows: list[Row] = []
     checks: list[Check] = []
@@ -175,7 +175,7 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
         "learner, medians of the differences by seed with 95 % intervals and p of a sign test; areas are means over "
         "all evaluations."
     )
-    parts = [aligned(table), notes, *([checks_table(checks)] if checks else [])]
+    parts = [align(table), notes, *([checks_table(checks)] if checks else [])]
     return Report(machine, 0.0, rows, checks), parts
 
 
@@ -192,7 +192,7 @@ def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> 
 
 
 def read(path: Path) -> dict[Key, Learned]:
-    """Read the trials that are whole; none where there is no file.  Raises OSError, ValueError for other files."""
+    """Read the complete trials; none if the file is missing.  Raises OSError, ValueError for other files."""
 
     def parse(row: Sequence[str]) -> tuple[Key, int, float, float, str]:
         case, subject, seed, steps, value, busy_s, by = row

@@ -12,7 +12,7 @@ import msgspec
 
 from onrig.tools.bench.report import Check, Report, at_most, describe_machine
 from onrig.tools.reports.sheet import markdown_table
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 from tests.lab.attacks.campaign import GROWN_MB, Verdict
 from tests.lab.endurance.schedule import NATURES, Place
 from tests.lab.rig.balance import (
@@ -40,7 +40,7 @@ _SHOWN: Final = 20
 
 
 def totals(ledger: Ledger) -> list[tuple[str, str]]:
-    """Figures of the whole soak, as (what, how many)."""
+    """Totals of the soak, as (name, number)."""
     lives = ledger.lives
     missed: Counter[str] = sum((life.missed for life in lives), Counter())
     batches = [life.error_batches for life in lives if life.told.error_batches is not None]
@@ -103,7 +103,7 @@ def process_table(gauges: Gauges) -> Table:
 
 
 def soak_text(ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> str:
-    """Everything about a soak, for a person."""
+    """Text of a soak's results."""
     width = max(len(what) for what, _ in totals(ledger))
     note = (
         "MB: private memory; slopes: Theil-Sen over all processes of a role; "
@@ -113,8 +113,8 @@ def soak_text(ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> str:
     verdict += [f"  {line}" for line in (*ledger.unexpected_ends, *ledger.untold)]
     parts = [
         "\n".join(f"{what:<{width}}  {figure}" for what, figure in totals(ledger)),
-        aligned(fault_table(ledger)),
-        f"{aligned(process_table(gauges))}\n{note}",
+        align(fault_table(ledger)),
+        f"{align(process_table(gauges))}\n{note}",
         "\n".join(verdict) if verdict else f"the ledger balances: {len(found)} checks hold",
     ]
     return "\n\n".join(parts)
@@ -180,7 +180,7 @@ def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bo
         told = f"{role}, MB" if slope is None else f"{role}, MB ({slope.per_minute:+.2f}/min)"
         axis.set_title(told, loc="left", fontsize=9, pad=2)
         low, high = axis.get_ylim()
-        if high - low < 4:  # a page more or less is to look like what it is
+        if high - low < 4:  # the axis must not exaggerate a single page
             axis.set_ylim((low + high) / 2 - 2, (low + high) / 2 + 2)
         axis.grid(alpha=0.3)
         axis.tick_params(labelsize=8)
@@ -209,27 +209,29 @@ def attack_table(verdicts: Sequence[Verdict]) -> Table:
     """One row for each campaign."""
     rows: Table = [_ATTACK_HEAD]
     for v in verdicts:
-        does = v.does if v.whole else f"{v.does} (not all of it yet)"
+        does = v.does if v.whole else f"{v.does} (incomplete)"
         counts = ", ".join(f"{what} {n}" for what, n in v.counts.items())
-        grown = "" if v.grown_mb is None else f"{v.grown_mb:+.1f} MB"
-        rows.append((v.name, does, str(len(v.findings)) if v.findings else "none", counts, grown, f"{v.took_s:.0f} s"))
+        grown = "" if v.growth_mb is None else f"{v.growth_mb:+.1f} MB"
+        rows.append(
+            (v.name, does, str(len(v.findings)) if v.findings else "none", counts, grown, f"{v.duration_s:.0f} s")
+        )
     return rows
 
 
 def attack_line(v: Verdict) -> str:
     """The verdict of one campaign."""
     state = "holds" if v.holds else "NOT WHOLE" if not v.findings else f"{len(v.findings)} FINDINGS"
-    return f"{v.name}: {state} ({v.does}, {v.took_s:.0f} s)"
+    return f"{v.name}: {state} ({v.does}, {v.duration_s:.0f} s)"
 
 
 def attack_text(verdicts: Sequence[Verdict]) -> str:
-    """Everything about an attack, for a person."""
-    parts = [aligned(attack_table(verdicts))]
+    """Text of an attack's results."""
+    parts = [align(attack_table(verdicts))]
     for v in verdicts:
         parts += v.findings[:_SHOWN]
         if len(v.findings) > _SHOWN:
             parts.append(f"{v.name}: and {len(v.findings) - _SHOWN} more")
-    parts.append("everything holds" if all(v.holds for v in verdicts) else "NOT everything holds")
+    parts.append("everything holds" if all(v.holds for v in verdicts) else "VIOLATIONS found")
     return "\n".join(parts)
 
 
@@ -248,5 +250,5 @@ class AttackReport(Report, frozen=True):
 def attack_report(seed: int, verdicts: list[Verdict]) -> AttackReport:
     """Return everything about an attack."""
     checks = [Check(f"{v.name}: findings", float(len(v.findings)), 0.0, v.holds) for v in verdicts]
-    checks += [at_most(f"{v.name}: MB grown", v.grown_mb, GROWN_MB) for v in verdicts if v.grown_mb is not None]
+    checks += [at_most(f"{v.name}: MB grown", v.growth_mb, GROWN_MB) for v in verdicts if v.growth_mb is not None]
     return AttackReport(describe_machine(), 0.0, [], checks, seed, verdicts)

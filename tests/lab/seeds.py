@@ -1,7 +1,7 @@
-"""``python -m tests.lab.seeds``: how reliably a run learns through the whole stack, from seeds 0, 1, 2, ... of it.
+"""``python -m tests.lab.seeds``: learning reliability of a run through the complete stack, over seeds 0, 1, 2, ...
 
-What counts are its noise-free evaluations, normalised (0 random, 1 reference).  Finished seeds are rows of the file
---out, and the same command goes on from there.  A seed takes as long as the run does: --dry-run says what is left.
+The measure is its noise-free evaluations, normalised (0 random, 1 reference).  Finished seeds are rows of the file
+--out; the same command continues from there. A seed takes as long as the run: --dry-run shows the remaining work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onrig.tools.bench.report import Report, conclude, describe_machine, percent
 from onrig.tools.experiments.spec import cell_id
 from onrig.tools.load import load_for_rig
 from onrig.tools.quantity import bounded, duration, share_of
-from onrig.tools.terminal import VerbParser, aligned, unwritable
+from onrig.tools.terminal import VerbParser, align, unwritable
 from tests.lab.command import add_overrides, complain, execute, parser_of
 from tests.lab.trials_file import append_rows, read_rows
 
@@ -43,7 +43,7 @@ class Seed(NamedTuple):
     """A finished run."""
 
     run: str
-    """What stands behind ``onrig run``, but the seed."""
+    """Arguments of ``onrig run``, without the seed."""
     seed: int
     episodes: int
     final: float
@@ -56,7 +56,7 @@ class Seed(NamedTuple):
 
 
 class _Failed(Exception):
-    """Why there is no result, and the exit code for it."""
+    """Reason for a missing result, with the exit code."""
 
     def __init__(self, message: str, code: int = ExitCode.INTERNAL) -> None:
         super().__init__(message)
@@ -116,16 +116,16 @@ def main(arguments: list[str]) -> int:
         _run_all(words, todo, args.out, args.at_once)
         rows = [row for row in rows_of(words, args.out) if row.seed < args.seeds]
         finals = percentiles(f"{shlex.join(words)}, final", "onrig", "normalised", [row.final for row in rows])
-        sections = [told(rows)]
+        sections = [summary_table(rows)]
         if others:
-            sections.append(told_paired(rows, others, args.against))
+            sections.append(paired_table(rows, others, args.against))
         conclude(Report(describe_machine(), 0.0, [finals], []), sections, args.json)
     except _Failed as error:
         return complain(_NAME, str(error), error.code)
     except OSError as error:
         return complain(_NAME, f"'{error.filename or args.out}': {error.strerror or error}")
     except KeyboardInterrupt:
-        return complain(_NAME, "stopped; the same command goes on from here", ExitCode.INTERRUPTED)
+        return complain(_NAME, "stopped; the same command continues from here", ExitCode.INTERRUPTED)
     return ExitCode.OK
 
 
@@ -212,7 +212,7 @@ def _cell_of(words: Sequence[str]) -> str:
         raise _Failed(str(error.problems[0]), ExitCode.CONFIGURATION) from None
 
 
-def told(rows: Sequence[Seed]) -> str:
+def summary_table(rows: Sequence[Seed]) -> str:
     """Table of the seeds, and what they have in common."""
     ordered = sorted(rows, key=lambda row: row.seed)
     table = [["seed", "episodes", "final", f"{GOAL} reached"]]
@@ -224,10 +224,10 @@ def told(rows: Sequence[Seed]) -> str:
         f"interval {median}, lowest {finals.min():.3f}, mean {finals.mean():.3f}; {share_of(enough, len(rows))} end at "
         f"{GOAL} or more. Reached: the first training episode at which {LAST} evaluations in a row averaged that."
     )
-    return f"{aligned(table)}\n\n{note}"
+    return f"{align(table)}\n\n{note}"
 
 
-def told_paired(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str:
+def paired_table(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str:
     """Differences from the same seeds of another run, which is called ``name``."""
     of_seed = {row.seed: row for row in others}
     pairs = [(row, of_seed[row.seed]) for row in rows if row.seed in of_seed]

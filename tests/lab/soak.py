@@ -93,7 +93,7 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
     from onrig.tools.bench.report import conclude
     from onrig.tools.progress import progress_for
     from tests.lab.endurance.schedule import plan
-    from tests.lab.endurance.soak import NotUp, Soak
+    from tests.lab.endurance.soak import RigNotStarted, Soak
     from tests.lab.endurance.soak_rig import SoakRig
     from tests.lab.pages import draw_soak, soak_report, soak_text
     from tests.lab.rig.audit import WatchingMirror
@@ -116,14 +116,14 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
 
         def say(now_s: float, what: str) -> None:
             nonlocal done_s
-            progress.done(max(0.0, now_s - done_s))
+            progress.finish_step(max(0.0, now_s - done_s))
             done_s = max(done_s, now_s)
-            progress.doing(what)
+            progress.begin_step(what)
 
         began_s = time.monotonic()
         try:
             soak.run(say)
-        except NotUp as error:
+        except RigNotStarted as error:
             return complain("soak", str(error), ExitCode.INTERNAL)
     found = checks(soak.ledger)
     figures = {"minutes": args.minutes, "rate_hz": args.rate, "every_s": args.every, "seed": float(args.seed)}

@@ -19,7 +19,7 @@ from tests.lab.pages import attack_line, attack_markdown, attack_text
         (["--out", "/dev/null/x"], "--out: '/dev/null/x' cannot be written: Not a directory"),
     ],
 )
-def test_bad_arguments_are_told_in_a_line_and_nothing_is_started(
+def test_bad_arguments_are_refused_in_one_line(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--out", str(tmp_path / "out"), *arguments]) == 2
@@ -29,15 +29,13 @@ def test_bad_arguments_are_told_in_a_line_and_nothing_is_started(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_its_parts_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--out", str(tmp_path / "out")]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NAMES)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_another_attack_or_of_somebody_else_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_foreign_folders_are_not_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("x")
     assert main(["--out", str(tmp_path)]) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
@@ -48,7 +46,7 @@ def test_a_folder_of_another_attack_or_of_somebody_else_is_left_alone(
     assert "--seed 3 --quick" in capsys.readouterr().err
 
 
-def test_what_is_filed_is_not_done_again_and_decides_the_exit_code(
+def test_recorded_pieces_are_not_repeated_and_decide_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "attack.json").write_text('{"seed": 0, "quick": true}')
@@ -72,7 +70,7 @@ ALONE = _LOCKSTEP.alone
 """One run that is left alone is enough for all that compare with it."""
 
 
-def test_in_full_it_is_as_large_as_promised() -> None:
+def test_the_full_attack_has_its_documented_size() -> None:
     cases = {c.name: c.does.split()[0] for c in campaigns(0, WHOLE)}
     assert cases["configurations"] == cases["models"] == "10000"
     assert cases["link-models"] == "1000"
@@ -99,7 +97,7 @@ DEAR = frozenset(
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.study] * (name in DEAR)) for name in NAMES])
-def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
+def test_a_few_cases_of_each_part_pass(name: str, tmp_path: Path) -> None:
     campaign: Campaign = QUICK_CAMPAIGNS[name]
     piece = do_piece(campaign, 0, tmp_path / "piece")
     found = verdict(campaign, [piece])
@@ -111,7 +109,7 @@ def test_a_handful_of_each_does_no_harm(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.study
-def test_the_lockstep_part_compares_with_a_run_that_was_left_alone(tmp_path: Path) -> None:
+def test_the_lockstep_part_compares_with_an_undisturbed_run(tmp_path: Path) -> None:
     """It finds a difference where there is one: here the run that is hit has another seed than the other."""
     other = Alone(1, ALONE.episodes)
     other._whole = ALONE.whole(tmp_path)

@@ -32,7 +32,7 @@ def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, lat
         ("--keep", str(Path(__file__).parent), f"--keep: '{Path(__file__).parent}' is not empty"),
     ],
 )
-def test_options_that_would_spoil_the_end_are_refused_first(
+def test_invalid_output_options_are_refused_first(
     option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([option, value]) == 2
@@ -40,29 +40,29 @@ def test_options_that_would_spoil_the_end_are_refused_first(
     assert said in line
 
 
-def test_the_device_s_time_is_told_by_the_frames_that_came_with_the_least_delay() -> None:
+def test_device_time_follows_from_frames_with_the_least_delay() -> None:
     seen = [frame(1, ARMED, late_us=900), frame(2, ARMED), frame(3, ARMED, late_us=400)]
     assert device_time_us(seen, 1000 * (5_000_000 + 70_000), 0) == 70_000
     assert device_time_us(seen, 1000 * (5_000_000 + 70_000), 300_000) == 70_300
 
 
-def test_an_output_that_fell_safe_at_a_sample_is_safe_from_that_sample_on() -> None:
+def test_an_output_is_safe_from_the_sample_of_its_switch() -> None:
     seen = [frame(1, ARMED, answers=1), frame(2, SAFE, answers=1), frame(3, SAFE)]
     assert safe_since_us(seen, 25_000, PERIOD_US, ZERO) == 2 * PERIOD_US
     assert safe_since_us(seen[:2], 25_000, PERIOD_US, ZERO) is None, "its own output contradicts its status"
 
 
-def test_an_output_that_fell_safe_within_a_period_is_safe_from_there_on_but_not_before_the_fault() -> None:
+def test_an_output_is_safe_from_a_switch_within_a_period() -> None:
     seen = [frame(1, ARMED, answers=1), frame(2, SAFE, tau_us=5_000)]
     assert safe_since_us(seen, 22_000, PERIOD_US, ZERO) == 25_000
     assert safe_since_us(seen, 26_000, PERIOD_US, ZERO) == 26_000
 
 
-def test_an_output_that_never_fell_safe_is_told() -> None:
+def test_an_output_that_never_becomes_safe_is_reported() -> None:
     assert safe_since_us([frame(n, ARMED, answers=n) for n in range(1, 9)], 30_000, PERIOD_US, ZERO) is None
 
 
-def test_the_worst_repetition_counts_and_none_is_awaited_where_the_loop_goes_on() -> None:
+def test_the_worst_repetition_counts() -> None:
     done = Outcome(1.0, True, True, True)
     assert worst_ms([done, done._replace(safe_ms=9.0)]) == 9.0
     assert worst_ms([done._replace(safe_ms=None)]) is None
@@ -85,7 +85,7 @@ def test_a_single_bad_repetition_is_enough() -> None:
 
 
 def test_the_faults_that_cases_name_are_in_the_table_of_faults() -> None:
-    told_otherwise = {"started again", "killed, started again", "nothing to name", "a warning", "safe by a frame"}
+    told_otherwise = {"restarted", "killed, restarted", "nothing to name", "a warning", "safe by a frame"}
     assert {case.fault for case in CASES} - told_otherwise <= {name.value for name in FaultName} == {*map(str, FAULTS)}
 
 

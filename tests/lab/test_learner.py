@@ -22,11 +22,11 @@ from tests.lab.learners.cases import (
     ONRIG,
     PEER,
     PENDULUM,
-    RIDES,
     STORED,
+    STRATEGY_RUNS,
     LearnerCase,
     Rates,
-    Ride,
+    StrategyRun,
     Throughput,
     Work,
     group,
@@ -36,11 +36,11 @@ from tests.lab.learners.cases import (
     throughput,
     times_faster,
 )
-from tests.lab.learners.session import WEIGHTS, Minutes, Plan, RidePlan, Session, minutes, strategy_checks
+from tests.lab.learners.session import WEIGHTS, Minutes, Plan, Session, StrategyPlan, minutes, strategy_checks
 from tests.lab.learners.subjects import Strategy, full_memories, onrig
 
 TINY = Plan((group("small", PENDULUM, (1, 2)),), rounds=2, limit_ms=1, updates=2)
-TINY_RIDES = RidePlan((Ride("FIFO[Uniform]", 20.0),), trials=2, of_episodes=3000, episodes=1)
+TINY_STRATEGY_RUNS = StrategyPlan((StrategyRun("FIFO[Uniform]", 20.0),), trials=2, of_episodes=3000, episodes=1)
 
 
 def case(work: Work, trials: int = 1) -> LearnerCase:
@@ -51,17 +51,17 @@ def steady(*rounds: float) -> Throughput:
     return Throughput(rounds, rounds)
 
 
-def test_the_report_has_the_shape_of_the_interface_and_says_that_the_peer_is_missing(
+def test_the_report_has_the_documented_shape_and_names_missing_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(learner, "installed_version", lambda package: None if package in (PEER, JAX_PEER) else "1.0")
     monkeypatch.setattr(learner, "QUICK", TINY)
-    monkeypatch.setattr(learner, "QUICK_RIDES", TINY_RIDES)
+    monkeypatch.setattr(learner, "QUICK_STRATEGY_RUNS", TINY_STRATEGY_RUNS)
     file = tmp_path / "learner.json"
     assert learner.main(["--quick", "--strategy", "--json", str(file)]) == 0
     said = capsys.readouterr().out
-    assert "stable-baselines3: not installed, left out" in said
-    assert "sbx-rl: not installed, left out" in said
+    assert "stable-baselines3: not installed, skipped" in said
+    assert "sbx-rl: not installed, skipped" in said
     assert "s/episode at 50%" in said
     report = json.loads(file.read_bytes())
     assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}
@@ -130,7 +130,7 @@ def test_the_peer_is_asked_for_one_trial_and_onrig_for_all() -> None:
 
 
 @pytest.mark.study
-def test_a_peer_that_fails_falls_out_and_the_rest_is_measured() -> None:
+def test_a_failing_peer_is_dropped() -> None:
     alone = Plan((group("small", PENDULUM, (1,)),), rounds=1, limit_ms=1, updates=1)
     session = Session(alone, (ONRIG, "no-such-library"), PlainProgress(10.0))
     session.run()
@@ -148,7 +148,7 @@ def test_rates_are_updates_of_all_trials_by_time() -> None:
         throughput(case(Work.UPDATE), 100, [[]])
 
 
-def test_rounds_are_compared_with_the_rounds_beside_them() -> None:
+def test_ratios_are_paired_by_round() -> None:
     rates: Rates = {
         (case(Work.SAMPLED, 16), ONRIG): steady(3000.0, 300.0, 3000.0),
         (case(Work.SAMPLED), PEER): steady(100.0, 10.0, 100.0),
@@ -195,7 +195,7 @@ def test_other_algorithms_are_compared_with_the_peers_of_the_same_name_and_size(
     assert checks[0].name == named
 
 
-def test_the_distance_to_the_limit_is_told_in_the_table_and_in_a_sentence() -> None:
+def test_the_distance_to_the_limit_is_reported() -> None:
     some = case(Work.UPDATE, 50)
     padded = mega_flop(some)
     rates: Rates = {
@@ -236,14 +236,14 @@ def test_a_strategys_minutes_are_the_integral_over_the_measured_points() -> None
     assert rising.median == pytest.approx(0.1 * 1 + 0.4 * 1.8 + 0.5 * 3.6)
 
 
-def test_a_strategy_is_held_against_its_own_bound() -> None:
-    uniform, per = Ride("FIFO[Uniform]", 20.0), Ride("FULL[PER]", 40.0)
+def test_a_strategy_is_checked_against_its_bound() -> None:
+    uniform, per = StrategyRun("FIFO[Uniform]", 20.0), StrategyRun("FULL[PER]", 40.0)
     slow = Minutes(1.0, (30.0,), (1.0, 1.0, 1.0), 1.0)
-    assert [c.holds for c in strategy_checks({uniform: slow, per: slow}, RidePlan())] == [False, True]
-    assert [ride.bound_minutes for ride in RIDES] == [20.0, 20.0, 40.0, 20.0]
+    assert [c.holds for c in strategy_checks({uniform: slow, per: slow}, StrategyPlan())] == [False, True]
+    assert [ride.bound_minutes for ride in STRATEGY_RUNS] == [20.0, 20.0, 40.0, 20.0]
 
 
-def test_a_strategy_goes_forward_in_time_without_an_update() -> None:
+def test_a_strategy_advances_without_updates() -> None:
     strategy = Strategy("FIFO[Uniform]", 2)
     strategy.forward_to(7)
     assert strategy._trials.episodes.tolist() == [8, 8]
@@ -254,6 +254,6 @@ def test_a_strategy_goes_forward_in_time_without_an_update() -> None:
     assert strategy._trials.algorithm.updates == 100
 
 
-def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_folder_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert learner.main(["--json", "no/such/folder/x.json"]) == 2
     assert capsys.readouterr().err == "python -m tests.lab.learner: --json: there is no folder 'no/such/folder'\n"

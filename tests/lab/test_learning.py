@@ -39,7 +39,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     return done
 
 
-def test_an_interrupted_comparison_goes_on_and_holds_the_bound_against_the_margin(
+def test_an_interrupted_comparison_is_resumed_and_checked(
     runs: list[tuple[str, str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--out", str(tmp_path / "new" / "learning.csv"), "--seeds", "6", "--case", "Pendulum-v1-td3"]
@@ -61,7 +61,7 @@ def test_an_interrupted_comparison_goes_on_and_holds_the_bound_against_the_margi
     assert "-12.5 [-14.6, -10.4], p = 0.031" in capsys.readouterr().out
 
 
-def test_a_trial_that_is_not_whole_counts_as_missing_and_other_files_are_refused(
+def test_incomplete_trials_count_as_missing_and_other_files_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, learned = tmp_path / "learning.csv", learning.Learned(_curve(PENDULUM, -100.0 / 3.0), 3.5)
@@ -82,12 +82,12 @@ def test_a_trial_that_is_not_whole_counts_as_missing_and_other_files_are_refused
         assert told in capsys.readouterr().err
 
 
-def test_a_case_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert learning.main(["--case", "Hopper"]) == ExitCode.CONFIGURATION
     assert "Pendulum-v1-sac" in capsys.readouterr().err
 
 
-def test_trials_of_other_settings_are_run_again_and_those_of_unknown_ones_count(tmp_path: Path) -> None:
+def test_trials_with_changed_settings_are_repeated(tmp_path: Path) -> None:
     path, learned = tmp_path / "learning.csv", learning.Learned(_curve(PENDULUM, -100.0), 3.5)
     for seed in range(3):
         learning.write(path, PENDULUM, ONRIG, seed, learned)

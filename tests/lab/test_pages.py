@@ -18,14 +18,14 @@ def gauges() -> Gauges:
     return found
 
 
-def test_a_page_says_that_the_ledger_balances() -> None:
+def test_a_page_reports_a_balanced_ledger() -> None:
     books = balanced()
     page = soak_text(books, gauges(), checks(books))
     assert "the ledger balances" in page
     assert "cable pulled" in page
 
 
-def test_a_page_says_what_does_not_balance() -> None:
+def test_a_page_reports_imbalances() -> None:
     books = balanced()
     books.mismatches = 2
     page = soak_text(books, gauges(), checks(books))
@@ -48,7 +48,7 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "soak.png").stat().st_size > 10_000
 
 
-def test_processes_that_are_gone_are_left_out() -> None:
+def test_ended_processes_are_omitted() -> None:
     gone = 2**22 + 1
     assert use_of(gone) is None
     assert children(gone) == {}

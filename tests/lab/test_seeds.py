@@ -45,7 +45,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return commands
 
 
-def test_a_comparison_that_failed_goes_on_with_the_seeds_that_are_missing(
+def test_a_failed_comparison_continues_with_the_missing_seeds(
     runs: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, json = tmp_path / "new" / "seeds.csv", tmp_path / "seeds.json"
@@ -106,7 +106,7 @@ def test_seeds_of_a_run_whose_file_changed_are_not_mixed(
     assert f"has seeds of '{config} --set episodes=200' from before its settings changed" in capsys.readouterr().err
 
 
-def test_a_seed_whose_settings_change_while_it_runs_is_not_filed(
+def test_a_seed_with_changing_settings_is_not_recorded(
     runs: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, cells = tmp_path / "seeds.csv", iter("ab")
@@ -149,9 +149,7 @@ def test_final_and_reached_are_means_of_twenty_evaluations(
         ([*RUN, "--json", "nowhere/x.json"], "--json: there is no folder 'nowhere'"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_incomparable_runs_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert seeds.main(arguments) == ExitCode.CONFIGURATION
     assert said in capsys.readouterr().err
 
@@ -164,7 +162,7 @@ def test_what_cannot_be_compared_is_refused(
         (f"{','.join(seeds.COLUMNS)}\nx,0\n", "line 2 is damaged: delete it"),
     ],
 )
-def test_other_files_are_left_alone(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_not_changed(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "seeds.csv"
     out.write_text(text)
     assert seeds.main([*RUN, "--out", str(out)]) == ExitCode.CONFIGURATION
@@ -172,7 +170,7 @@ def test_other_files_are_left_alone(text: str, said: str, tmp_path: Path, capsys
     assert out.read_text() == text
 
 
-def test_rows_without_a_time_are_read_and_heads_written_twice_are_passed_over(tmp_path: Path) -> None:
+def test_rows_without_a_time_and_repeated_heads_are_read(tmp_path: Path) -> None:
     out, head = tmp_path / "seeds.csv", ",".join(seeds.COLUMNS)
     out.write_text(f"{head}\n{head}\n\"pendulum --set 'a={{b: 1, c: 2}}'\",3,500,0.977,,,\n")
     assert seeds.rows_of(["pendulum", "--set", "a={b: 1, c: 2}"], out) == [

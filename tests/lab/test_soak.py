@@ -22,19 +22,21 @@ from tests.lab.soak import main
         (["--keep", "/dev/null"], "--keep: '/dev/null' cannot be written: File exists"),
     ],
 )
-def test_bad_figures_are_told_in_a_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_figures_are_refused_in_one_line(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["pendulum", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
 
 
-def test_a_plan_is_printed_and_nothing_started(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_only_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pendulum", "--minutes", "1", "--every", "10", "--plan"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 6
 
 
-def test_a_rate_that_the_configuration_cannot_have_is_told_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_rate_is_located(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pendulum", "--rate", "100000"]) == 2
     assert "rate_hz" in capsys.readouterr().err
 
@@ -45,7 +47,7 @@ def test_a_configuration_without_a_twin_is_refused(capsys: pytest.CaptureFixture
     assert "names a port" in capsys.readouterr().err
 
 
-def test_a_folder_that_holds_something_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_non_empty_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine").write_text("x")
     assert main(["pendulum", "--keep", str(tmp_path)]) == 2
     assert "--keep" in capsys.readouterr().err

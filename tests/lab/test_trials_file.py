@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.lab.trials_file import append_lines
 
 
-def test_lines_are_appended_behind_whole_ones(tmp_path: Path) -> None:
+def test_lines_are_appended_after_complete_ones(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     append_lines(path, b"one\n")
     with path.open("ab") as file:

@@ -1,4 +1,4 @@
-"""CSV files of finished trials, to which benchmarks add rows, also several at once, and from which they go on."""
+"""CSV files of finished trials, to which concurrent benchmarks append rows and from which they resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def append_lines(path: Path, lines: bytes) -> None:
-    """Append whole lines, durably, behind a line that a power cut may have left broken; raises OSError."""
+    """Append complete lines, durably, after a line that a power failure may have truncated; raises OSError."""
     with path.open("ab+", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
@@ -36,7 +36,7 @@ def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def read_rows(path: Path, columns: Sequence[str], parse: Callable[[Sequence[str]], T]) -> list[T]:
-    """Read the rows; none where there is no file.
+    """Read the rows; none if the file is missing.
 
     ``parse`` raises ValueError for a damaged row.  Raises ValueError for such a row and for other files, OSError.
     """

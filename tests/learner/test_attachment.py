@@ -106,9 +106,9 @@ def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
 
         def each() -> None:
             nonlocal made
-            if wire.is_cut and wire.knocks >= 2:
-                wire.mend()
-                wire.knocks = 0
+            if wire.is_cut and wire.rejected >= 2:
+                wire.restore()
+                wire.rejected = 0
                 if wire.cuts < cuts:
                     wire.cut_after(20_000)
             if made < total:
@@ -154,9 +154,9 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
             if len(taken) >= seen + 10 and not wire.is_cut:
                 seen += 10
                 wire.cut()
-            if wire.is_cut and wire.knocks:
-                wire.mend()
-                wire.knocks = 0
+            if wire.is_cut and wire.rejected:
+                wire.restore()
+                wire.rejected = 0
 
         rig.serve_until_idle(each)
         assert wire.cuts >= 3
@@ -175,7 +175,7 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
         rig.serve_until_idle()
         wire.freeze()
         rig.learner(lambda: link.pull(0, 0))
-        rig.serve_until_idle(lambda: wire.mend() if link._client.retries >= 3 else None)
+        rig.serve_until_idle(lambda: wire.restore() if link._client.retries >= 3 else None)
         assert link.mirror is not None
         assert link.mirror.storage.digest() == rig.end.memory.storage.digest()
         link._client.close()

@@ -159,7 +159,7 @@ def test_a_run_whose_loop_is_killed_ends_with_70_and_leaves_nothing_behind(tmp_p
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         control.kill()
         assert run.ended() == ExitCode.INTERNAL
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert "onrig run: control was killed by signal 9" in run.output
         summary = run.summary()
         assert summary["exit_reason"] == "control was killed by signal 9"

@@ -17,7 +17,7 @@ from onrig.runtime.replay.evidence import Grade, evidence_of, faults
 from onrig.runtime.replay.experiences import Memory
 from onrig.runtime.replay.recovery import Point
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.wholeness import Counted, Whole
+from onrig.runtime.run_state.completeness import Completeness, Counted
 from onrig.runtime.view.run_view import RunView
 from onrig.tools import cli
 from tests.lab.rig.processes import PATIENCE_S
@@ -162,7 +162,7 @@ def resume(folder: Path, *settings: str) -> int:
         ("episodes.csv", flipped, "episodes.csv is not what the run wrote"),
         ("policies/3.onnx", flipped, "policies/3.onnx is not what the run wrote"),
         ("policies/3.onnx", deleted, "policies/3.onnx is missing"),
-        ("policies/index.csv", truncated, "policies/index.csv is cut"),
+        ("policies/index.csv", truncated, "policies/index.csv is truncated"),
         ("learner/learner-00000005.npz", flipped, "learner/learner-00000005.npz is damaged"),
         ("learner/learner-00000005.npz", deleted, "learner/learner-00000005.npz is missing"),
     ],
@@ -179,7 +179,7 @@ def test_a_run_is_not_resumed_from_something_else_than_it_left(
     damage(folder / name)
     assert resume(folder) == ExitCode.CONFIGURATION
     told = capsys.readouterr().err
-    assert f"'{folder}' is not as the run left it: {says}" in told
+    assert f"'{folder}' has changed since the run ended: {says}" in told
     assert told.count("\n") == 1
 
 
@@ -241,7 +241,7 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
     folder = copy(ended)
     flipped(folder / "episodes.csv")
     monkeypatch.setattr("onrig.tools.web.process.serve", lambda *arguments: ExitCode.OK)
-    monkeypatch.setattr("onrig.runtime.run_state.report.speak_to_a_person", lambda: None)  # for the whole process
+    monkeypatch.setattr("onrig.runtime.run_state.report.use_plain_output", lambda: None)  # for the whole process
     assert cli.main(["web", str(folder)]) == ExitCode.OK
     assert f"onrig web: {folder}: episodes.csv is not what the run wrote" in capsys.readouterr().err
     assert cli.main(["report", str(folder)]) == ExitCode.INCOMPLETE
@@ -283,5 +283,5 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary_changes_nothing_in_i
     assert whole_in(folder) == msgspec.structs.replace(whole_in(ended), files=more)
 
 
-def whole_in(folder: Path) -> Whole:
-    return msgspec.convert(read_fields(folder / "summary.json")["whole"], Whole)
+def whole_in(folder: Path) -> Completeness:
+    return msgspec.convert(read_fields(folder / "summary.json")["whole"], Completeness)

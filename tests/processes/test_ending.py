@@ -72,7 +72,7 @@ def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leave
         # The learner ends by itself when the rig's run is over, while the replay process writes its summary.
         assert (first, last) == (CONTROL, TWIN)
         assert run.ended() == ExitCode.INTERRUPTED
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "interrupted"
         assert run.events("ended")[0]["code"] == ExitCode.INTERRUPTED
         assert len(run.rows()) == run.summary()["episodes"]
@@ -85,7 +85,7 @@ def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         run.process.kill(signum)
         assert run.ended() == ExitCode.INTERRUPTED
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         state = state_of(port, run)
     # No fault: it was told to, before the line was closed.
     assert (Status(state.status), Fault(state.fault), state.u_end) == (Status.SAFE, Fault.NONE, (0,))
@@ -119,7 +119,7 @@ def test_a_second_interrupt_ends_the_wait_for_a_process_that_hangs(tmp_path: Pat
         run.process.kill(signal.SIGINT)
         replay.wait()
         assert run.ended() == ExitCode.INCOMPLETE, "what the replay process had not written is lost, and that is told"
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "interrupted"
 
 
@@ -129,13 +129,13 @@ def test_a_run_whose_device_vanishes_ends_with_4_and_leaves_nothing_behind(tmp_p
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         twin.kill()
         assert run.ended() == ExitCode.HARDWARE
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert "the device hung up" in str(run.summary()["exit_reason"])
 
 
 def test_a_run_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path, policy: str) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, heard=False) as run:
         run.ended()
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "completed"
         assert len(run.rows()) == 20

@@ -56,13 +56,13 @@ def test_neither_claimed_ids_nor_junk_nor_a_flood_cost_the_run_its_data(tmp_path
             verdict, _ = client.ask(Offer(0), model)
             assert isinstance(verdict, Verdict)
             verdicts.append(verdict)
-        client.tell(Leave())
+        client.post(Leave())
         client.close()
         filed = len(run.rows())
         run.until(lambda: len(run.rows()) >= min(filed + 20, EPISODES - 5), "checkpoints of all of it")
         assert resident_mb(replay.pid) - before < GROWTH_MB
         assert run.ended() == ExitCode.OK
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
     assert [int(row["episode"]) for row in run.rows()] == list(range(1, EPISODES + 1))
     assert list((run.folder / "buffer").glob("manifest-*.json"))
     ids = [verdict.policy_id for verdict in verdicts if verdict.accepted]

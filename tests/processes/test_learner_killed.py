@@ -29,7 +29,7 @@ def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(t
         admitted = [event["policy"] for event in run.events("policy_admitted")]
         assert admitted == list(range(1, len(admitted) + 1))
         assert {int(row["policy_id"]) for row in run.rows()} <= set(run.policies())
-        assert not any(process.ended for process in (second, control, replay))
+        assert not any(process.has_ended for process in (second, control, replay))
 
 
 def test_a_lockstep_run_whose_learner_is_gone_for_good_ends_at_once(tmp_path: Path) -> None:
@@ -41,4 +41,4 @@ def test_a_lockstep_run_whose_learner_is_gone_for_good_ends_at_once(tmp_path: Pa
             last.wait()
         assert run.ended() == ExitCode.INTERNAL
         assert str(run.summary()["exit_reason"]).startswith("the learner is gone and is not restarted")
-        assert not run.leftovers()
+        assert not run.leftover_paths()

@@ -23,10 +23,10 @@ ARGUMENTS = (
 )
 """TD errors decide what is kept, a checkpoint comes every third episode: whoever comes back has much to do again."""
 
-Left = tuple[bytes, str, dict[str, bytes], object]
+FolderContents = tuple[bytes, str, dict[str, bytes], object]
 
 
-def left_by(run: Run) -> Left:
+def read_folder(run: Run) -> FolderContents:
     """Rows, memory, policies and updates of a run that is over."""
     summary = run.summary()
     buffer, learner = summary["buffer"], summary["learner"]
@@ -37,20 +37,20 @@ def left_by(run: Run) -> Left:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Left:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> FolderContents:
     with Run(tmp_path_factory.mktemp("alone") / "run", "pendulum", *ARGUMENTS) as run:
         assert run.ended() == ExitCode.OK
-        return left_by(run)
+        return read_folder(run)
 
 
-def ends_as(run: Run, alone: Left) -> None:
+def ends_as(run: Run, alone: FolderContents) -> None:
     assert run.ended() == ExitCode.OK
-    assert left_by(run) == alone
+    assert read_folder(run) == alone
     whole = run.summary()["whole"]
     assert isinstance(whole, dict)
     assert whole["complete"]
     assert whole["reproducible"]
-    assert not run.leftovers()
+    assert not run.leftover_paths()
 
 
 def past(run: Run, barrier: int) -> None:
@@ -66,7 +66,7 @@ FEWER = ENDS[1:4]
     "ends", [FEWER, pytest.param(ENDS, marks=pytest.mark.study)], ids=["three times", "five times"]
 )
 def test_whoever_is_killed_or_asked_to_end_and_whenever(
-    ends: tuple[tuple[int, str, signal.Signals], ...], tmp_path: Path, alone: Left
+    ends: tuple[tuple[int, str, signal.Signals], ...], tmp_path: Path, alone: FolderContents
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
         before: dict[str, Process] = {}
@@ -79,7 +79,7 @@ def test_whoever_is_killed_or_asked_to_end_and_whenever(
 
 
 def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_replaced(
-    tmp_path: Path, alone: Left
+    tmp_path: Path, alone: FolderContents
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
         for barrier, module, signals in (

@@ -31,7 +31,7 @@ def completed(folder: Path, config: str, *settings: str, resume: bool = False) -
     """Folder of a run that ended well."""
     with Run(folder, config, *settings, resume=resume) as run:
         assert run.ended(4 * PATIENCE_S) == ExitCode.OK
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
     return folder
 
 

@@ -31,7 +31,7 @@ def test_a_few_episodes_in_lockstep_are_explored_but_for_the_quiet_one(tmp_path:
     settings = (*LOCKSTEP, "device.pace=lockstep", "episodes=4", "exploration.quiet={every: 4}")
     with Run(tmp_path / "run", "pendulum-overnight", *settings) as run:
         assert run.ended() == ExitCode.OK
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         rows = run.rows()
     noise = [float(row["exploration"]) for row in rows]
     assert [row["kind"] for row in rows] == ["train"] * 4

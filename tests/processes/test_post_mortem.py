@@ -40,7 +40,7 @@ def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_recor
         if hung_too:
             replay.kill()
         assert run.ended() == ExitCode.INTERNAL
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
     # A starved machine may have let the lease run out before, which leaves a post-mortem of its own.
     [folder] = [found for found in post_mortems(run.folder) if found.name.endswith("-loop_killed")]
     with (folder / "records.csv").open(newline="") as file:

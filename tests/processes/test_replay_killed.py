@@ -31,11 +31,11 @@ def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_rin
         second = run.child(REPLAY, other_than=first)
         run.until(lambda: run.word(Word.REPLAY_PID) == second.pid, "another one to take over")
         run.until(lambda: len(run.rows()) >= filed + 20, "it to file what waited, and what came since")
-        assert not control.ended
-        assert not twin.ended
+        assert not control.has_ended
+        assert not twin.has_ended
         run.process.kill(signal.SIGINT)
         assert run.ended() == ExitCode.INTERRUPTED
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         episodes = {int(row["episode"]) for row in run.rows()}
         assert episodes == set(range(1, run.word(Word.CLOSED) + 1))
         assert run.summary()["dropped_records"] == 0
@@ -53,7 +53,7 @@ def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(
         last = run.policies()[-1]
         run.until(lambda: len(run.events("learner_attached")) >= 2, "the learner to attach anew")
         run.until(lambda: run.word(Word.POLICY) >= last + 2, "its next policies to act")
-        assert not learner.ended
+        assert not learner.has_ended
         run.until(lambda: len(run.rows()) > 60, "the memory to be written over")
         observer = Observer(run)
         rows = observer.pull(0)

@@ -129,7 +129,7 @@ def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool
         learner.follow(lambda closed, ending: ending)
         stack.close()
         assert run.ended() == ExitCode.OK
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
     assert [row["policy_id"] for row in run.rows()] == ["1", "1", "2", "1", "3"]
     *_, told = run.events("policy_rolled_back")  # repeated if it happened again
     assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, "finite", 3)

@@ -57,7 +57,7 @@ def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
             run.process.kill(signal.SIGCONT)
             assert run.ended() == ExitCode.INTERRUPTED
             assert any(message.startswith("STOPPING=1|STATUS=ending") for message in heard(listening))
-            assert run.leftovers() == []
+            assert run.leftover_paths() == []
 
 
 def test_a_loop_that_hangs_is_not_petted_until_it_is_back(

@@ -22,7 +22,7 @@ def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_
         run.until_ticks(50)
         run.process.kill(signal.SIGTERM)
         run.ended()
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
     told = [event["what"] for kind in ("warning", "event") for event in run.events(kind) if "what" in event]
     assert "learner_silent" in told
     assert "learner_heard" in told

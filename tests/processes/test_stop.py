@@ -45,7 +45,7 @@ def test_onrig_stop_ends_a_run_and_says_how_soon_it_was_safe(tmp_path: Path, pol
         assert stopped.returncode == ExitCode.OK
         assert f"{run.folder}: actuators safe after " in stopped.stdout
         assert run.ended() == ExitCode.INTERRUPTED
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "stopped by `onrig stop`"
         last = ["running -> fading", "fading -> disconnected"] if not how else ["running -> disconnected"]
         assert transitions(run)[-len(last) :] == last
@@ -106,7 +106,7 @@ def test_a_rebooted_device_is_named(tmp_path: Path, policy: str) -> None:
         assert run.ended() == ExitCode.HARDWARE
         assert run.summary()["fault"] == "device_rebooted"
         assert run.events("ended")[0]["fault"] == "device_rebooted"
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
 
 
 def test_without_a_run_there_is_nothing_to_stop_or_resume(tmp_path: Path) -> None:

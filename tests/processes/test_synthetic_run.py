@@ -29,7 +29,7 @@ def outcome(folder: Path) -> tuple[dict[str, object], bytes]:
     with Run(folder, "pendulum", *SETTINGS) as run:
         run.child(SYNTHETIC_REPLAY)
         assert run.ended() == ExitCode.OK
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
         assert run.summary()["mirror_mismatches"] == 0
         return buffer_of(run), (run.folder / "episodes.csv").read_bytes()
 

@@ -15,7 +15,7 @@ def test_it_drives_the_rig(tmp_path: Path) -> None:
     settings = ("device.pace={scaled: 5}", "task.episode_s=1", "episodes=3", "local_learner=false")
     with Run(tmp_path / "run", "pendulum", *UNHURRIED, *settings, f"policy={path}") as run:
         assert run.ended() == ExitCode.OK
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
     assert {row["policy_id"] for row in run.rows()} == {"1"}, "the rig counts for itself"
     assert [event["policy"] for event in run.events("policy_admitted")] == [1]
     assert [event["policy"] for event in run.events("policy_probation_passed")] == [1]

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime.explore.settings import ActionNoise
-from onrig.runtime.input_transforms import InputTransform, Many
+from onrig.runtime.input_transforms import BatchFunction, InputTransform
 from onrig.runtime.reset.schema import Reset
-from onrig.runtime.rewards import Moves, RewardTerm, Values
+from onrig.runtime.rewards import RewardTerm, Transitions, Values
 from onrig.runtime.terminations import BatchedTest, Termination
 
 
@@ -39,7 +39,7 @@ def broken(how: str, values: Values) -> Any:
 class Term(RewardTerm, frozen=True, tag="term"):
     how: str = ""
 
-    def build(self, rig: Rig) -> Callable[[Moves], Values]:
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         return lambda moves: broken(self.how, moves.observation)
 
 
@@ -58,7 +58,7 @@ class Form(InputTransform, frozen=True, tag="form"):
     def signal(self, of: Observation) -> Observation:
         return Observation(f"form_{of.name}", of.unit, -1.0, 1.0)
 
-    def build(self, at: int, rig: Rig) -> Many:
+    def build(self, at: int, rig: Rig) -> BatchFunction:
         return lambda observations: broken(self.how, observations)
 
 

@@ -174,7 +174,7 @@ def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
 def test_a_backlog_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one\ntwo\n")
-    tail = LineTail(path, at_once_bytes=5)
+    tail = LineTail(path, read_bytes=5)
     assert [tail.lines(), tail.lines(), tail.lines()] == [[b"one"], [b"two"], []]
 
 

@@ -18,7 +18,7 @@ def refused(*overrides: str, port: str | None = None) -> list[str]:
 
 def warned(*overrides: str, port: str | None = None) -> list[str]:
     told: list[Problem] = []
-    load_for_rig("pendulum-hardware", overrides, port=port, heed=told.append)
+    load_for_rig("pendulum-hardware", overrides, port=port, on_warning=told.append)
     return [str(problem) for problem in told]
 
 

@@ -29,12 +29,12 @@ def test_signals_are_named_after_what_they_are_of_and_how_long_ago() -> None:
 
 def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
     compose = Composition((PolicyInput("velocity"), PolicyInput("velocity", lag=1), PolicyInput("angle", lag=3)), RIG)
-    assert compose.reach == 3
+    assert compose.history == 3
     frames = [(0.1 * k, float(k)) for k in range(6)]
     seen: list[tuple[float, ...]] = []
     shown = []
     for frame in frames:
-        seen = [frame, *seen[: compose.reach]]
+        seen = [frame, *seen[: compose.history]]
         shown.append(compose(seen))
     angles = [0.0, 0.0, 0.0, 0.0, 0.1, 0.2]
     assert shown == [(float(k), float(max(k - 1, 0)), angles[k]) for k in range(6)]
@@ -43,7 +43,7 @@ def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
 def test_one_and_many_are_composed_alike() -> None:
     compose = Composition((*LAST_TWO, PolicyInput("velocity")), RIG)
     frames = np.random.default_rng(0).uniform(-3, 3, (2, 5, 4, 2))
-    many = compose.of_many(frames)
+    many = compose.batch(frames)
     assert many.shape == (5, 4, 5)
     for at in np.ndindex(5, 4):
         one = compose([tuple(frames[lag][at].tolist()) for lag in (0, 1)])
@@ -55,7 +55,7 @@ def test_one_and_many_are_composed_alike() -> None:
     ("inputs", "path", "message"),
     [
         ((), "inputs", "expected 1 to"),
-        ((PolicyInput("speed"),), "inputs[0].observation", "no observation 'speed' (there are: angle, velocity)"),
+        ((PolicyInput("speed"),), "inputs[0].observation", "no observation 'speed' (it has angle, velocity)"),
         ((PolicyInput("angle"), PolicyInput("velocity", "cos")), "inputs[1].form", "not an angle in rad but in rad/s"),
         ((PolicyInput("angle"), PolicyInput("angle", lag=1), PolicyInput("angle")), "inputs[2]", "is there twice"),
     ],

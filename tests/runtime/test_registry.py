@@ -75,7 +75,7 @@ def test_leftovers_of_a_build_hide_nothing(site: Path) -> None:
 
 
 def test_an_installation_without_entry_points_says_what_to_do(site: Path) -> None:
-    with pytest.raises(ValueError, match=r"install it again \(`make setup`\)"):
+    with pytest.raises(ValueError, match=r"reinstall it \(`make setup`\)"):
         registry.names(registry.SAMPLERS)
 
 

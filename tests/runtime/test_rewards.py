@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onrig.runtime.rewards import Distance, Effort, Moves, RewardTerm, TermFailed, corners, term_reward
+from onrig.runtime.rewards import Distance, Effort, RewardTerm, TermFailed, Transitions, probe_points, term_reward
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import Reward, Task, batched_reward, compile_form, compile_reward
 from onrig.runtime.task_checks import task_problems
@@ -46,7 +46,7 @@ def test_the_form_needs_no_weights_and_the_terms_of_the_form_are_the_form() -> N
         "voltage": Effort("voltage", 10.0),
     }
     by_terms = msgspec.structs.replace(TASK, reward=Reward(terms=terms))
-    moves = corners(RIG)
+    moves = probe_points(RIG)
     mine, papers = (batched_reward(task, RIG)(*moves) for task in (by_terms, TASK))
     np.testing.assert_allclose(mine, papers, rtol=1e-15)
 
@@ -59,7 +59,7 @@ def test_without_terms_the_reward_is_the_form_itself() -> None:
 @pytest.mark.parametrize(("how", "said"), [("raises", "KeyError: 'table'"), ("whole", "ValueError")])
 def test_a_term_that_fails_is_named_with_its_line(how: str, said: str) -> None:
     with pytest.raises(TermFailed, match=rf"the reward term 'mine' raises {said}.*, line \d+\)"):
-        batched_reward(with_terms(mine=Term(how)), RIG)(*corners(RIG))
+        batched_reward(with_terms(mine=Term(how)), RIG)(*probe_points(RIG))
 
 
 def test_problems_of_terms_are_told_where_they_are() -> None:
@@ -78,4 +78,4 @@ def test_an_early_end_is_weighed_with_the_terms() -> None:
 
 
 def test_what_terms_see_can_grow() -> None:
-    assert Moves._fields[:2] == ("observation", "action")
+    assert Transitions._fields[:2] == ("observation", "action")

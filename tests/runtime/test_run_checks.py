@@ -148,7 +148,7 @@ CASES = {
     "friction": (
         "friction: 0.3",
         "friction: «2.0»",
-        "0 to less than 2, got 2 at exploration.friction (where the process is stable)",
+        "0 to less than 2, got 2 at exploration.friction (the process is stable in this interval)",
     ),
     "no schedule": ("    - [1, 1.0]\n    - [500, 0.1]", "    «[]", "at least one [episode, amplitude]"),
     "schedule": ("[500, 0.1]", "«[1, 0.1]", "episodes must increase, got 1 at exploration.amplitude[1]"),
@@ -161,7 +161,7 @@ CASES = {
     "schedule name": (
         "    - [1, 1.0]\n    - [500, 0.1]",
         "    volts: «[[1, 1.0]]",
-        "no actuator 'volts', did you mean 'voltage'? at exploration.amplitude.volts",
+        "no actuator 'volts' (did you mean 'voltage'?) at exploration.amplitude.volts",
     ),
     "schedule missing": (
         "    - [1, 1.0]\n    - [500, 0.1]",
@@ -212,22 +212,22 @@ CASES = {
     "budget below an episode": (
         "process: ou",
         "process: ou\n  budgets: {session: {energy_s: «3.9»}}",
-        "3.9 is less than the 4 that one episode may use at exploration.budgets.session.energy_s",
+        "3.9 is less than one episode may use (4) at exploration.budgets.session.energy_s",
     ),
     "budget below its episode's": (
         "process: ou",
         "process: ou\n  budgets: {episode: {trips: 5}, hour: {trips: «4»}}",
-        "4 is less than the 5 that one episode may use at exploration.budgets.hour.trips",
+        "4 is less than one episode may use (5) at exploration.budgets.hour.trips",
     ),
     "thermometer": (
         "process: ou",
         "process: ou\n  budgets: {temperature: {sensor: «winding», warn: 1, limit: 2}}",
-        "no sensor 'winding', one of angle, velocity at exploration.budgets.temperature.sensor",
+        "no sensor 'winding' (it has angle, velocity) at exploration.budgets.temperature.sensor",
     ),
     "heat": (
         "process: ou",
         "process: ou\n  budgets: {temperature: «{sensor: angle, warn: 2, limit: 2}}",
-        "expected warn < limit, got 2 and 2 at exploration.budgets.temperature",
+        "expected warn below limit, got warn 2 and limit 2 at exploration.budgets.temperature",
     ),
     "cooling": (
         "process: ou",
@@ -242,12 +242,16 @@ CASES = {
     "range name": (
         "range: {voltage",
         "range: {voltag: «[0, 1], voltage",
-        "no actuator 'voltag', did you mean 'voltage'",
+        "no actuator 'voltag' (did you mean 'voltage'?)",
     ),
     "range order": ("[-2.5, 2.5]", "«[2, -2]", "expected low < high, got [2, -2] at limits.range.voltage"),
     "range": ("[-2.5, 2.5]", "«[-2.5, 3.1]", "[-2.5, 3.1] V is wider than the rig's [-3, 3] at limits.range.voltage"),
     "range safe": ("[-2.5, 2.5]", "«[1, 2.5]", "the safe output 0 V lies outside at limits.range.voltage"),
-    "rate name": ("{voltage: 100.0}", "{torque: «100.0»}", "no actuator 'torque', only voltage at limits.rate_per_s"),
+    "rate name": (
+        "{voltage: 100.0}",
+        "{torque: «100.0»}",
+        "no actuator 'torque' (it has voltage) at limits.rate_per_s",
+    ),
     "rate sign": ("{voltage: 100.0}", "{voltage: «-1»}", "a positive rate, got -1 at limits.rate_per_s.voltage"),
     "rate below a count": ("{voltage: 100.0}", "{voltage: «0.004»}", "less than one count (0.0001 V) per period"),
     "envelope name": (
@@ -257,8 +261,8 @@ CASES = {
     ),
     "envelope": ("{low: -15, high: 15}", "«{low: 15, high: -15}", "low < high and 0 < release"),
     "release": ("{low: -15, high: 15}", "«{low: -15, high: 15, release: 1.1}", "0 < release <= 1"),
-    "fallback actuator": ("actuator: voltage", "actuator: «volts»", "no actuator 'volts', did you mean 'voltage'"),
-    "fallback observation": ("observation: velocity", "observation: «speed»", "no observation 'speed', one of angle"),
+    "fallback actuator": ("actuator: voltage", "actuator: «volts»", "no actuator 'volts' (did you mean 'voltage'"),
+    "fallback observation": ("observation: velocity", "observation: «speed»", "no observation 'speed' (it has angle"),
     "fallback gain": ("full_at: 2.0", "full_at: «0»", "expected at least 1e-18, got 0 at limits.fallback.full_at"),
     "dwell": ("fallback_dwell_s: 0.1", "fallback_dwell_s: «-0.1»", "at limits.fallback_dwell_s"),
     "long dwell": ("fallback_dwell_s: 0.1", "fallback_dwell_s: «1e308»", "at limits.fallback_dwell_s"),
@@ -340,7 +344,7 @@ def test_nothing_is_near_an_envelope_that_is_not_there() -> None:
     near = OrnsteinUhlenbeck(near_envelope=NearEnvelope())
     assert _told(msgspec.structs.replace(PENDULUM, exploration=near)) == []
     (message,) = _told(msgspec.structs.replace(PENDULUM, exploration=near, limits=Limits()))
-    assert message == "expected limits.envelope to be given as well at exploration.near_envelope"
+    assert message == "limits.envelope is required as well, at exploration.near_envelope"
 
 
 def test_a_schedule_over_steps_speaks_of_steps() -> None:

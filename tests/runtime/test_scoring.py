@@ -26,8 +26,8 @@ def test_normalized_performance_is_0_for_random_and_1_for_the_reference() -> Non
 
 def test_falling_early_is_never_better_than_living_on_as_the_random_controller_does() -> None:
     lived = normalized(FALLS, 10 * -43.1 + 190 * -163.51, 200)
-    assert normalized(FALLS, 10 * -43.1, 10, unlived=190) == pytest.approx(lived)
-    assert normalized(FALLS, 10 * -43.1, 10, unlived=190) == pytest.approx(0.05)
+    assert normalized(FALLS, 10 * -43.1, 10, cut_off_steps=190) == pytest.approx(lived)
+    assert normalized(FALLS, 10 * -43.1, 10, cut_off_steps=190) == pytest.approx(0.05)
 
 
 def test_without_references_an_episode_is_measured_by_its_return() -> None:

@@ -45,7 +45,7 @@ CASES = {
         "  envelope: {velocity: {low: -15, high: 15}}\n"
         "  fallback: {kind: damp, actuator: voltage, observation: velocity, full_at: 2.0}\nexploration:\n",
         "exploration:\n  near_envelope: «{from: 0.3}\n",
-        "expected limits.envelope to be given as well",
+        "limits.envelope is required as well",
     ),
     "backwards": ("[[1, 1.0], [500, 0.1]]", "[[500, 1.0], «[1, 0.1]]", "episodes must increase, got 1"),
     "standing still": ("[[1, 1.0], [500, 0.1]]", "[[1, 1.0], «[1, 0.1]]", "episodes must increase, got 1"),
@@ -68,27 +68,27 @@ CASES = {
     "hour below one episode": (
         "process: ou",
         "process: ou\n  budgets: {hour: {energy_s: «3.9}}",
-        "3.9 is less than the 4 that one episode may use",
+        "3.9 is less than one episode may use (4)",
     ),
     "a duty cycle below one episode": (
         "process: ou",
         "process: ou\n  budgets: {hour: {driven_s: «3.9}}",
-        "3.9 is less than the 4 that one episode may use",
+        "3.9 is less than one episode may use (4)",
     ),
     "session below one episode": (
         "process: ou",
         "process: ou\n  budgets: {session: {wear_strokes: «199}}",
-        "199 is less than the 200 that one episode may use",
+        "199 is less than one episode may use (200)",
     ),
     "hour below its episode's": (
         "process: ou",
         "process: ou\n  budgets: {episode: {interventions: 50}, hour: {interventions: «40}}",
-        "40 is less than the 50 that one episode may use",
+        "40 is less than one episode may use (50)",
     ),
     "session below its hour's": (
         "process: ou",
         "process: ou\n  budgets: {hour: {trips: «9}, session: {trips: 5}}",
-        "9 an hour is more than the 5 of the whole session",
+        "9 per hour exceeds the session's budget of 5",
     ),
     "back-off that takes nothing": ("process: ou", "process: ou\n  back_off: {least: «1}", "between 0 and 1, got 1"),
     "unknown process": ("process: ou", "process: «pink", "one of epsilon_greedy, gaussian, none, ou, own, parameter"),

@@ -20,7 +20,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state import report
 from onrig.tools.cli import main
 from onrig.tools.load import load
-from onrig.tools.ports import listed
+from onrig.tools.ports import list_ports
 from tests.tools import policies
 from tests.tools.devices import PtyDevice
 
@@ -103,7 +103,7 @@ def test_a_mark_finds_the_process_that_bears_it() -> None:
     [
         ("episodes: 5\nepisods: 5\n", "{}:9:1: unknown key 'episods'"),
         ("episodes: '5'\n", "{}:8:11: expected a whole number, such as 5, got '5' at episodes (remove the quotes)"),
-        ("episodes: 5\nepisodes: 6\n", "{}:9:1: key 'episodes' stands here and already in line 8"),
+        ("episodes: 5\nepisodes: 6\n", "{}:9:1: duplicate key 'episodes', first used in line 8"),
         (
             "episodes: 5\nlimits: {range: {voltage: [-3, 3.5]}}\n",
             "{}:9:27: [-3, 3.5] V is wider than the rig's [-3, 3] at limits.range.voltage",
@@ -136,7 +136,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
     (tmp_path / "config.yaml").write_text("precious")
     assert main(["run", "pendulum", "--run-dir", str(tmp_path)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
-        f"onrig run: --run-dir: '{tmp_path}' holds a run already; choose another folder\n"
+        f"onrig run: --run-dir: '{tmp_path}' already holds a run; choose another folder\n"
     )
     assert [(f.name, f.read_text()) for f in tmp_path.iterdir()] == [("config.yaml", "precious")]
 
@@ -231,7 +231,7 @@ def test_a_port_that_does_not_exist(arguments: tuple[str, str], tmp_path: Path) 
     port = "/dev/ttyNOWHERE7"
     assert start(tmp_path, "pendulum", *(a.format(port) for a in arguments)) == (
         ExitCode.HARDWARE,
-        f"onrig run: {port}: there is no such port (No such file or directory); {listed()}",
+        f"onrig run: {port}: there is no such port (No such file or directory); {list_ports()}",
     )
 
 
@@ -352,14 +352,16 @@ def test_a_bad_policy_to_start_with(name: str, tmp_path: Path) -> None:
 @pytest.fixture
 def unspoken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs that talk to a person stop doing so after the test."""
-    monkeypatch.setattr(report, "_to_a_person", False)
+    monkeypatch.setattr(report, "_plain_output", False)
 
 
 VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "twin on no port": (
         ["twin", "pendulum", "--port", "/dev/ttyNOWHERE7"],
         ExitCode.HARDWARE,
-        "onrig twin: --port: /dev/ttyNOWHERE7: there is no such port (No such file or directory); " + listed() + "\n",
+        "onrig twin: --port: /dev/ttyNOWHERE7: there is no such port (No such file or directory); "
+        + list_ports()
+        + "\n",
     ),
     "twin of a port": (
         ["twin", "pendulum", "--set", "device={port: {path: /dev/ttyACM0}}"],
@@ -379,7 +381,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
     "learner with a file for its states": (
         ["learn", "pendulum", "--connect", "ipc://nobody", "--state", "/dev/null"],
         ExitCode.CONFIGURATION,
-        "onrig learn: --state: '/dev/null' is no folder to write to: File exists\n",
+        "onrig learn: --state: '/dev/null' cannot be written to: File exists\n",
     ),
     "learner of no endpoint": (
         ["learn", "pendulum", "--connect", "localhost"],

@@ -13,7 +13,7 @@ from onrig.runtime.config.document import shipped
 from onrig.runtime.explore.settings import OrnsteinUhlenbeck
 from onrig.tools.cli import main
 from onrig.tools.explain import device_seconds, release_bounds, reuse, tables
-from onrig.tools.explain_exploration import shown_at
+from onrig.tools.explain_exploration import sample_points
 from onrig.tools.explain_picture import limit_bars
 from onrig.tools.load import load
 from onrig.tools.terminal import Table
@@ -227,7 +227,7 @@ def test_the_fallback_lets_go_within_the_middle_of_the_envelope() -> None:
 def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
     config = load("pendulum", ["episodes=100", "exploration.amplitude=[[1, 1], [30, 0.5], [500, 0.1]]"])
     assert isinstance(config.exploration, OrnsteinUhlenbeck)
-    assert shown_at(config, config.exploration) == [1, 25, 30, 50, 75, 100]
+    assert sample_points(config, config.exploration) == [1, 25, 30, 50, 75, 100]
 
 
 def test_bars_place_limits_in_normalised_units() -> None:

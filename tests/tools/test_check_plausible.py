@@ -37,7 +37,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "reset in mm": ("magman", [f"task.reset.coils={IN_MM}"], "at task.reset.coils.current_4"),
     "reset elsewhere": ("magman", ["task.reset.coils.current_1=0.02"], "0.025 m in limits.predicted, at 0.02 m here"),
     "safe at 2.9 V": ("pendulum", ["rig.actuators[0].safe=2.9"], "at limits.predicted"),
-    "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "cannot brake both directions"),
+    "safe at 3 V": ("pendulum", ["rig.actuators[0].safe=3"], "cannot brake in both directions"),
     "coil on when safe": ("magman", ["rig.actuators[0].safe=0.3"], "off (0) when safe"),
     "velocity of the angle's sensor": (
         "pendulum",
@@ -101,14 +101,18 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
         "reads 30 rad/s at most at task.reset.full_at",
     ),
     "draw exchanged": ("magman", ["task.reset.velocity=position"], "expected the velocity of 'position'"),
-    "wall of a velocity": ("magman", ["task.reward.wall.observation=velocity"], "expected a place, and 'velocity' is"),
+    "wall of a velocity": (
+        "magman",
+        ["task.reward.wall.observation=velocity"],
+        "expected a position, but 'velocity' is",
+    ),
 }
 WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
     "brake at the edge": ("pendulum", [PLAIN, "limits.fallback.full_at=20"], "it brakes with 75% of its effort"),
     "brake on noise": ("pendulum", [PLAIN, "limits.fallback.full_at=0.002"], "where a count is 0.001 rad/s"),
     "slow filter": ("pendulum", [DERIVED.format(1), PLAIN], "longer than the lease of 0.1 s: filter less"),
     "long lease": ("magman", ["rig.lease_periods=100"], "holds the last command of a dead host for 2 s"),
-    "start in degrees": ("pendulum", ["task.start.angle=180"], "180 rad lies outside of what 'angle' reads"),
+    "start in degrees": ("pendulum", ["task.start.angle=180"], "180 rad lies outside the readings of 'angle'"),
     "target in degrees": ("pendulum", ["task.reward.target.angle=180"], "check its unit, at task.reward.target.angle"),
     "coarse": ("pendulum", ["rig.sensors[0].resolution=0.2"], "is only 31 counts of 0.2 rad"),
     "range in degrees": (
@@ -124,7 +128,7 @@ WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
     "late and unseen": (
         "pendulum",
         ["limits.predicted.late_us=15000"],
-        "commands act up to 15 ms of a period of 20 ms after their sample, and policies do not see the command",
+        "commands act up to 15 ms of a period of 20 ms after their sample, but the command",
     ),
 }
 
@@ -133,7 +137,9 @@ def verdict(run: str, overrides: Sequence[str], *, on_port: bool = False) -> tup
     """Problems and warnings."""
     told: list[str] = []
     try:
-        load_for_rig(run, [*overrides, *([PORT] if on_port else [])], heed=lambda problem: told.append(str(problem)))
+        load_for_rig(
+            run, [*overrides, *([PORT] if on_port else [])], on_warning=lambda problem: told.append(str(problem))
+        )
     except ConfigError as error:
         return [str(problem) for problem in error.problems], told
     return [], told
@@ -162,7 +168,7 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
     ),
     "unseen delay": (
         [PLAIN, "device.twin.plant.delay_s=0.015"],
-        "policies do not see the command in force: set rig.previous_command: true",
+        "the command in force is no policy input: set rig.previous_command: true",
     ),
     "dead band beyond the range": ([PLAIN, "device.twin.plant.dead_band=3"], "no command moves this plant"),
     "hardly ever written": (["selection.write_probability=0.00001"], "stores some 1 experiences, a batch has 16"),
@@ -180,9 +186,9 @@ def test_a_twin_from_which_nothing_is_learned_comes_with_advice(case: str) -> No
 
 def test_a_policy_that_sees_the_command_in_force_knows_of_the_delay() -> None:
     seen = [PLAIN, "device.twin.plant.delay_s=0.015", "rig.previous_command=true"]
-    assert not any("policies do not see" in w for w in verdict("pendulum", seen)[1])
+    assert not any("is no policy input" in w for w in verdict("pendulum", seen)[1])
     without = "task.inputs=[{observation: angle, form: cos}, {observation: angle, form: sin}]"
-    assert any("policies do not see" in w for w in verdict("pendulum", [*seen, without])[1])
+    assert any("is no policy input" in w for w in verdict("pendulum", [*seen, without])[1])
 
 
 def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:

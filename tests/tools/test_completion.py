@@ -12,7 +12,7 @@ import pytest
 from onrig.runtime.config.document import shipped
 from onrig.tools.cli import VERBS, every_verb, main, members
 from onrig.tools.completion import script
-from onrig.tools.options import arguments_of, module_of
+from onrig.tools.options import arguments_of, verb_module
 
 _ASK = """
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _onrig
@@ -77,7 +77,7 @@ def test_bash_offers(words: str, offered: list[str], there: Path) -> None:
 
 @pytest.mark.parametrize("verb", every_verb())
 def test_every_option_of_a_verb_is_offered(verb: str, tmp_path: Path) -> None:
-    flags = {a.flag for a in arguments_of(module_of(verb).Options) if not a.positional}
+    flags = {a.flag for a in arguments_of(verb_module(verb).Options) if not a.positional}
     assert set(completed(tmp_path, *verb.split(), "--")) == flags | {"--help"}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.explain_exploration import exploration_tables, shown_at
+from onrig.tools.explain_exploration import exploration_tables, sample_points
 from onrig.tools.explain_picture import exploration_rows, plot_explanation
 from onrig.tools.load import load
 
@@ -54,7 +54,7 @@ def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
 def test_budgets_hold_without_exploration_too_and_heat_is_among_them() -> None:
     temperature = "{sensor: angle, warn: 1, limit: 2, cool_s: 30}"
     told = text("pendulum", f"exploration={{process: none, budgets: {{temperature: {temperature}}}}}")
-    assert " none the policy's action as it is" in told
+    assert " none the policy's action, unchanged" in told
     assert " temperature 'angle' 1 .. 2 rad 1 .. 2 rad 1 .. 2 rad at the limit: pause for 30 s" in told
 
 
@@ -66,7 +66,7 @@ def test_parameter_noise_is_told_by_its_distance_in_action_space() -> None:
 def test_a_schedule_over_seconds_is_shown_over_the_training_time_of_the_run() -> None:
     config = load("pendulum", ["exploration.over=seconds", "exploration.amplitude=[[0, 1], [300, 0.5], [9000, 0.1]]"])
     assert config.exploration.__struct_config__.tag == "ou"
-    assert shown_at(config, config.exploration) == [0.0, 300.0, 500.0, 1000.0, 1500.0, 2000.0]  # type: ignore[arg-type]
+    assert sample_points(config, config.exploration) == [0.0, 300.0, 500.0, 1000.0, 1500.0, 2000.0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

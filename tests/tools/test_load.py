@@ -13,7 +13,7 @@ from onrig.runtime.config.document import find, shipped
 from onrig.runtime.config.problem import ConfigError, Problem
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.tools.load import load, load_for_rig
-from onrig.tools.resumption import CannotResume, continued
+from onrig.tools.resumption import CannotResume, prepare_resumption
 
 FILE = str(find("pendulum"))
 
@@ -165,9 +165,7 @@ def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> No
     (told,) = refusal("task.inputs=[{observation: angle}]", "selection.synthetic={states: 0.1}")
     assert told.endswith("leave out these, or task.inputs, at selection.synthetic")
     (told,) = refusal("task.inputs=[{observation: speed}]")
-    assert (
-        "rig 'pendulum' has no observation 'speed' (there are: angle, velocity) at task.inputs[0].observation" in told
-    )
+    assert "rig 'pendulum' has no observation 'speed' (it has angle, velocity) at task.inputs[0].observation" in told
 
 
 def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +238,7 @@ SAC = ("learner.algorithm=sac", "exploration.process=own")
 )
 def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...], place: str) -> None:
     told: list[Problem] = []
-    load_for_rig("pendulum", overrides, heed=told.append)
+    load_for_rig("pendulum", overrides, on_warning=told.append)
     assert [str(problem).startswith(place) for problem in told] == [True] * bool(place)
     assert all(": warning: the policy's own noise is reduced" in str(problem) for problem in told)
     assert all("leave it out" in str(problem) for problem in told)
@@ -249,7 +247,7 @@ def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...]
 @pytest.mark.parametrize(("episodes", "warned"), [(9, True), (10, False)])
 def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, warned: bool) -> None:
     told: list[Problem] = []
-    load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], heed=told.append)
+    load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], on_warning=told.append)
     said = "the run has 1800 steps, a batch 2000: the policy never changes"
     assert [said in str(problem) for problem in told] == [True] * warned
 
@@ -258,11 +256,11 @@ def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_
     there, other = os.openpty()
     paced = ["device.pace=realtime"]
     save_resolved(load_for_rig("pendulum-hardware", paced, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
-    config = continued(tmp_path, "pendulum-hardware", paced, os.ttyname(other)).config
+    config = prepare_resumption(tmp_path, "pendulum-hardware", paced, os.ttyname(other)).config
     assert config.device.port is not None
     assert (config.device.port.path, config.device.twin) == (os.ttyname(other), None)
     with pytest.raises(CannotResume, match="not the configuration of the run"):
-        continued(tmp_path, "pendulum", paced, os.ttyname(other))
+        prepare_resumption(tmp_path, "pendulum", paced, os.ttyname(other))
     os.close(other)
     os.close(there)
 
@@ -294,7 +292,7 @@ FALLS = "task.terminate={velocity: [-6, 6]}"
 )
 def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], warned: str) -> None:
     told: list[Problem] = []
-    load_for_rig("pendulum", overrides, heed=told.append)
+    load_for_rig("pendulum", overrides, on_warning=told.append)
     found = [str(problem) for problem in told if "early" in str(problem)]
     assert len(found) == bool(warned)
     assert all(warned in line and "set reward.terminal below -3" in line for line in found)

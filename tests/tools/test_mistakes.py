@@ -52,7 +52,7 @@ def said(line: str, bench: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         ("check my-rig/task.yaml", "task.yaml:1:1: this is a task; give a run that uses it, such as my-rig/run.yaml"),
         ("check my-rig/rig.yaml", "rig.yaml:1:1: this is a rig; give a run that uses it, such as my-rig/run.yaml"),
         ("run swingup", "swingup:1:1: this is a task; give a run that uses it"),
-        ("run pendulum-sac", "this is a recipe; lay it over a run: onrig run RUN --set recipe=pendulum-sac"),
+        ("run pendulum-sac", "this is a recipe; apply it to a run: onrig run RUN --set recipe=pendulum-sac"),
         ("run figure-12", "this is an experiment; run it with onrig experiment figure-12"),
         ("run identified.yaml", "this is a result of onrig identify; use it in a run: onrig run RUN --set identified="),
         ("experiment pendulum", "this is a run; run it with onrig run pendulum"),

@@ -19,7 +19,7 @@ from onrig.tools import options as module
 from onrig.tools.bench.loop.plan import Request
 from onrig.tools.cli import every_verb, main, summary
 from onrig.tools.first_rig import SOURCES
-from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, module_of, run_verb
+from onrig.tools.options import Config, Folder, Json, Overrides, Value, arguments_of, run_verb, verb_module
 from onrig.tools.terminal import _SETTINGS
 from tests.tools.test_cli import HEAVY
 
@@ -54,7 +54,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     verb = types.ModuleType("example", "Do an example.\n\nOf ``code`` in a paragraph.")
     verb.__dict__.update(Options=Options, main=run)
-    monkeypatch.setattr(module, "module_of", lambda name: verb)
+    monkeypatch.setattr(module, "verb_module", lambda name: verb)
     return given
 
 
@@ -114,7 +114,7 @@ def test_the_help_is_the_docstrings(seen: list[object], capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("verb", every_verb())
 def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
-    found = module_of(verb)
+    found = verb_module(verb)
     assert is_dataclass(vars(found)["Options"])
     assert callable(found.main)
     assert summary(verb) == (found.__doc__ or "").strip().split("\n")[0].removesuffix(".")
@@ -124,7 +124,7 @@ def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
 def test_the_same_option_has_the_same_form_everywhere() -> None:
     forms: dict[str, set[tuple[object, ...]]] = {}
     for verb in every_verb():
-        for a in arguments_of(module_of(verb).Options):
+        for a in arguments_of(verb_module(verb).Options):
             if not a.positional:
                 forms.setdefault(a.flag, set()).add((a.value.metavar, a.type, a.many, a.value.complete))
     several = {flag: found for flag, found in forms.items() if len(found) > 1}
@@ -147,12 +147,12 @@ def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
 
 
 def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
-    disarm, keys = module_of("disarm").Options("port"), module_of("keys").Options(Path("K"))
+    disarm, keys = verb_module("disarm").Options("port"), verb_module("keys").Options(Path("K"))
     assert (disarm.baud, disarm.wait) == (PortSettings("").baud, HELLO_S)
     assert keys.learner == LEARNER
-    (plant,) = (a for a in arguments_of(module_of("init").Options) if a.name == "plant")
+    (plant,) = (a for a in arguments_of(verb_module("init").Options) if a.name == "plant")
     assert set(plant.choices) == set(SOURCES)
-    loop = module_of("bench loop").Options
+    loop = verb_module("bench loop").Options
     assert Request(**vars(loop())) == Request()
 
 

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from onrig.tools.machine import Machine
-from onrig.tools.ports import PortFacts, UsbIdentity, lasting_name, listed, missing_port, no_port, read_port, read_ports
+from onrig.tools.ports import (
+    PortFacts,
+    UsbIdentity,
+    list_ports,
+    missing_port,
+    no_port,
+    persistent_name,
+    read_port,
+    read_ports,
+)
 from tests.tools.doctor.boards import BY_ID, a_rig, board
 
 
@@ -83,10 +92,10 @@ def test_a_device_file_is_replaced_by_the_name_that_survives_replugging(tmp_path
     machine = board(
         tmp_path, {"dev/ttyUSB0": "", "dev/ttyAMA0": ""}, {BY_ID.lstrip("/"): "../../ttyUSB0", "dev/my-rig": "ttyUSB0"}
     )
-    assert lasting_name("/dev/ttyUSB0", machine) == BY_ID
+    assert persistent_name("/dev/ttyUSB0", machine) == BY_ID
     for given in (BY_ID, "/dev/my-rig", "/dev/ttyAMA0", "/dev/gone"):
-        assert lasting_name(given, machine) == given
+        assert persistent_name(given, machine) == given
 
 
 def test_a_machine_without_ports_says_so(tmp_path: Path) -> None:
-    assert listed(Machine(tmp_path)).startswith("this machine has no USB or board serial ports")
+    assert list_ports(Machine(tmp_path)).startswith("this machine has no USB or board serial ports")

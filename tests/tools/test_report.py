@@ -219,7 +219,7 @@ def test_without_references_returns_are_told_and_nothing_is_compared_with_a_leve
     assert main(["report", str(tmp_path)]) == 0
     told = lines(capsys.readouterr().out)
     assert told["return, last 20"] == "-2100 (training, raw units, no references in the task)"
-    assert told["rise time"].startswith("not known")
+    assert told["rise time"].startswith("unknown")
     assert told["rule of thumb"].startswith("not applicable")
     page = (tmp_path / "report.html").read_text()
     assert "return, last 20 episodes" in page

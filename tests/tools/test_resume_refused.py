@@ -46,7 +46,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_folder_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for place in (tmp_path, tmp_path / "nowhere"):
         said = refused(capsys, "--resume", str(place))
-        assert said == f"--resume: '{place}' holds no run: there is no config.yaml in it"
+        assert said == f"--resume: '{place}' holds no run: config.yaml is missing"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -124,7 +124,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_says_with_what(
 ) -> None:
     computed_by(folder, {}, None)
     assert main(["run", "--resume", str(folder), "--dry-run"]) == ExitCode.OK
-    said = f"{folder}: meta.json does not say what computed it; it goes on with {executor()}\n"
+    said = f"{folder}: meta.json does not record its executor; it continues with {executor()}\n"
     assert said in capsys.readouterr().err
 
 

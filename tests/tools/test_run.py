@@ -9,7 +9,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.wholeness import Counted, Whole
+from onrig.runtime.run_state.completeness import Completeness, Counted
 from onrig.tools import run
 from onrig.tools.reports.run import charts
 from tests.runtime.samples import PENDULUM
@@ -20,7 +20,7 @@ class Over:
 
     started = True
     actuators = "safe"
-    whole = Whole(complete=True, rows=Counted(3, 3))
+    whole = Completeness(complete=True, rows=Counted(3, 3))
 
     def __init__(self, *of: object, resumes: bool) -> None:
         pass

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from onrig.tools.workers import Note, Unavailable, Value, WorkerProcess, answered
+from onrig.tools.workers import Note, Unavailable, Value, WorkerProcess, execute_call
 
 MODULE = "tests.tools.worked"
 
@@ -29,7 +29,7 @@ def test_a_call_gives_its_value_after_its_notes(worker: WorkerProcess) -> None:
         assert worker.has_reply(60)
         replies += worker.replies()
     assert replies == [Note(msgspec.Raw(b"3")), Value(msgspec.Raw(b"[6]"))]
-    assert "a library that is talkative" in worker.complaints
+    assert "a library that is talkative" in worker.stderr_lines
 
 
 @pytest.mark.parametrize(("method", "said"), [("refuse", "not here"), ("fail", "ValueError: not here")])
@@ -50,7 +50,7 @@ def test_a_worker_takes_turns_between_calls(worker: WorkerProcess) -> None:
 def test_one_that_does_not_come_up_gives_its_reason() -> None:
     with WorkerProcess(MODULE, "no such library") as process, pytest.raises(Unavailable, match=r"^no such library$"):
         process.answer()
-    assert process.ended
+    assert process.has_ended
 
 
 def test_an_end_is_explained() -> None:
@@ -72,4 +72,4 @@ def test_arguments_are_decoded_as_annotated() -> None:
     def scaled(values: list[float], by: int) -> float:
         return sum(values) * by
 
-    assert answered(scaled, [msgspec.Raw(b"[1, 2]"), msgspec.Raw(b"3")]) == Value(msgspec.Raw(b"9.0"))
+    assert execute_call(scaled, [msgspec.Raw(b"[1, 2]"), msgspec.Raw(b"3")]) == Value(msgspec.Raw(b"9.0"))

@@ -38,7 +38,7 @@ class Subject:
         self.turns += 1
 
 
-def come_up(subject: Subject) -> Subject:
+def start_up(subject: Subject) -> Subject:
     if sys.argv[1:]:
         raise Unavailable(sys.argv[1])
     return subject
@@ -47,4 +47,4 @@ def come_up(subject: Subject) -> Subject:
 if __name__ == "__main__":
     channel = Channel()
     served = Subject(channel)
-    channel.serve(lambda: come_up(served), served.turn)
+    channel.serve(lambda: start_up(served), served.turn)

@@ -1,4 +1,4 @@
-"""Benchmark of policies: what they cost on this board, run in a tick and built in its slack."""
+"""Benchmark of policies: run time in a tick, and build time in its slack."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _VERB: Final = "bench policy"
 HIDDEN: Final = ("50,20", "64,64", "128,128", "400,300")
 _CELLS: Final = 32
 _LIMIT_NS: Final = 300_000_000
-"""Of one kind of measurement in a round."""
+"""Time limit of one kind of measurement in a round."""
 _CACHE_BYTES: Final = 32 << 20
-"""Read between two runs: more than the caches of small boards hold."""
+"""Bytes read between two runs: more than the caches of small boards."""
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 Ask = Callable[[Sequence[float]], object]
 
 
 class Plan(NamedTuple):
-    """How often each subject is measured."""
+    """Repetitions of the measurements."""
 
     rounds: int
-    """Over all subjects in turn, so that slow drift meets them alike."""
+    """Rounds over all subjects, so that slow drift affects them alike."""
     runs: int
     cold: int
     builds: int
@@ -62,12 +62,12 @@ QUICK: Final = Plan(2, 200, 10, 2)
 
 
 class Policy(NamedTuple):
-    """A policy to be measured."""
+    """A measured policy."""
 
     name: str
     model: bytes
     peers: dict[str, Ask]
-    """The same function in other libraries."""
+    """Evaluation of the same network in other libraries."""
 
 
 def benchmark(
@@ -79,7 +79,7 @@ def benchmark(
     *,
     quick: bool,
 ) -> int:
-    """Measure policies of files, or made-up ones with these hidden layers; returns the exit code."""
+    """Measure policies from files, or random ones with these hidden layers; returns the exit code."""
     if problem := unwritable("json", json):
         return complain(_VERB, problem)
     sizes = []
@@ -106,14 +106,15 @@ def benchmark(
     if not policies or hidden:
         if find_spec("onnx") is None:
             return complain(_VERB, "onnx is not installed: pip install onnx, or give --file", ExitCode.PREFLIGHT)
-        policies += made_up(config, sizes)
+        policies += random_policies(config, sizes)
     report = report_of(policies, QUICK if quick else FULL, config)
     conclude(report, [rows_table(report.rows), checks_table(report.checks)], json)
     return ExitCode.OK
 
 
-def made_up(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[Policy]:
-    """Random networks for the rig: deterministic ones of these sizes, then a Gaussian and one with LSTM cells."""
+def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[Policy]:
+    """Create random networks for the rig: deterministic ones of these sizes, then a Gaussian and one with LSTM
+    cells."""
     from onrig.learner.export import export_gaussian_policy, export_policy, export_recurrent_policy
 
     rng = np.random.default_rng(0)
@@ -149,7 +150,7 @@ def made_up(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[Policy]:
 
 
 def _peers(network: Layers) -> dict[str, Ask]:
-    """The same network in numpy, and in torch where that is installed."""
+    """Return the same network in numpy, and in torch if installed."""
 
     def by_numpy(observation: Sequence[float]) -> object:
         x = np.array(observation, np.float32)
@@ -178,7 +179,7 @@ def _peers(network: Layers) -> dict[str, Ask]:
 
 
 def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Report:
-    """Measure all subjects in turn; the bound is what the rig's admission allows at its rate."""
+    """Measure all subjects in turn; the bound is the rig's admission limit at its rate."""
     filler = np.ones(_CACHE_BYTES // 8)
     subjects = []
     for policy in policies:
@@ -193,14 +194,14 @@ def report_of(policies: Sequence[Policy], plan: Plan, config: RunConfig) -> Repo
     try:
         for _ in range(plan.rounds):
             for policy, library, run in subjects:
-                progress.doing(f"{policy.name}, {library}")
+                progress.begin_step(f"{policy.name}, {library}")
                 times[policy.name, library, "run"] += measure(run, range(plan.runs), _LIMIT_NS)
                 cold = measure(run, range(plan.cold), _LIMIT_NS, lambda i: filler.sum())
                 times[policy.name, library, "run, caches cold"] += cold
                 if library == "onrig":
                     build = partial(_build, policy.model)
                     times[policy.name, library, "build"] += measure(build, range(plan.builds), _LIMIT_NS)
-                progress.done(1)
+                progress.finish_step(1)
     finally:
         progress.close()
     rows = [

@@ -1,7 +1,7 @@
 """Processes of a benchmark: subjects, one per process and measured in turns, and background companions.
 
-Every subject is measured in a process of its own, so that no library's threads, allocator or garbage disturb another's
-times.
+Every subject is measured in a separate process, so that threads, allocator and garbage of one library do not disturb
+another's times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Worker(WorkerProcess):
     """One subject's process."""
 
     def __init__(self, subject: str, module: str) -> None:
-        """Run ``module`` with ``subject`` as its argument; raises ``Unavailable`` when it does not come up."""
+        """Run ``module`` with ``subject`` as its argument; raises ``Unavailable`` if it does not start."""
         super().__init__(module, subject, environment=_JAX | _QUIET)
         self.subject: Final = subject
         try:
@@ -46,30 +46,30 @@ class Worker(WorkerProcess):
 
 
 class Crew:
-    """Subjects that start, take turns, and drop out with a reason when their library fails."""
+    """Subjects that are measured in turn; one whose library fails is dropped with the reason."""
 
     def __init__(self, progress: Progress, module: str) -> None:
         self._progress: Final = progress
         self._module: Final = module
         self.unavailable: Final[dict[tuple[str, str], str]] = {}
-        """Reasons by subject and kind; the kind is empty where the library as a whole failed."""
+        """Reasons by subject and kind; the kind is empty if the library as a whole failed."""
 
     def start(self, subjects: Iterable[str], stack: ExitStack) -> list[Worker]:
-        """Start a process for each subject that has not failed; ``stack`` ends them."""
+        """Start a process for each subject that has not failed; ``stack`` ends it."""
         workers = []
         for subject in subjects:
-            self._progress.doing(f"starting {subject}")
+            self._progress.begin_step(f"starting {subject}")
             try:
                 if (subject, "") not in self.unavailable:
                     workers.append(stack.enter_context(Worker(subject, self._module)))
             except Unavailable as reason:
                 self.unavailable[subject, ""] = str(reason)
-            self._progress.done(START_S)
+            self._progress.finish_step(START_S)
         return workers
 
     def ask(self, worker: Worker, kind: str, method: str, *arguments: object, returns: type[R]) -> R | None:
-        """Call a method; None when the library cannot do ``kind``, now or before."""
-        if worker.ended or (worker.subject, kind) in self.unavailable:
+        """Call a method; None if the library does not support ``kind``."""
+        if worker.has_ended or (worker.subject, kind) in self.unavailable:
             return None
         try:
             return worker.ask(method, *arguments, returns=returns)
@@ -78,8 +78,8 @@ class Crew:
             return None
 
 
-def in_turn(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
-    """Round-robin over the workers, starting with another one each round, so that disturbances affect all alike."""
+def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
+    """Round-robin over the workers with a rotating start, so that disturbances affect all alike."""
     for turn in range(rounds):
         first = turn % max(len(workers), 1)
         yield from (*workers[first:], *workers[:first])

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from onrig.hw.native import executor
 from onrig.runtime.files import replace_file
 from onrig.tools.bench.timing import clock_cost_us, quantiles_us
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 
 Fact = str | int | float | dict[str, str] | dict[str, float] | list[float]
-"""What the report says about the machine."""
+"""Facts about the machine."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def percentiles(case: str, subject: str, unit: str, values: Sequence[float] | NDArray[np.float64]) -> Row:
-    """Row of these values."""
+    """Return the row of these values."""
     return Row(case, subject, unit, *np.quantile(values, [0.5, 0.99, 0.999, 1.0]).round(3).tolist())
 
 
@@ -50,34 +50,34 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything a benchmark found."""
+    """Complete result of a benchmark."""
 
     machine: dict[str, Fact]
     stall_floor_us: float
-    """p99.99 of the spans of a busy loop of clock reads, each as long as the median of what is measured."""
+    """p99.99 of spans of clock reads, each as long as the median of the measured quantity."""
     rows: list[Row]
     checks: list[Check]
 
 
 def at_most(name: str, value: float, bound: float) -> Check:
-    """Hold ``value`` against an upper bound."""
+    """Check ``value`` against an upper bound."""
     return Check(name, round(value, 4), round(bound, 4), value <= bound)
 
 
 def at_least(name: str, value: float, bound: float) -> Check:
-    """Hold ``value`` against a lower bound."""
+    """Check ``value`` against a lower bound."""
     return Check(name, round(value, 4), round(bound, 4), value >= bound)
 
 
 def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
-    """Print tables and notes, and write the JSON where it is asked for."""
+    """Print tables and notes, and write the JSON if requested."""
     print("\n\n".join(parts))
     if json is not None:
         replace_file(json, msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of a library, None when it is not installed."""
+    """Return the version of a library; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -88,7 +88,7 @@ _CPU_FILE: Final = Path("/proc/cpuinfo")
 
 
 def describe_machine() -> dict[str, Fact]:
-    """Describe the machine: processor, cores, system, Python, numpy, what computes, load, cost of a clock read."""
+    """Describe the machine: processor, cores, system, Python, numpy, executor, load, cost of a clock read."""
     model = platform.processor() or platform.machine()
     if _CPU_FILE.is_file():
         names = [line.split(":", 1)[1].strip() for line in _CPU_FILE.read_text().splitlines() if "model name" in line]
@@ -123,21 +123,21 @@ def describe_subjects(
     return machine, round(floor_us, 3)
 
 
-def left_out(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
-    """One line for each library or kind of memory that could not be measured."""
-    return [f"{package} {kind}: left out, {why}" for (package, kind), why in unavailable.items()]
+def skipped_lines(unavailable: Mapping[tuple[str, str], str]) -> list[str]:
+    """List the libraries or kinds of memory that could not be measured, one line each."""
+    return [f"{package} {kind}: skipped, {why}" for (package, kind), why in unavailable.items()]
 
 
 def number(value: float) -> str:
-    """Write ``value`` with about three significant digits."""
+    """Format ``value`` with about three significant digits."""
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def checks_table(checks: Iterable[Check]) -> str:
-    """Set out the checks, those that do not hold marked."""
+    """Table of the checks, failed ones marked."""
     rows = [["check", "value", "bound", ""]]
     rows += [[c.name, number(c.value), number(c.bound), "holds" if c.holds else "DOES NOT HOLD"] for c in checks]
-    return aligned(rows)
+    return align(rows)
 
 
 _UNITS: Final = {"us": "µs"}
@@ -145,10 +145,10 @@ _UNITS: Final = {"us": "µs"}
 
 
 def rows_table(rows: Iterable[Row]) -> str:
-    """Set out the rows."""
+    """Table of the rows."""
     head = ["case", "subject", "unit", "p50", "p99", "p99.9", "max"]
     cells = [
         [r.case, r.subject, _UNITS.get(r.unit, r.unit), *(number(v) for v in (r.p50, r.p99, r.p999, r.max))]
         for r in rows
     ]
-    return aligned([head, *cells])
+    return align([head, *cells])

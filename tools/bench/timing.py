@@ -34,7 +34,7 @@ class Quantiles(NamedTuple):
 
 
 def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
-    """Return the percentiles in microseconds; ValueError when there is nothing."""
+    """Return the percentiles in microseconds; ValueError without durations."""
     if not durations_ns:
         raise ValueError("no durations")
     us = np.asarray(durations_ns, np.float64) / 1e3
@@ -56,10 +56,10 @@ def measure(
     before: Call | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are used up; ns by ``clock``.
+    """Time ``call(i)`` for the ``indices`` in turn until they or ``limit_ns`` are exhausted; ns by ``clock``.
 
-    ``before(i)`` runs ahead of each call, outside the clock.  The first calls, a tenth of the limit at most, warm up
-    and do not count.  Two reads of the clock and one Python call are part of every duration.
+    ``before(i)`` runs ahead of each call, outside the clock.  The first calls, at most a tenth of the limit, are
+    warm-up and are not counted. Every duration includes two clock reads and one Python call.
     """
     end = _now() + limit_ns // 10
     for i in indices[:_WARM_UP]:
@@ -84,7 +84,7 @@ def measure(
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Durations of calls, and of spans of nothing but clock reads between them where they were taken, in ns."""
+    """Durations of calls, and of spans of clock reads between them (if taken), in ns."""
 
     calls: list[int]
     spans: list[int] = []
@@ -96,8 +96,8 @@ class Timings(msgspec.Struct, frozen=True):
 def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
     """Time ``call`` as :func:`measure` does, and after each call a span of clock reads: the machine's stall floor.
 
-    A span lasts as long as a call does at its median, so that a stall is as likely to hit either, and they alternate,
-    so that both see the same minute.
+    A span lasts as long as the median call, so that a stall is as likely to hit either, and they alternate, so that
+    both see the same conditions.
     """
     calm = measure(call, indices[:_WARM_UP], limit_ns // 10)
     span = int(statistics.median(calm)) if calm else 1000
@@ -127,7 +127,7 @@ def measure_beside_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> 
 
 
 def clock_cost_us() -> float:
-    """Return what one clock read costs at the median."""
+    """Return the median cost of one clock read."""
     reads = [_now() for _ in range(2001)]
     return statistics.median(b - a for a, b in itertools.pairwise(reads)) / 1e3
 
@@ -137,22 +137,21 @@ _T_975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.
 
 
 class Ratio(NamedTuple):
-    """How much larger a figure is in one kind of slice than in the other, with its 95 % interval."""
+    """Ratio of a figure between two kinds of slices, with its 95 % interval."""
 
     value: float
     low: float
     high: float
 
     @property
-    def has_one(self) -> bool:
-        """Whether no difference at all is in the interval."""
+    def includes_one(self) -> bool:
+        """Whether the interval includes 1."""
         return self.low <= 1.0 <= self.high
 
 
 def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Ratio of geometric means, by Welch's t interval on the logarithms; an infinite one from single slices.
-
-    Not a number where there is no slice to compare.
+    """Ratio of geometric means, by Welch's t interval on the logarithms; infinite from single slices, NaN without
+    slices.
     """
     if not (numerators and denominators):
         return Ratio(math.nan, math.nan, math.nan)
@@ -165,6 +164,6 @@ def ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     freedom = 1.0
     if error > 0:
         freedom = error**4 / sum(p**2 / (len(v) - 1) for p, v in zip(parts, logs, strict=True))
-    # The interval is the wider one of whole degrees of freedom; beyond the table it is nearly the normal law's.
+    # Degrees of freedom are rounded down; beyond the table the interval is nearly normal.
     t = _T_975[max(0, int(freedom) - 1)] if int(freedom) <= len(_T_975) else 2.12
     return Ratio(*(math.exp(difference + k * t * error) for k in (0, -1, 1)))

@@ -13,22 +13,22 @@ from onrig.tools.doctor.finding import PAGE, Check, Needs, failed, passed, warne
 from onrig.tools.machine import Machine
 
 _SLOW: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
-"""Sources that cost a microsecond or more per read, or tick in milliseconds."""
+"""Clock sources that take a microsecond or more per read, or tick in milliseconds."""
 _SOURCES: Final = "sys/devices/system/clocksource/clocksource0"
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
-"""More than ``struct timex`` has on any system."""
+"""Size of a buffer larger than ``struct timex`` on any system."""
 
 
 class ClockFacts(NamedTuple):
-    """What the kernel says."""
+    """Facts about the clocks, from the kernel."""
 
     source: str | None
     available: str
     resolution_s: float
-    """Of CLOCK_MONOTONIC."""
+    """Resolution of CLOCK_MONOTONIC."""
     synchronised: bool | None
-    """Whether the time of day is synchronised; None if the kernel cannot tell."""
+    """Whether the time of day is synchronised; None if unknown."""
 
 
 def read_clocks(machine: Machine) -> ClockFacts:
@@ -42,7 +42,7 @@ def read_clocks(machine: Machine) -> ClockFacts:
 
 
 def _synchronised() -> bool | None:
-    """Ask the kernel (adjtimex(2), changing nothing): chrony, ntpd and systemd-timesyncd all tell it."""
+    """Query the kernel (adjtimex(2), read-only), which chrony, ntpd and systemd-timesyncd inform."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
@@ -59,9 +59,9 @@ def judge_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
         better = [s for s in facts.available.split() if s not in _SLOW]
         path = f"/{_SOURCES}/current_clocksource"
         remedy = (
-            f"echo {better[0]} | sudo tee {path}" if better else "look in `dmesg` why the kernel gave up a better one"
+            f"echo {better[0]} | sudo tee {path}" if better else "see in `dmesg` why the kernel rejected a better one"
         )
-        yield warned("clocksource", f"{facts.source}: every look at the clock is slow", remedy)
+        yield warned("clocksource", f"{facts.source}: reading the clock is slow", remedy)
     else:
         yield passed("clocksource", facts.source)
     if facts.resolution_s > 1e-6:
@@ -70,7 +70,7 @@ def judge_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
     else:
         yield passed("clock-resolution", f"CLOCK_MONOTONIC counts in steps of {facts.resolution_s * 1e9:g} ns")
     if facts.synchronised is None:
-        yield passed("time-sync", "the kernel does not say; only dates in the run folder depend on it")
+        yield passed("time-sync", "unknown to the kernel; only dates in the run folder depend on it")
     elif facts.synchronised:
         yield passed("time-sync", "the time of day is synchronised")
     else:
@@ -84,39 +84,39 @@ def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 
 _PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
-"""On a Raspberry Pi 5 the bus bears its address: ``soc@107c000000``."""
+"""On a Raspberry Pi 5 the bus name has an address: ``soc@107c000000``."""
 _BITS: Final = {
     0: "the supply voltage is too low",
     1: "the frequency is capped",
     2: "the processor is throttled",
     3: "the soft temperature limit is active",
 }
-"""Of get_throttled; 16 bits higher: it happened since boot."""
+"""Bits of get_throttled; 16 bits higher: happened since boot."""
 _HOT_C: Final = 80.0
 """Temperature at which a Raspberry Pi starts to throttle."""
 _SUPPLY: Final = "use the board's own power supply (a Raspberry Pi 5 takes 5 V, 5 A) and a short cable; cool the board"
 
 
 class FrequencyFacts(NamedTuple):
-    """What the kernel and the firmware show."""
+    """Facts about CPU frequencies, from kernel and firmware."""
 
     governors: dict[int, str]
-    """By CPU."""
+    """Frequency governors by CPU."""
     pi_flags: int | None
     """Bits of get_throttled; None on other boards."""
     throttle_counts: int | None
-    """x86: how often cores were slowed down by heat since boot."""
+    """x86: number of thermal throttling events since boot."""
     hottest_c: float | None
 
 
 def read_frequency(machine: Machine) -> FrequencyFacts:
-    """Read it; asks vcgencmd where the kernel does not show the Raspberry Pi's flags."""
+    """Read it; queries vcgencmd if the kernel does not show the Raspberry Pi's flags."""
     governors = {}
     for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"):
         governors[int(path.split("/")[4].removeprefix("cpu"))] = machine.text(path) or "?"
     flags = next((machine.number(path, 16) for path in machine.glob(_PI_FLAGS)), None)
     if flags is None and machine.board().startswith("Raspberry"):
-        flags = _ask_firmware()
+        flags = _query_firmware()
     counts = [
         machine.number(p) for p in machine.glob("sys/devices/system/cpu/cpu*/thermal_throttle/core_throttle_count")
     ]
@@ -127,14 +127,14 @@ def read_frequency(machine: Machine) -> FrequencyFacts:
 
 
 def flags_of(text: str) -> int | None:
-    """Read what ``vcgencmd get_throttled`` says: ``throttled=0x50000``."""
+    """Parse the output of ``vcgencmd get_throttled``: ``throttled=0x50000``."""
     try:
         return int(text.strip().removeprefix("throttled="), 16)
     except ValueError:
         return None
 
 
-def _ask_firmware() -> int | None:
+def _query_firmware() -> int | None:
     command = shutil.which("vcgencmd")
     if command is None:
         return None
@@ -168,7 +168,7 @@ def _governor(facts: FrequencyFacts, needs: Needs) -> Check:
     slow = sorted(cpu for cpu, governor in facts.governors.items() if governor != "performance")
     found = f"{', '.join(others)} on CPU {', '.join(map(str, slow))}: it slows down between ticks"
     if not needs.realtime:
-        return passed("governor", f"{', '.join(others)}; in lockstep nothing is ever late")
+        return passed("governor", f"{', '.join(others)}; lockstep has no deadlines")
     command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     return warned("governor", found, f"{command}    (until the next boot; for good: {PAGE}, 'The governor')")
 

@@ -20,23 +20,23 @@ from onrig.tools.doctor.finding import Check, Needs, passed, warned
 from onrig.tools.machine import Machine, cpus_as_text, with_kernel_argument
 
 _PROCESSES: Final = 4
-"""Device or its twin, control, replay, learner."""
+"""Processes of a run: device or its twin, control, replay, learner."""
 
 
 class CpuFacts(NamedTuple):
-    """CPUs of the machine, and those available."""
+    """CPUs of the machine, and the available ones."""
 
     online: set[int]
     allowed: set[int]
-    """This process's mask; isolated CPUs are not in it."""
+    """Affinity mask of this process; excludes isolated CPUs."""
     cpuset: set[int] | None
-    """What the control group may use at most; None where that is not told."""
+    """CPUs allowed by the control group; None if not reported."""
     isolated: set[int]
     nohz_full: set[int]
     interrupted_hz: Mapping[int, float] = MappingProxyType({})
-    """How often devices interrupt each CPU; one that is not named, never."""
+    """Rate of device interrupts by CPU; 0 for missing ones."""
     quota: float | None = None
-    """CPUs' worth of time that the control group grants; None without a limit."""
+    """CPU quota of the control group, in CPUs; None without a limit."""
 
 
 def read_cpus(machine: Machine) -> CpuFacts:
@@ -58,17 +58,19 @@ def read_cpus(machine: Machine) -> CpuFacts:
 
 
 def judge_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
-    """Judge the share of processor time; silent without a limit that can bite."""
+    """Judge the share of processor time; no finding without an effective limit."""
     quota = facts.quota
     if quota is None or quota >= len(facts.allowed):
         return
     found = f"the control group grants {quota:.2g} of {len(facts.allowed)} CPUs"
     remedy = "CPUQuota= of the unit, --cpus of the container: remove it, or grant all"
     if needs.realtime:
-        stops = "once spent, everything stops for the rest of its period (often 100 ms), the loop included"
+        stops = (
+            "once exhausted, all processes stop for the rest of the quota's period (often 100 ms), the loop included"
+        )
         yield needs.punctuality("cpu-quota", f"{found}; {stops}", remedy)
     elif quota < _PROCESSES:
-        yield warned("cpu-quota", f"{found}; a run has {_PROCESSES} processes, and takes that much longer", remedy)
+        yield warned("cpu-quota", f"{found}; a run has {_PROCESSES} processes, and slows down accordingly", remedy)
     else:
         yield passed("cpu-quota", found)
 
@@ -83,7 +85,7 @@ def _cpuset(machine: Machine) -> set[int] | None:
 
 
 def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
-    """The CPU that the loop takes: as ``onrig.runtime.control.realtime.loop_cpu`` decides, told the mask."""
+    """CPU of the loop, as chosen by ``onrig.runtime.control.realtime.loop_cpu`` for this mask."""
     if needs.cpu != "auto":
         return needs.cpu
     return quietest(facts.allowed, facts.interrupted_hz)
@@ -97,7 +99,7 @@ def judge_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Chec
         yield passed("cpu", f"{have}; in lockstep the loop runs on any")
         return
     if cpu is None:
-        why = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is to be had"
+        why = "realtime.cpu is null" if needs.cpu is None else f"only CPU {cpus_as_text(facts.allowed)} is available"
         yield warned("cpu", f"{why}: the loop shares it with all", "give the loop a CPU of its own: realtime: {cpu: N}")
         return
     if cpu not in facts.online:
@@ -120,7 +122,7 @@ def _isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
         return warned("cpu", found, f"say so in the configuration: realtime: {{cpu: {max(facts.isolated)}}}")
     found = f"the loop gets CPU {cpu} of {cpus_as_text(facts.online)}; other programs may run there, too"
     if len(facts.online) < 3:
-        return passed("cpu", f"{found} (too few CPUs to give one away)")
+        return passed("cpu", f"{found} (too few CPUs to isolate one)")
     last = max(facts.online)
     command = with_kernel_argument(machine, f"isolcpus={last} nohz_full={last} rcu_nocbs={last}")
     return warned("cpu", found, f"{command}; then realtime: {{cpu: {last}}}")
@@ -139,7 +141,7 @@ _NAMED: Final = 4
 def judge_interrupts(
     interrupts: Sequence[Interrupt], up_s: float, cpu: int, others: set[int], machine: Machine
 ) -> Iterator[Check]:
-    """Findings on interrupts to the loop's ``cpu`` that ``others`` could take."""
+    """Findings on interrupts of the loop's ``cpu`` that ``others`` could handle."""
     if not interrupts or up_s <= 0:
         return
     rates = [(i.counts.get(cpu, 0) / up_s, i) for i in interrupts if cpu in i.served_by]
@@ -158,7 +160,7 @@ def judge_interrupts(
 
 
 def examine_interrupts(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look, and judge; silent where nothing can be late, or no other CPU could take them."""
+    """Look, and judge; no finding in lockstep, or without another CPU."""
     facts = read_cpus(machine)
     cpu = loop_cpu(facts, needs)
     if not needs.realtime or cpu is None or not facts.online - {cpu}:

@@ -12,7 +12,7 @@ import numpy as np
 
 from onrig.runtime.histogram import DurationHistogram
 
-_LATEST_US: Final = 20_000
+_MAX_LATENESS_US: Final = 20_000
 _GRACE_S: Final = 20.0
 _BIN: Final = re.compile(r"^(\d+)\s+(\d+)$")
 _LATEST: Final = re.compile(r"^# Max Latencies:\s*(\d+)")
@@ -20,23 +20,23 @@ _OVER: Final = re.compile(r"^# Histogram Overflows:\s*(\d+)")
 
 
 class CyclictestFailed(RuntimeError):
-    """It could not run, or printed no histogram; gives the reason."""
+    """Failure of cyclictest: it could not run, or printed no histogram."""
 
 
 def find() -> str | None:
-    """Path of the program; None where rt-tests is not installed."""
+    """Path of the program; None if rt-tests is not installed."""
     return shutil.which("cyclictest")
 
 
 def command(program: str, *, cpu: int | None, priority: int, period_us: int, seconds: float) -> list[str]:
-    """One thread at the loop's priority, period and CPU, memory locked, absolute deadlines, for whole ``seconds``."""
+    """Command line: one thread at the loop's priority, period and CPU, memory locked, absolute deadlines."""
     where = [] if cpu is None else ["-a", str(cpu)]
     how = ["-m", "-q", "-t", "1", "-p", str(priority), "-i", str(period_us)]
-    return [program, *how, *where, "-D", f"{max(1, round(seconds))}s", "-h", str(_LATEST_US)]
+    return [program, *how, *where, "-D", f"{max(1, round(seconds))}s", "-h", str(_MAX_LATENESS_US)]
 
 
 def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
-    """Run it to its end; raises CyclictestFailed."""
+    """Run the command; raises CyclictestFailed."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds + _GRACE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -48,9 +48,9 @@ def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
 
 
 def parse(text: str) -> DurationHistogram:
-    """Read the histogram of one thread: latencies in whole microseconds, and how many lay beyond its end.
+    """Parse the histogram of one thread: latencies in whole microseconds.
 
-    Those are counted at the maximum, of which alone the value is known.  Raises CyclictestFailed without a histogram.
+    Those beyond its end are counted at the maximum. Raises CyclictestFailed without a histogram.
     """
     histogram = DurationHistogram()
     latest_us = beyond = 0

@@ -1,6 +1,6 @@
-"""Examination of this machine: is it fit for a rig, with remedies.
+"""Examination of this machine: fitness for a rig, with remedies.
 
-Wheels are checked first, each in a process of its own; only then is anything imported that needs them.
+Wheels are checked first, each in a separate process; only then are they imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import Final
 
 from onrig.tools.doctor import clocks, cpus, kernel, memory, ports
 from onrig.tools.doctor.finding import Check, Needs, Verdict, as_data, exit_code, warned
-from onrig.tools.doctor.wheels import WheelFacts, examine_native, examine_python, judge_all, read_all, wanted, works
+from onrig.tools.doctor.wheels import (
+    WheelFacts,
+    examine_native,
+    examine_python,
+    is_importable,
+    judge_all,
+    read_all,
+    required_wheels,
+)
 from onrig.tools.machine import Machine
 from onrig.tools.terminal import complain, drawing_stream, unwritable, write_json
 
@@ -37,7 +45,7 @@ _AFTER: Final[tuple[tuple[str, Subject], ...]] = (
     ("ports", ports.examine_ports),
 )
 _CORE: Final = ("numpy", "onnxruntime", "pyyaml", "msgspec", "pyzmq", "pyserial")
-"""Without these not even a configuration can be read."""
+"""Wheels without which no configuration can be read."""
 _COLOURS: Final = {Verdict.PASS: "32", Verdict.WARN: "33", Verdict.FAIL: "31"}
 _NAME_WIDTH: Final = 17
 
@@ -45,9 +53,9 @@ _NAME_WIDTH: Final = 17
 def examine_machine(
     name: str | None, overrides: Sequence[str], device: str | None, run_dir: Path, json_file: str | None, *, quick: bool
 ) -> int:
-    """Examine and print, or write JSON to a file (``-``: standard output); returns the exit code."""
-    wheels = read_all(wanted(None))
-    ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
+    """Examine the machine and print, or write JSON to a file (``-``: standard output); returns the exit code."""
+    wheels = read_all(required_wheels(None))
+    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE)
     needs = Needs(folder=run_dir, port=device)
     if name is not None and ready:
         from onrig.runtime.config.problem import ConfigError
@@ -82,16 +90,16 @@ def examine(
     on_progress: Callable[[float], None] = lambda left_s: None,
 ) -> Iterator[Check]:
     """Findings of all subjects; a check that crashes is reported and does not stop the others."""
-    ready = all(works(f) for f in wheels if f.wheel.package in _CORE)
+    ready = all(is_importable(f) for f in wheels if f.wheel.package in _CORE)
     for name, subject in _BEFORE:
         yield from _guarded(name, partial(subject, machine, needs))
-    shown = {w.package for w in wanted(needs.learner)}
+    shown = {w.package for w in required_wheels(needs.learner)}
     yield from judge_all(f for f in wheels if f.wheel.package in shown)
     for name, subject in _AFTER:
         yield from _guarded(name, partial(subject, machine, needs))
     if not ready:
         found = "keys, loop and configuration were not checked: a required library does not work"
-        yield warned("loop", found, "see to the wheels above first")
+        yield warned("loop", found, "repair the wheels above first")
         return
     yield from _guarded("keys", partial(ports.examine_keys, machine, needs))
 
@@ -112,7 +120,7 @@ def _guarded(name: str, subject: Callable[[], Iterable[Check]]) -> Iterator[Chec
 
 
 class _Lines:
-    """The report on a terminal or in a pipe; coloured where somebody looks."""
+    """Report on a terminal (coloured) or in a pipe."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -121,7 +129,7 @@ class _Lines:
         self._waiting = False
 
     def show(self, check: Check) -> None:
-        """One finding: verdict, name, what was found; the remedy in a line of its own."""
+        """Print a finding: verdict, name and observation; the remedy on the next line."""
         if self._quiet:
             return
         self._wipe()
@@ -133,7 +141,7 @@ class _Lines:
             print(f"      {'':<{_NAME_WIDTH}}  -> {check.remedy}", flush=True)
 
     def measuring(self, left_s: float) -> None:
-        """Say on a terminal how long the measurement still takes."""
+        """Show the remaining time of the measurement on a terminal."""
         if self._terminal and not self._quiet:
             drawing_stream(sys.stdout).write(f"\r      measuring the loop: {left_s:.0f} s left ")
             sys.stdout.flush()
@@ -145,7 +153,7 @@ class _Lines:
             self._waiting = False
 
     def close(self, checks: Sequence[Check]) -> None:
-        """Sum up."""
+        """Print the totals."""
         if self._quiet:
             return
         self._wipe()
@@ -154,7 +162,7 @@ class _Lines:
 
 
 def is_configuration(word: str) -> bool:
-    """Whether a word in the place of a file is rather meant as the configuration; told without reading one."""
+    """Return whether a word given as a file is probably meant as the configuration, judged by its name."""
     if word.endswith((".yaml", ".yml")):
         return True
     return (Path(__file__).parents[2] / "configs" / f"{word}.yaml").is_file()

@@ -13,7 +13,7 @@ class Verdict(enum.Enum):
 
     PASS = "PASS"
     WARN = "WARN"
-    """The rig runs, but not at its best, or a problem will appear later."""
+    """The rig runs, but worse than possible, or a problem may appear later."""
     FAIL = "FAIL"
     """The requested run cannot work."""
 
@@ -46,7 +46,7 @@ def failed(name: str, found: str, remedy: str) -> Check:
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """3 (preflight) where anything failed, else 0."""
+    """Return 3 (preflight) if anything failed, else 0."""
     return 3 if any(c.verdict is Verdict.FAIL for c in checks) else 0
 
 
@@ -67,9 +67,9 @@ class Needs(NamedTuple):
     """Requirements of the configured run; the defaults are for a generic rig."""
 
     config: str | None = None
-    """The configuration's name as given; None for a general look."""
+    """Name of the configuration as given; None for a general examination."""
     realtime: bool = True
-    """Whether anything can be late: not in lockstep."""
+    """Whether the run has deadlines (not in lockstep)."""
     rate_hz: float = 200.0
     """Ticks per second of the wall clock."""
     priority: int = 50
@@ -77,19 +77,19 @@ class Needs(NamedTuple):
     lock_memory: bool = True
     port: str | None = None
     listens: bool = False
-    """Whether learners on other machines are to connect."""
+    """Whether learners on other machines may connect."""
     keys: Path | None = None
     learner: bool | None = None
-    """Whether a learner runs beside the loop; None where that is not known."""
+    """Whether a local learner runs; None if unknown."""
     folder: Path = Path("runs")
-    """Where the run folder will lie."""
+    """Parent of the run folder."""
     disk_bytes: int = 0
     shm_bytes: int = 4 << 20
     memory_bytes: int = 300 << 20
 
     @property
     def period_us(self) -> float:
-        """Of a tick, by the wall clock."""
+        """Period of a tick on the wall clock."""
         return 1e6 / self.rate_hz
 
     def punctuality(self, name: str, found: str, remedy: str) -> Check:

@@ -24,7 +24,7 @@ class KernelFacts(NamedTuple):
     release: str
     version: str
     realtime_flag: int | None
-    """/sys/kernel/realtime; missing where the kernel is an ordinary one."""
+    """/sys/kernel/realtime; missing for an ordinary kernel."""
     architecture: str
 
 
@@ -79,29 +79,29 @@ print(json.dumps(said))
 """
 _TIMEOUT_S: Final = 10.0
 _LOOP_BYTES: Final = 256 << 20
-"""What the control process locks, and some room: it grows by nothing once it ticks."""
+"""Memory locked by the control process, with a margin; it does not grow while ticking."""
 _CAP_IPC_LOCK: Final = 14
 _UNLIMITED: Final = -1
 
 
 class SchedulingFacts(NamedTuple):
-    """Results of the attempt, and the limits."""
+    """Results of the trial, and the limits."""
 
     fifo_error: str
-    """Why SCHED_FIFO was not granted; empty when it was."""
+    """Why SCHED_FIFO was not granted; empty if granted."""
     lock_error: str
     """Why locking all memory of a small process failed; empty if it worked."""
     rtprio: int
     memlock_bytes: int
     """-1: no limit."""
     may_lock_anything: bool
-    """The process has CAP_IPC_LOCK."""
+    """Whether the process has CAP_IPC_LOCK."""
     throttle_runtime_us: int | None
     throttle_period_us: int | None
 
 
-def try_it(priority: int) -> tuple[str, str]:
-    """Ask for SCHED_FIFO and locked memory in a child; the reasons of refusal, empty where granted."""
+def try_scheduling(priority: int) -> tuple[str, str]:
+    """Request SCHED_FIFO and locked memory in a child; returns the reasons of refusal, empty if granted."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", _PROBE, str(priority)], capture_output=True, timeout=_TIMEOUT_S, check=True
@@ -114,7 +114,7 @@ def try_it(priority: int) -> tuple[str, str]:
 
 def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
     """Read the limits of this process and try."""
-    fifo, lock = try_it(max(1, needs.priority))
+    fifo, lock = try_scheduling(max(1, needs.priority))
     rtprio, memlock = _limit(machine, "Max realtime priority"), _limit(machine, "Max locked memory")
     return SchedulingFacts(
         fifo,
@@ -142,7 +142,7 @@ def judge_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterato
 
 def _fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if needs.priority <= 0:
-        return passed("sched-fifo", "not asked for (realtime.priority 0)")
+        return passed("sched-fifo", "not requested (realtime.priority 0)")
     if not facts.fifo_error:
         return passed("sched-fifo", f"SCHED_FIFO {needs.priority} granted to a child")
     limit = "no limit" if facts.rtprio == _UNLIMITED else facts.rtprio
@@ -150,7 +150,7 @@ def _fifo(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if facts.throttle_runtime_us == 0:
         return needs.punctuality("sched-fifo", found, "sudo sysctl kernel.sched_rt_runtime_us=950000")
     if facts.rtprio == _UNLIMITED or facts.rtprio >= needs.priority:
-        remedy = "a control group or container keeps it from you: start outside of it, or give it real-time time"
+        remedy = "a control group or container prevents it: start outside of it, or grant it real-time bandwidth"
         return needs.punctuality("sched-fifo", found, remedy)
     return needs.punctuality("sched-fifo", found, grant(user, "rtprio", "99"))
 
@@ -162,7 +162,7 @@ def _throttling(facts: SchedulingFacts, needs: Needs) -> Check:
     if runtime < 0:
         return warned(
             "rt-throttling",
-            "off (sched_rt_runtime_us -1): a real-time process that runs away takes its CPU for good",
+            "off (sched_rt_runtime_us -1): a runaway real-time process blocks its CPU",
             "sudo sysctl kernel.sched_rt_runtime_us=950000",
         )
     share = runtime / period
@@ -174,7 +174,7 @@ def _throttling(facts: SchedulingFacts, needs: Needs) -> Check:
 
 def _lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if not needs.lock_memory:
-        return passed("memory-lock", "not asked for (realtime.lock_memory false)")
+        return passed("memory-lock", "not requested (realtime.lock_memory false)")
     limit = facts.memlock_bytes
     enough = limit == _UNLIMITED or limit >= _LOOP_BYTES
     if facts.may_lock_anything and not facts.lock_error:
@@ -189,7 +189,7 @@ def _lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
 
 
 def _limit(machine: Machine, name: str) -> int:
-    """Soft limit of this process by its name in /proc/self/limits; -1 for unlimited, 0 where it is not told."""
+    """Soft limit of this process by its name in /proc/self/limits; -1 if unlimited, 0 if missing."""
     for line in (machine.text("proc/self/limits") or "").splitlines():
         if line.startswith(name):
             words = line.removeprefix(name).split()

@@ -15,11 +15,11 @@ _SHM: Final = "dev/shm"
 
 
 class MemoryFacts(NamedTuple):
-    """In bytes."""
+    """Memory and swap in bytes."""
 
     available: int | None
     swaps: dict[str, int]
-    """Used bytes by device; compressed memory (zram) is none of them."""
+    """Used bytes by device, without compressed memory (zram)."""
     shm_free: int | None
     shm_size: int
     shm_writable: bool
@@ -49,12 +49,12 @@ def judge_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
     """Judge it."""
     want = needs.memory_bytes
     if facts.available is None:
-        yield passed("memory", "this machine does not say what is free")
+        yield passed("memory", "this machine does not report free memory")
     elif facts.available < want:
-        found = f"{_mib(facts.available)} to be had, a run takes about {_mib(want)}"
+        found = f"{_mib(facts.available)} available, a run takes about {_mib(want)}"
         yield warned("memory", found, "end other programs, or bound the run's memory: selection: {capacity_bytes: N}")
     else:
-        yield passed("memory", f"{_mib(facts.available)} to be had, a run takes about {_mib(want)}")
+        yield passed("memory", f"{_mib(facts.available)} available, a run takes about {_mib(want)}")
     used = sum(facts.swaps.values())
     if facts.swaps and (used or not needs.lock_memory):
         found = f"swap on {', '.join(facts.swaps)}, {_mib(used)} in use: replay and learner may wait for it"
@@ -66,10 +66,10 @@ def judge_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
 
 def _shm(facts: MemoryFacts, needs: Needs) -> Check:
     if facts.shm_free is None:
-        found = "there is no /dev/shm: the loop's ring would lie on a disk"
+        found = "/dev/shm is missing: the loop's ring would be on a disk"
         return needs.punctuality("shared-memory", found, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
     if not facts.shm_writable:
-        return failed("shared-memory", "/dev/shm is not writable for you", "sudo chmod 1777 /dev/shm")
+        return failed("shared-memory", "/dev/shm is not writable by this user", "sudo chmod 1777 /dev/shm")
     size = f"{_mib(facts.shm_free)} free of {_mib(facts.shm_size)}, a run takes {_mib(needs.shm_bytes)}"
     if facts.shm_free < needs.shm_bytes:
         return failed("shared-memory", size, "sudo mount -o remount,size=256M /dev/shm")
@@ -91,7 +91,7 @@ _REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph")
 
 
 class DiskFacts(NamedTuple):
-    """Of the file system that holds the folder, or the nearest one above it that exists."""
+    """Facts about the file system of the folder, or of its nearest existing parent."""
 
     folder: Path
     mount: str
@@ -101,7 +101,7 @@ class DiskFacts(NamedTuple):
     free_bytes: int
     size_bytes: int
     obstacle: Path | None = None
-    """File where the folder, or one above it, would have to be."""
+    """File in place of the folder or one of its parents."""
 
 
 def mount_of(mounts: str, path: Path) -> tuple[str, str, bool]:
@@ -142,13 +142,13 @@ def judge_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
     elif facts.read_only:
         yield failed("disk", f"{where} is read-only", f"sudo mount -o remount,rw {facts.mount}")
     elif not facts.writable:
-        yield failed("disk", f"{where} is not writable for you", elsewhere)
+        yield failed("disk", f"{where} is not writable by this user", elsewhere)
     elif facts.free_bytes < want:
         yield failed("disk", f"{where}: {room}, {estimate}", f"remove old runs, or {elsewhere}")
     elif facts.kind in _VOLATILE:
-        yield warned("disk", f"{where}: {room}, gone with the next boot", elsewhere)
+        yield warned("disk", f"{where}: {room}, lost at the next boot", elsewhere)
     elif facts.kind in _REMOTE:
-        yield warned("disk", f"{where}: {room}, over the network: checkpoints wait for it", elsewhere)
+        yield warned("disk", f"{where}: {room}, over the network, which slows down checkpoints", elsewhere)
     elif facts.free_bytes < 2 * want:
         yield warned("disk", f"{where}: {room}, {estimate}", f"remove old runs, or {elsewhere}")
     else:

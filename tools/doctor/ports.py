@@ -9,7 +9,7 @@ from typing import Final
 
 from onrig.tools.doctor.finding import Check, Needs, Verdict, failed, passed, warned
 from onrig.tools.machine import Machine
-from onrig.tools.ports import MINE, PortFacts, read_port, read_ports, rivals
+from onrig.tools.ports import UDEV_COMMAND, PortFacts, interfering_programs, read_port, read_ports
 
 _LATENCY_MS: Final = 1
 
@@ -50,15 +50,15 @@ def _latency(facts: PortFacts) -> Iterator[Check]:
     if facts.latency_ms > _LATENCY_MS:
         command = f"echo 1 | sudo tee /sys/bus/usb-serial/devices/{name}/latency_timer"
         found = f"{facts.device}: the FTDI adapter holds data for {facts.latency_ms} ms (Onrig asks it for less)"
-        yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {MINE})")
+        yield warned("port-latency", found, f"{command}    (for good, by a udev rule: {UDEV_COMMAND})")
     else:
         yield passed("port-latency", f"{facts.device}: the FTDI adapter holds data for {facts.latency_ms} ms")
 
 
-def general(ports: list[PortFacts]) -> Check:
+def summarise_ports(ports: list[PortFacts]) -> Check:
     """Summary of a machine's ports, without a configured one."""
     if not ports:
-        return passed("ports", "no USB or board serial port is there (a twin needs none)")
+        return passed("ports", "no USB or board serial ports (a twin needs none)")
     lines = []
     verdict, remedy = Verdict.PASS, ""
     for port in ports:
@@ -72,27 +72,27 @@ def general(ports: list[PortFacts]) -> Check:
 
 
 def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Look at the configured port, or at all of them, and judge."""
+    """Judge the configured port, or all of them."""
     if needs.port is not None:
         yield from judge_ports(read_port(machine, needs.port), needs, os.environ.get("USER") or "$USER")
     else:
         found = read_ports(machine)
-        yield general(found)
+        yield summarise_ports(found)
         for port in found:
             yield from _latency(port)
-    for rival in rivals(machine):
+    for rival in interfering_programs(machine):
         yield warned(rival.name, rival.does, rival.remedy)
 
 
 def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read them as a run would; needs zmq."""
+    """Check the keys as a run would; needs zmq."""
     if needs.config is None:
         return
     if not needs.listens:
-        yield passed("keys", "none needed: nobody connects from outside")
+        yield passed("keys", "none needed: no access from outside")
         return
     if needs.keys is None:
-        found = "plain loopback: whoever is on this machine may connect, unencrypted"
+        found = "plain loopback: any user of this machine may connect, unencrypted"
         yield warned("keys", found, "onrig keys K, then link: {keys: K/rig}")
         return
     from onrig.runtime.link.keys import KeyFault, fingerprint_of, load_rig_keys
@@ -104,4 +104,4 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         yield failed("keys", found or remedy, remedy if found else "onrig keys DIR")
         return
     names = ", ".join(sorted(keys.allowed.values()))
-    yield passed("keys", f"{needs.keys}: rig {fingerprint_of(keys.own)}, may enter: {names}")
+    yield passed("keys", f"{needs.keys}: rig {fingerprint_of(keys.own)}, admitted: {names}")

@@ -23,13 +23,13 @@ from onrig.tools.machine import Machine
 
 LONG_S: Final = 10.0
 QUICK_S: Final = 1.0
-_COME_UP_S: Final = 30.0
+_START_TIMEOUT_S: Final = 30.0
 _TICKS: Final = (20, 100_000)
 _LATE_SHARE: Final = 0.1
-"""p99.9 beyond this share of the period is worth a warning: what is left must hold the policy and the line."""
+"""Share of the period above which p99.9 gives a warning: the rest must suffice for policy and line."""
 
 OnProgress = Callable[[float], None]
-"""Told the seconds that are left."""
+"""Receives the remaining seconds."""
 
 
 class Latency(NamedTuple):
@@ -42,24 +42,24 @@ class Latency(NamedTuple):
 
 
 class LoopFacts(NamedTuple):
-    """What was measured."""
+    """Results of the measurement."""
 
     answer: Answer | None
-    trouble: str
-    """Why there is no answer."""
-    beside: Latency | None
-    """cyclictest's, in the same seconds; None where it is not installed or does not run."""
+    problem: str
+    """Reason for a missing answer."""
+    cyclictest: Latency | None
+    """Simultaneous result of cyclictest; None if it is not installed or fails."""
     preempt_rt: bool
 
 
 def ticks_in(seconds: float, rate_hz: float) -> int:
-    """How many ticks to measure."""
+    """Number of ticks to measure."""
     low, high = _TICKS
     return min(high, max(low, round(seconds * rate_hz)))
 
 
 def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
-    """Measure, with cyclictest beside it where that is installed."""
+    """Measure, next to cyclictest if that is installed."""
     settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
     ticks = ticks_in(seconds, needs.rate_hz)
     seconds = ticks / needs.rate_hz
@@ -77,7 +77,7 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
                 program, cpu=cpu, priority=needs.priority, period_us=period_us, seconds=seconds
             )
             theirs = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        until = time.monotonic() + seconds + _COME_UP_S
+        until = time.monotonic() + seconds + _START_TIMEOUT_S
         while True:
             try:
                 out, err = ours.communicate(timeout=0.5)
@@ -85,8 +85,10 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
             except subprocess.TimeoutExpired:
                 left = until - time.monotonic()
                 if left <= 0:
-                    return LoopFacts(None, f"the loop did not end in {seconds + _COME_UP_S:.0f} s", None, preempt_rt)
-                on_progress(max(0.0, left - _COME_UP_S))
+                    return LoopFacts(
+                        None, f"the loop did not end in {seconds + _START_TIMEOUT_S:.0f} s", None, preempt_rt
+                    )
+                on_progress(max(0.0, left - _START_TIMEOUT_S))
         beside = None if theirs is None else _result_of(theirs)
         if ours.returncode:
             lines = err.decode(errors="replace").strip().splitlines()
@@ -101,14 +103,14 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
-    """Wait for its first line, which is not looked at: without one, what follows tells why."""
-    if process.stdout is not None and select.select((process.stdout,), (), (), _COME_UP_S)[0]:
+    """Wait for the first line; if it is missing, the later output has the reason."""
+    if process.stdout is not None and select.select((process.stdout,), (), (), _START_TIMEOUT_S)[0]:
         os.read(process.stdout.fileno(), len(READY))
 
 
 def _result_of(process: subprocess.Popen[str]) -> Latency | None:
     try:
-        us = cyclictest.parse(process.communicate(timeout=_COME_UP_S)[0]).summary_us()
+        us = cyclictest.parse(process.communicate(timeout=_START_TIMEOUT_S)[0]).summary_us()
     except (subprocess.TimeoutExpired, cyclictest.CyclictestFailed):
         return None
     return Latency(*(us[name] or 0.0 for name in Latency._fields))
@@ -118,7 +120,7 @@ def judge_loop(facts: LoopFacts, needs: Needs) -> Check:
     """Verdict: a stock kernel guarantees nothing, so at most WARN; PREEMPT_RT can FAIL."""
     answer = facts.answer
     if answer is None:
-        return warned("loop", f"could not be measured: {facts.trouble}", "run `onrig doctor` again, and report it")
+        return warned("loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again, and report it")
     period = needs.period_us
     under = f"SCHED_FIFO {needs.priority}" if answer.fifo else "the ordinary scheduler"
     found = (
@@ -127,22 +129,22 @@ def judge_loop(facts: LoopFacts, needs: Needs) -> Check:
     )
     figures = {"p50_us": answer.p50, "p99_us": answer.p99, "p999_us": answer.p999, "max_us": answer.max}
     figures |= {"ticks": float(answer.ticks), "missed": float(answer.missed), "period_us": period}
-    if facts.beside is not None:
-        p50, p99, p999, top = facts.beside
-        found += f" (cyclictest beside it: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {top:.0f} us)"
+    if facts.cyclictest is not None:
+        p50, p99, p999, top = facts.cyclictest
+        found += f" (cyclictest: p50 {p50:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}, max {top:.0f} us)"
         figures |= {"cyclictest_p50_us": p50, "cyclictest_p99_us": p99, "cyclictest_p999_us": p999}
         figures["cyclictest_max_us"] = top
     if not answer.missed and answer.p999 <= _LATE_SHARE * period:
         return Check("loop", Verdict.PASS, found, "", figures)
     if not needs.realtime:
         return Check("loop", Verdict.PASS, f"{found}; in lockstep nothing is ever late", "", figures)
-    stalls = facts.beside is not None and facts.beside.p999 > _LATE_SHARE * period
+    stalls = facts.cyclictest is not None and facts.cyclictest.p999 > _LATE_SHARE * period
     if stalls:
-        remedy = f"the machine itself stalls (cyclictest, too): end what runs beside it; {PAGE}"
+        remedy = f"the machine itself stalls (cyclictest as well): end other programs; {PAGE}"
     elif not answer.fifo:
         remedy = f"grant SCHED_FIFO (see sched-fifo above); {PAGE}"
     else:
-        remedy = f"end what runs beside it, or lower rate_hz; {PAGE}"
+        remedy = f"end other programs, or lower rate_hz; {PAGE}"
     broken = facts.preempt_rt and answer.fifo and answer.missed and needs.config is not None
     return Check("loop", Verdict.FAIL if broken else Verdict.WARN, found, remedy, figures)
 
@@ -153,13 +155,13 @@ def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: On
 
 
 READY: Final = b"ready\n"
-"""Printed before the first tick: locking memory keeps a CPU busy, so concurrent measurements start after it."""
+"""Line printed before the first tick: locking memory keeps a CPU busy, so concurrent measurements start after it."""
 _WARM_UP_TICKS: Final = 20
 _WARM_UP_NS: Final = 300_000_000
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What to measure."""
+    """Parameters of the measurement."""
 
     period_ns: int
     ticks: int
@@ -171,7 +173,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     ticks: int
     missed: int
-    """Points of the grid that passed before the loop was back."""
+    """Number of periods missed."""
     p50: float
     p99: float
     p999: float
@@ -181,13 +183,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def pace(period_ns: int, ticks: int) -> tuple[array[int], int]:
-    """Wake up ``ticks`` times; returns how late each time (ns) and how many points of the grid were missed."""
+    """Wake up ``ticks`` times; returns the lateness of each (ns) and the number of missed periods."""
     late = array("q", bytes(8 * ticks))
     now, sleep = time.monotonic_ns, time.sleep
     missed = 0
     due = now() + period_ns
     for i in range(-max(_WARM_UP_TICKS, _WARM_UP_NS // period_ns), ticks):
-        # Python sleeps until an absolute time; what it rounds away is made up for by sleeping again.
+        # Python's absolute sleep rounds; a second sleep covers the remainder.
         while (left := due - now()) > 0:
             sleep(left * 1e-9)
         behind = now() - due

@@ -1,4 +1,4 @@
-"""Requirements of a configured run; imports the configuration packages, so only after the wheels are known to work."""
+"""Requirements of a configured run; imports the configuration packages, so it requires working wheels."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ORDER_BYTES: Final = 3 * 16
 _STAMP_BYTES: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOGGED: Final = 2.0
-"""Bytes of log per byte of a record: names and time stamps beside it; generous."""
+"""Bytes of log per byte of a record, with names and time stamps; a generous estimate."""
 _POLICY_BYTES: Final = 64 << 10
-"""One policy per training episode, larger than those of the shipped networks."""
+"""Bytes of a policy, of which there is one per training episode; above those of the shipped networks."""
 _RIG_BYTES: Final = 300 << 20
-"""Control, replay and supervisor (with locked memory), as measured on a small x86 machine."""
+"""Memory of control, replay and supervisor (locked), measured on a small x86 machine."""
 _LEARNER_BYTES: Final = 300 << 20
 
 
 def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Needs:
-    """Work it out; ``port`` stands in for the configured device."""
+    """Determine the requirements; ``port`` replaces the configured device."""
     record = record_layout(config)
     memory = capacity_of(config) * (layout_of(config).row_bytes + _STAMP_BYTES)
     if port is None and config.device.port is not None:
@@ -54,8 +54,7 @@ def needs_of(config: RunConfig, name: str, folder: Path, port: str | None) -> Ne
 
 
 def learner_bytes(config: RunConfig) -> int:
-    """Estimate the learner's memory for the experiences: their mirror, the sampler's and the algorithm's notes, and the
-    links between them."""
+    """Estimate the learner's memory for experiences: mirror, notes of sampler and algorithm, and links."""
     settings = learner_settings(config.learner)
     sampling = parts_of_sampling(parse_strategy(config.selection.strategy).sampling)
     row = layout_of(config).row_bytes + _STAMP_BYTES + sampling.bytes_per_slot
@@ -64,12 +63,12 @@ def learner_bytes(config: RunConfig) -> int:
 
 
 def whole_run_bytes(config: RunConfig) -> int:
-    """Estimate the disk that a run takes from its beginning to its end, on the large side."""
+    """Estimate the disk space of a complete run, generously."""
     return disk_bytes(config, record_layout(config).size)
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:
-    """Estimate the size of a whole run's folder, on the large side: memory, policies, log."""
+    """Estimate the size of a complete run's folder, generously: memory, policies, log."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
     row = layout_of(config).row_bytes + _STAMP_BYTES
@@ -79,7 +78,7 @@ def disk_bytes(config: RunConfig, record_bytes: int) -> int:
 
 
 def _log_bytes(config: RunConfig, record_bytes: int) -> float:
-    """What the log comes to, and the room that it leaves to the memory."""
+    """Size of the log, and the space that it leaves for the memory."""
     if config.log.mcap is False:
         return 0.0
     logged = record_bytes * _LOGGED / config.log.decimation

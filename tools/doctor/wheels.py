@@ -1,7 +1,7 @@
-"""Library checks: each is imported and exercised in a process of its own.
+"""Library checks: each library is imported and exercised in a separate process.
 
-A wheel built for a later processor does not raise, it kills (SIGILL): onnxruntime 1.21 and several torch releases do
-so on a Raspberry Pi 4.  A process that crashes is reported here instead of crashing the run.
+A wheel built for a newer processor kills the process (SIGILL): onnxruntime 1.21 and several torch releases do so on a
+Raspberry Pi 4. The crash is reported here instead of ending the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onrig.tools.doctor.finding import Check, Needs, failed, passed, warned
 from onrig.tools.machine import Machine
 
 _TIMEOUT_S: Final = 120.0
-"""torch from an SD card that was never read before takes a while."""
+"""Timeout of a library; the first import of torch from an SD card takes a while."""
 GEMM_MODEL: Final = (
     b"c-rIOusX}c#m~i9!NpiE#8|1s;+~qDE5w+t)x*RA1OkjsjOAVpObiSR_9Gcb2?K*jh>wehgHecsi;05~h&hsgf|clkPApsu0=xip_8Nl"
 )
@@ -29,14 +29,14 @@ GEMM_MODEL: Final = (
 
 
 class Wheel(NamedTuple):
-    """A library, and a little work for it."""
+    """A library, and a short exercise of it."""
 
     package: str
-    """As pip knows it."""
+    """Name for pip."""
     code: str
-    """Ends well only where the library does."""
+    """Python code that succeeds only if the library works."""
     torch: bool = False
-    """Only algorithms written in torch need it."""
+    """Whether only algorithms written in torch need it."""
 
 
 WHEELS: Final = (
@@ -63,18 +63,18 @@ WHEELS: Final = (
 
 
 class WheelFacts(NamedTuple):
-    """Result of a wheel."""
+    """Result of exercising a library."""
 
     wheel: Wheel
     version: str | None
-    """None where it is not installed."""
+    """Version; None if not installed."""
     code: int | None
-    """Exit code (negative: killed by that signal); None where it did not end in time."""
+    """Exit code (negative: killed by that signal); None after a timeout."""
     last_line: str
 
 
 def read_wheel(wheel: Wheel) -> WheelFacts:
-    """Try one."""
+    """Exercise a library."""
     try:
         version = importlib.metadata.version(wheel.package)
     except importlib.metadata.PackageNotFoundError:
@@ -91,18 +91,18 @@ def read_wheel(wheel: Wheel) -> WheelFacts:
 
 
 def read_all(wheels: Iterable[Wheel], reader: Callable[[Wheel], WheelFacts] = read_wheel) -> list[WheelFacts]:
-    """Try several, two at a time."""
+    """Exercise several, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(reader, wheels))
 
 
-def wanted(needs_learner: bool | None) -> list[Wheel]:
-    """Those that matter for a run; torch only where a learner may run."""
+def required_wheels(needs_learner: bool | None) -> list[Wheel]:
+    """Return the libraries that a run needs; torch only if a learner may run."""
     return [w for w in WHEELS if not w.torch or needs_learner is not False]
 
 
-def works(facts: WheelFacts) -> bool:
-    """Whether it may be imported here, too."""
+def is_importable(facts: WheelFacts) -> bool:
+    """Return whether it can be imported here."""
     return facts.version is not None and facts.code == 0
 
 
@@ -115,11 +115,11 @@ def judge_wheel(facts: WheelFacts) -> Check:
         if wheel.torch:
             return passed(name, "not installed; only algorithms written in torch need it")
         return failed(name, "not installed", f"{pip} {wheel.package}")
-    if works(facts):
+    if is_importable(facts):
         return passed(name, version)
     remedy = f"{pip} '{wheel.package}<{version.partition('+')[0]}'"
     if facts.code is None:
-        found, remedy = f"{version}: did not come up in {_TIMEOUT_S:g} s", f"{pip} --force-reinstall {wheel.package}"
+        found, remedy = f"{version}: did not start in {_TIMEOUT_S:g} s", f"{pip} --force-reinstall {wheel.package}"
     elif facts.code < 0:
         try:
             what = signal.Signals(-facts.code).name
@@ -134,18 +134,18 @@ def judge_wheel(facts: WheelFacts) -> Check:
 
 
 def judge_all(facts: Iterable[WheelFacts]) -> Iterator[Check]:
-    """Judge all that were tried."""
+    """Judge all exercised libraries."""
     for one in facts:
         yield judge_wheel(one)
 
 
 _OLDEST = (3, 11)
 _NEWEST = (3, 13)
-"""The tests of the core run up to here."""
+"""Newest Python version tested."""
 
 
 def judge_python(version: tuple[int, int], full: str, *, gil: bool, isolated: bool) -> Iterator[Check]:
-    """Judge a version, whether it has the interpreter lock, and whether it lives in an environment of its own."""
+    """Judge the Python version, the interpreter lock, and the virtual environment."""
     where = "in a virtual environment" if isolated else "the system's own"
     found = f"Python {full}, {where}"
     if version < _OLDEST:
@@ -167,7 +167,7 @@ def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 
 def judge_native(found: native.State, python: str) -> Check:
-    """Judge which variant of the C library was loaded."""
+    """Judge the loaded variant of the C library."""
     if found.library is not None:
         return passed("c-library", found.variant)
     what = f"none: {found.reason}; {native.COST}"

@@ -29,18 +29,18 @@ from onrig.tools.experiments.store import (
     WorldCell,
     archive_path,
     read_trials,
-    write_whole,
+    write_atomically,
 )
 
 DATA: Final = "data"
-"""Folder of the archives beside the published pages."""
+"""Folder of the archives next to the published pages."""
 _ROUNDED: Final = ("train", "evaluation")
 _PRIVATE: Final = frozenset({"command"})
-"""Fields of ``meta.json`` that name paths of the machine."""
+"""Fields of ``meta.json`` that contain paths of the machine."""
 
 
 def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
-    """Write all finished trials of an experiment's folder to another; its archives of before are replaced.
+    """Write all finished trials of an experiment's folder to another, replacing its archives.
 
     Raises OSError.
     """
@@ -49,7 +49,7 @@ def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
         if (folder / name).exists():
             shutil.copyfile(folder / name, into / name)
     meta = msgspec.json.encode(_published(read_fields(folder / META)))
-    write_whole(into / META, msgspec.json.format(meta, indent=1) + b"\n")
+    write_atomically(into / META, msgspec.json.format(meta, indent=1) + b"\n")
     written = set()
     for cell in cells:
         trials = read_trials(folder, cell)
@@ -57,7 +57,7 @@ def write_archive(folder: Path, into: Path, cells: Sequence[AnyCell]) -> None:
             content = io.BytesIO()
             np.savez_compressed(content, **packed(trials, exact=isinstance(cell, WorldCell)))
             path = archive_path(into, cell)
-            write_whole(path, content.getvalue())
+            write_atomically(path, content.getvalue())
             written.add(path)
     for path in (into / TRIALS).glob("*.npz"):
         if path not in written:

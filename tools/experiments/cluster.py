@@ -1,6 +1,6 @@
 """Units as tasks on a Ray cluster, whose nodes need the same version of Onrig, and the packages that a spec uses.
 
-Ray itself sends the function by its name and its arguments as bytes: Onrig pickles nothing by value.
+Ray sends the function by name and its arguments as bytes: nothing is pickled by value.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from onrig.tools.experiments.jobs import (
     job_of,
 )
 from onrig.tools.experiments.workers import Event, Lost, NoWorkers, outcome
-from onrig.tools.workers import Answer, answered
+from onrig.tools.workers import Answer, execute_call
 
 PROBE_S: Final = 5.0
 CONNECT_S: Final = 60.0
-"""A driver on a busy machine takes several seconds; a port where something else listens never answers."""
-_LOOK_S: Final = 0.5
+"""Connection timeout: a driver on a busy machine takes several seconds, and a port of another program never answers."""
+_POLL_S: Final = 0.5
 _RETRIES: Final = 2
 """Retries of a unit whose node is lost."""
 _ADDRESS: Final = re.compile(r"(?P<scheme>ray://)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
@@ -51,7 +51,7 @@ class ClusterWorkers:
     """The CPUs of a Ray cluster."""
 
     def __init__(self, address: str) -> None:
-        """Connect; raises NoWorkers within about a minute where there is no cluster."""
+        """Connect; raises NoWorkers within about a minute if there is no cluster."""
         _probe(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -71,7 +71,7 @@ class ClusterWorkers:
             job = msgspec.json.encode(job_of(unit))
             self._pending[task.remote(job, ENGINE, allowed_contents())] = unit
         while self._pending:
-            finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_LOOK_S)
+            finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=_POLL_S)
             if not finished:
                 yield None
             for reference in finished:
@@ -93,7 +93,7 @@ def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
     """
     receive(files)
     worker = JobWorker(engine_named(engine), lambda episodes: None)
-    return msgspec.json.encode(answered(worker.do, [msgspec.Raw(job)]))
+    return msgspec.json.encode(execute_call(worker.do, [msgspec.Raw(job)]))
 
 
 def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
@@ -105,7 +105,7 @@ def _outcome(unit: Unit, reference: ray.ObjectRef[bytes]) -> Event:
 
 
 def _probe(address: str) -> None:
-    """Try the port and then, in a process that can be ended, to connect: Ray's own attempt knows no limit."""
+    """Try the port, then a connection in a separate process, because Ray's own attempt has no timeout."""
     match = _ADDRESS.fullmatch(address)
     if match is not None:
         try:

@@ -1,4 +1,4 @@
-"""Processor time that trials will take, from a few updates of each kind of cell."""
+"""Estimate of the processor time of trials, from a few updates of each kind of cell."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from onrig.runtime.memory.strategy import parse_strategy
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.store import AnyCell, WorldCell, write_whole
+from onrig.tools.experiments.store import AnyCell, WorldCell, write_atomically
 from onrig.tools.progress import progress_for
 
 COSTS: Final = "costs.json"
-"""In the folder of an experiment."""
+"""Name of the file in an experiment's folder."""
 PROBE_S: Final = 0.3
 _LONGEST_EPISODE: Final = 1000
 _EPISODES: Final = 4
-"""Of a run's probe: its memory need not hold more."""
+"""Episodes of a run's probe, which bound its memory."""
 _ROOM: Final = 50
-"""Groups of updates that are timed, at most."""
+"""Maximum number of timed groups of updates."""
 _PARTS: Final = (16, 8, 5, 4, 2, 1)
-"""Of a batch of PPO's, one of which is timed: its minibatches are alike."""
+"""Parts of a batch of PPO, one of which is timed, since all are alike."""
 
 
 class Cost(msgspec.Struct, frozen=True):
     """Processor time of a cell's trials trained together, s on one thread."""
 
     acting_s: float
-    """Of a step of training in a world; of an episode of a run, with its evaluation and one update."""
+    """Time of a training step in a world, or of an episode of a run with its evaluation and one update."""
     update_s: float
-    """Of an update; of an iteration, where the algorithm learns from batches of its own policies."""
+    """Time of an update, or of an iteration for on-policy algorithms."""
     evaluation_s: float
-    """Of an evaluation in a world."""
+    """Time of an evaluation in a world."""
     updates: int
-    """Updates, or iterations, that were timed."""
+    """Number of timed updates or iterations."""
 
     def trial_s(self, cell: AnyCell) -> float:
-        """Time of a trial of the cell, or of all that were timed together."""
+        """Time of a trial of the cell, or of all trials timed together."""
         done = self.acting_s * _length(cell) + self.update_s * updates_of(cell)
         return done + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
 
 
 def updates_of(cell: AnyCell, steps: int | None = None) -> int:
-    """Updates, or iterations, of a trial, or of its first ``steps`` in a world."""
+    """Number of updates or iterations of a trial, or of its first ``steps`` in a world."""
     if not isinstance(cell, WorldCell):
         return round(cell.updates_by(cell.points))
     return cell.config.updates_until(cell.config.steps if steps is None else steps)
@@ -65,20 +65,20 @@ def updates_of(cell: AnyCell, steps: int | None = None) -> int:
 def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
     """Cost of ``at_once`` trials of each cell trained together, by the cell's id; cells of one kind share a probe.
 
-    Shows its progress on stderr.  Probes have learned nothing and have small memories: evaluations that end early, and
-    updates that look along all that is stored, take longer later.
+    Shows its progress on stderr.  Probes are untrained and have small memories: evaluations that end early, and updates
+    that scan the memory, take longer later.
     """
     kinds = {kind_of(cell.config): cell for cell in reversed(cells)}
     progress = progress_for(len(kinds))
     costs = {}
     try:
         for kind, cell in reversed(kinds.items()):
-            progress.doing(f"trying {shown(cell)}")
+            progress.begin_step(f"trying {shown(cell)}")
             if isinstance(cell, WorldCell):
                 costs[kind] = _in_world(cell.config, at_once)
             else:
                 costs[kind] = _of_run(cell.config, at_once)
-            progress.done(1)
+            progress.finish_step(1)
     finally:
         progress.close()
     return {cell.id: costs[kind_of(cell.config)] for cell in cells}
@@ -86,13 +86,12 @@ def costs_of(cells: Sequence[AnyCell], at_once: int) -> dict[str, Cost]:
 
 def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
     """Write costs of one trial alone, by the cell's id.  Raises OSError."""
-    write_whole(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
+    write_atomically(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
 
 
 def read_costs(folder: Path) -> dict[str, Cost]:
-    """Read costs of one trial alone, by the cell's id; empty where none were measured.
-
-    Raises OSError, and ValueError for a file that is damaged.
+    """Read costs of one trial alone, by the cell's id; empty if none were measured. Raises OSError, and ValueError for
+    a damaged file.
     """
     path = folder / COSTS
     try:
@@ -103,15 +102,15 @@ def read_costs(folder: Path) -> dict[str, Cost]:
         raise ValueError(f"'{path}' is damaged ({error}): delete it, and measure again with --costs") from None
 
 
-def in_words(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
-    """What costs were told from."""
+def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], at_once: int) -> str:
+    """Describe the basis of an estimate."""
     kinds = len({kind_of(cell.config) for cell in cells})
     least = min(cost.updates for cost in costs.values())
-    return f"told from {least} or more updates of {at_once} trials of each of {kinds} kinds of cells"
+    return f"estimated from {least} or more updates of {at_once} trials of each of {kinds} kinds of cells"
 
 
 def kind_of(run: StepRun | RunConfig) -> bytes:
-    """What the cost of an update depends on: not on fractions such as rates and exponents, nor on the memory's size."""
+    """Key of cells with equal update cost, which is independent of fractions (rates, exponents) and memory size."""
     alike = msgspec.to_builtins(run)
     for sampling in registry.loadable(registry.SAMPLERS).values():
         options = alike["learner"].get(sampling.section)
@@ -130,7 +129,7 @@ def _without_fractions(value: object) -> object:
 
 
 def _length(cell: AnyCell) -> int:
-    """Steps of a trial in a world, else episodes."""
+    """Number of steps of a trial in a world, or of episodes of a run."""
     return cell.config.steps if isinstance(cell, WorldCell) else cell.config.episodes
 
 
@@ -145,14 +144,14 @@ def _in_world(run: StepRun, at_once: int) -> Cost:
 
 
 def _of_steps(run: StepRun, at_once: int) -> Cost:
-    """Cost of an algorithm that replays."""
+    """Cost of an off-policy algorithm."""
     from onrig.learner.trials.engine import world_trials
 
     batch = run.learner.batch
     fill = max(min(spaces_of_world(run).horizon, _LONGEST_EPISODE), batch)
-    # Nothing is learned while acting, and there is room for what the probe itself adds.
+    # No learning while acting, and room for the experiences that the probe adds.
     steps = run.steps + fill + _ROOM * run.update_every
-    # Where experiences are dropped at random, memories take long to fill; FULL is to hold what the probe adds, too.
+    # If experiences are dropped at random, memories fill slowly; FULL must hold the probe's experiences as well.
     full, capacity = parse_strategy(run.selection.strategy).keeper.keeps_all, run.selection.capacity
     capacity = steps if full and capacity is not None else capacity
     selection = msgspec.structs.replace(run.selection, write_probability=1.0, capacity=capacity)
@@ -169,7 +168,7 @@ def _of_steps(run: StepRun, at_once: int) -> Cost:
 
 
 def _of_batches(run: StepRun, at_once: int) -> Cost:
-    """Cost of an algorithm that learns from batches of its own policies; of PPO's, a part that has as many as all."""
+    """Cost of an on-policy algorithm; for PPO a part of a batch is timed."""
     from onrig.learner.trials.engine import world_trials
 
     selected, parts = run.learner.selected, 1
@@ -209,10 +208,10 @@ def _of_run(config: RunConfig, at_once: int) -> Cost:
 
 
 def _update(act: Callable[[int], Any], learn: Callable[[int], Any], most: int) -> tuple[float, int]:
-    """Time of an update among at most ``most`` at once, and how many were timed.
+    """Time of an update in groups of at most ``most``, and the number of timed ones.
 
-    They follow on what came in meanwhile, for ``act`` is told how many there will be: some algorithms value it first.
-    The first update of all is left out, and the median taken, for what happens to fall into some of them.
+    ``act`` receives the size of the group, since some algorithms first evaluate new experiences. The first update is
+    discarded, and the median taken over groups.
     """
     learn(1)
     once_s = _timed(lambda: learn(1))

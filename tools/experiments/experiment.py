@@ -1,4 +1,4 @@
-"""Run of an experiment: its missing trials, what they cost, and what they say of the command to go on."""
+"""Run of an experiment: its missing trials, their cost, and the command to continue."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from onrig.tools.experiments.folder import (
     check_executor,
     check_folder,
     last_folder,
+    lock_folder,
     next_folder,
-    note_start,
-    opened,
+    record_start,
 )
 from onrig.tools.experiments.grid import cells_of, shown
 from onrig.tools.experiments.runner import (
     AT_ONCE,
     Outcome,
     at_once_of,
-    display_here,
-    missing,
+    missing_units,
+    new_display,
     run_units,
     split,
 )
 from onrig.tools.experiments.spec import MAX_TRIALS, SpecFile, load_spec
-from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, chosen, finite_trials, read_trials
+from onrig.tools.experiments.store import META, AnyCell, NoSuchCells, finite_trials, read_trials, select_cells
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor, Workers
 from onrig.tools.foreign import pieces_of
 from onrig.tools.load import explain
 from onrig.tools.machine import Machine
 from onrig.tools.quantity import duration
-from onrig.tools.terminal import StreamLost, complain, tell_missing_library
+from onrig.tools.terminal import StreamLost, complain, warn_missing_library
 
 _NO_RAY = "--cluster needs Ray: pip install 'onrig[cluster]'"
 
 
-class Manner(NamedTuple):
-    """How trials run, and which: options of the command; None where not given."""
+class ExperimentOptions(NamedTuple):
+    """Options that select trials and how they run; None if not given."""
 
     workers: int | None = None
     cluster: str | None = None
@@ -62,7 +62,7 @@ class Manner(NamedTuple):
         return [word for name, value in given.items() for word in (f"--{name}", str(value))]
 
     def problem(self, *, costs: bool) -> str | None:
-        """What is wrong with them; None if nothing is."""
+        """Problem with the options, or None."""
         if costs and self.words:
             return f"--costs measures one trial of each cell, here: leave out {shlex.join(self.words)}"
         for name in ("workers", "trials", "chunk"):
@@ -74,8 +74,10 @@ class Manner(NamedTuple):
         return None
 
 
-def experiment(spec: str, out: Path | None, manner: Manner, *, resume: bool, costs: bool, dry_run: bool) -> int:
-    """Run, or list (``dry_run``) or measure (``costs``) its cells; returns the exit code."""
+def experiment(
+    spec: str, out: Path | None, manner: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
+) -> int:
+    """Run the experiment, or list (``dry_run``) or measure (``costs``) its cells; returns the exit code."""
     fault = manner.problem(costs=costs)
     if fault is not None:
         return complain("experiment", fault)
@@ -92,7 +94,7 @@ def experiment(spec: str, out: Path | None, manner: Manner, *, resume: bool, cos
     try:
         file = _load(spec)
         cells = cells_of(file, trials_problems)
-        wanted = chosen(cells, manner.only)
+        wanted = select_cells(cells, manner.only)
     except ConfigError as error:
         return explain(error)
     except NoSuchCells as error:
@@ -108,7 +110,7 @@ def experiment(spec: str, out: Path | None, manner: Manner, *, resume: bool, cos
         if dry_run:
             cpus = None if manner.cluster else _cpus(manner.workers)
             return _list(file, wanted, seeds, folder, manner.chunk or AT_ONCE, cpus)
-        with opened(folder, file.path, cells):
+        with lock_folder(folder, file.path, cells):
             return _measure(folder, wanted) if costs else _run(spec, manner, folder, wanted, seeds, recorded)
     except Unsuitable as error:
         return complain("experiment", str(error))
@@ -119,30 +121,35 @@ def experiment(spec: str, out: Path | None, manner: Manner, *, resume: bool, cos
 
 
 def _run(
-    spec: str, manner: Manner, folder: Path, cells: Sequence[AnyCell], seeds: range, recorded: Executor | None
+    spec: str,
+    manner: ExperimentOptions,
+    folder: Path,
+    cells: Sequence[AnyCell],
+    seeds: range,
+    recorded: Executor | None,
 ) -> int:
-    """Run the missing trials in an open folder; ``recorded``: what computed those that are there, if known."""
+    """Run the missing trials in an open folder; ``recorded``: executor of the existing ones, if known."""
     part = [*manner.words, *(word for choice in manner.only for word in ("--only", choice))]
     command = shlex.join(["onrig", "experiment", spec, "--out", str(folder), *part, "--resume"])
-    again = f"`{command}` goes on from here"
-    todo = missing(folder, cells, seeds)
+    again = f"continue with `{command}`"
+    todo = missing_units(folder, cells, seeds)
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
-    print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} trials are there", flush=True)
+    print(f"{folder}: {len(cells)} cells of {len(seeds)} trials, {there} finished", flush=True)
     if not todo:
         return _score(folder, cells)
     if there and recorded is None:
         complain(
             "experiment",
-            f"'{folder / META}' does not say what computed its trials; the others are computed by {executor()}",
+            f"'{folder / META}' does not record the executor of its trials; the others are computed by {executor()}",
         )
-    tell_missing_library("experiment")
-    note_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
+    warn_missing_library("experiment")
+    record_start(folder, "trials", pieces_of(*(cell.config for cell in cells)))
     before = signal.signal(signal.SIGTERM, _interrupt)
     display = None
     workers: Workers | None = None
     try:
         workers = _workers(manner)
-        display = display_here()
+        display = new_display()
         chunk = manner.chunk or (AT_ONCE if manner.cluster else at_once_of(cells, workers.slots))
         outcome = run_units(folder, split(todo, workers.slots, chunk), there, workers, display)
     except NoWorkers as error:
@@ -167,7 +174,7 @@ def _run(
 
 
 def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Measure what one trial alone costs."""
+    """Measure the cost of one trial alone."""
     from onrig.tools.experiments.cost import COSTS, costs_of, read_costs, write_costs
 
     try:
@@ -176,7 +183,7 @@ def _measure(folder: Path, cells: Sequence[AnyCell]) -> int:
         return complain("experiment", str(error))
     costs = costs_of(cells, 1)
     write_costs(folder, before | costs)
-    note_start(folder, "costs", pieces_of(*(cell.config for cell in cells)))
+    record_start(folder, "costs", pieces_of(*(cell.config for cell in cells)))
     for cell in cells:
         print(f"{1e3 * costs[cell.id].update_s:9.3f} ms  {shown(cell)}")
     print(f"{folder / COSTS}: an update of {len(cells)} cells; `onrig report {folder}` compares at equal computing")
@@ -192,7 +199,7 @@ def _conclude(outcome: Outcome, folder: Path, again: str) -> int:
 
 
 def _score(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Say how many trials have diverged; returns the exit code: it is no success if all have."""
+    """Report how many trials have diverged; returns the exit code, which is a failure if all have."""
     finite = [finite_trials(cell, read_trials(folder, cell)) for cell in cells]
     trials, diverged = sum(map(len, finite)), sum(int((~of).sum()) for of in finite)
     if not diverged:
@@ -202,7 +209,7 @@ def _score(folder: Path, cells: Sequence[AnyCell]) -> int:
     return code if diverged == trials else ExitCode.OK
 
 
-def _workers(manner: Manner) -> Workers:
+def _workers(manner: ExperimentOptions) -> Workers:
     if manner.cluster:
         from onrig.tools.experiments.cluster import ClusterWorkers
 
@@ -220,26 +227,26 @@ def _load(name: str) -> SpecFile:
 
 
 def _cpus(workers: int | None) -> float:
-    """CPUs that the workers of this machine keep busy."""
+    """Number of CPUs that local workers keep busy."""
     there = Machine().cpus_to_use()
     return there if workers is None else min(workers, there)
 
 
 def _list(file: SpecFile, cells: Sequence[AnyCell], seeds: range, folder: Path, chunk: int, cpus: float | None) -> int:
-    from onrig.tools.experiments.cost import costs_of, in_words
+    from onrig.tools.experiments.cost import costs_of, describe_basis
 
     at_once = min(chunk, len(seeds))
     costs = costs_of(cells, at_once)
-    left = {unit.cell.id: len(unit.seeds) for unit in missing(folder, cells, seeds)}
+    left = {unit.cell.id: len(unit.seeds) for unit in missing_units(folder, cells, seeds)}
     cell_s = [costs[cell.id].trial_s(cell) * left.get(cell.id, 0) / at_once for cell in cells]
     for cell, cost_s in zip(cells, cell_s, strict=True):
         print(f"{cell.id}  {duration(cost_s):>11}  {shown(cell)}")
     length = f"{file.spec.steps} steps" if file.spec.steps else f"{file.spec.episodes} episodes"
-    here = "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs that this process may use"
+    here = "" if cpus is None else f", {duration(sum(cell_s) / cpus)} on the {cpus:.2g} CPUs available to this process"
     there = len(cells) * len(seeds) - sum(left.values())
     print(
         f"{len(cells)} cells of {len(seeds)} trials, {length} each{f', {there} trials are there' * bool(there)}, about "
-        f"{duration(sum(cell_s))} of one core{here} ({in_words(cells, costs, at_once)}); would run in {folder}"
+        f"{duration(sum(cell_s))} of one core{here} ({describe_basis(cells, costs, at_once)}); would run in {folder}"
     )
     return ExitCode.OK
 

@@ -16,10 +16,10 @@ from onrig.hw.native import Executor, difference_here
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.files import read_fields, read_file
 from onrig.runtime.run_state.folder_access import check_folder as check_own
-from onrig.runtime.run_state.folder_access import check_way
-from onrig.runtime.supervise.run_folder import circumstances, recorded_executor
+from onrig.runtime.run_state.folder_access import check_path
+from onrig.runtime.supervise.run_folder import environment_facts, recorded_executor
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.spec import Spec, same
+from onrig.tools.experiments.spec import Spec, equal_settings
 from onrig.tools.experiments.store import (
     CELLS,
     META,
@@ -28,18 +28,18 @@ from onrig.tools.experiments.store import (
     AnyCell,
     WorldCell,
     read_cells,
-    sweep,
+    remove_unfinished,
+    write_atomically,
     write_cells,
-    write_whole,
 )
-from onrig.tools.foreign import Piece, difference, pieces_of, recorded
+from onrig.tools.foreign import Piece, difference, pieces_of, record_pieces
 
 RUNS: Final = Path("runs")
 _RESUMED: Final = "resumed"
 
 
 class Unsuitable(Exception):
-    """The folder is not one that this experiment can be run in; the message says why and what to do."""
+    """The folder cannot be used for this experiment; the message gives the reason and the remedy."""
 
 
 def next_folder(spec: Spec) -> Path:
@@ -48,13 +48,13 @@ def next_folder(spec: Spec) -> Path:
 
 
 def last_folder(spec: Spec) -> Path | None:
-    """The folder of the latest run of an experiment; None where there is none."""
+    """The folder of the latest run of an experiment; None if there is none."""
     number = max(_numbers(spec), default=None)
     return None if number is None else RUNS / f"{spec.name}-{number}"
 
 
 def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> None:
-    """Raise Unsuitable where these cells cannot be run in a folder."""
+    """Raise Unsuitable if these cells cannot be run in a folder."""
     if not folder.exists():
         if resume:
             raise Unsuitable(f"'{folder}' does not exist; leave out --resume to start it")
@@ -65,7 +65,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     if not names:
         return
     if any((folder / TRIALS).glob("*.npz")):
-        raise Unsuitable(f"'{folder}' holds published trials, which are not added to; choose another folder")
+        raise Unsuitable(f"'{folder}' holds published trials, which cannot be extended; choose another folder")
     if not names & {SPEC, CELLS, TRIALS}:
         raise Unsuitable(f"'{folder}' is not empty and holds no experiment; choose another folder")
     if not resume:
@@ -76,9 +76,8 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
 
 
 def check_executor(folder: Path) -> Executor | None:
-    """Return what computed the trials in a folder, None where that is not known.
-
-    Raises Unsuitable where this process would compute with something else.
+    """Return the executor of the trials in a folder; None if unknown. Raises Unsuitable if this process has another
+    one.
     """
     recorded = recorded_executor(read_fields(folder / META), _RESUMED)
     if what := difference_here(recorded):
@@ -87,12 +86,11 @@ def check_executor(folder: Path) -> Executor | None:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]:
-    """Hold a folder that `check_folder` found suitable, with spec and cells in it.
-
-    Raises OSError where it cannot be written, and Unsuitable while another process holds it.
+def lock_folder(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]:
+    """Lock a folder that passed `check_folder`, and write spec and cells. Raises OSError if it cannot be written, and
+    Unsuitable while another process holds it.
     """
-    check_way(folder)
+    check_path(folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     check_own(folder)
     fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,8 +99,8 @@ def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Unsuitable(f"'{folder}': in use by another `onrig experiment`") from None
-        sweep(folder)
-        write_whole(folder / SPEC, read_file(spec, MAX_BYTES))
+        remove_unfinished(folder)
+        write_atomically(folder / SPEC, read_file(spec, MAX_BYTES))
         write_cells(folder, cells)
         yield
     finally:
@@ -110,13 +108,13 @@ def opened(folder: Path, spec: Path, cells: Sequence[AnyCell]) -> Iterator[None]
 
 
 def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
-    remedy = "resume it with its own spec, to which blocks and trials may be added, or choose another folder"
+    remedy = "resume it with its own spec (blocks and trials may be added), or choose another folder"
     try:
         before = read_cells(folder)
     except FileNotFoundError:
         before = []
     except (OSError, ValueError):
-        # Damaged: the folders of the trials bear the names of their cells.
+        # Damaged: the trials' folders are named by their cells.
         trials = folder / TRIALS
         unknown = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
         if unknown:
@@ -128,26 +126,26 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
     for cell in before:
         if cell.id not in cells:
             now = named.get(shown(cell))
-            if isinstance(now, WorldCell) and isinstance(cell, WorldCell) and same(now.config, cell.config):
+            if isinstance(now, WorldCell) and isinstance(cell, WorldCell) and equal_settings(now.config, cell.config):
                 what = f"'{folder}' was begun with other settings in the run behind '{now.config.world}'"
                 raise Unsuitable(f"{what}; restore it, or choose another folder")
             raise Unsuitable(f"'{folder}' holds a cell that is not in this spec ({shown(cell)}); {remedy}")
-        if not same(cell.config, cells[cell.id].config):
+        if not equal_settings(cell.config, cells[cell.id].config):
             what = f"'{folder}' was made by a version of Onrig with other defaults for {shown(cell)}"
             raise Unsuitable(f"{what}; choose another folder")
 
 
-def note_start(folder: Path, of: Literal["trials", "costs"], pieces: list[Piece]) -> None:
-    """Note machine, versions and time in ``meta.json``: of the first trials by themselves, later under ``resumed``, and
-    of measured costs under ``costs``.  Raises OSError."""
-    now, meta = {**circumstances(), **recorded(pieces)}, read_fields(folder / META)
+def record_start(folder: Path, of: Literal["trials", "costs"], pieces: list[Piece]) -> None:
+    """Record machine, versions and time in ``meta.json``: for the first trials at the top level, later under
+    ``resumed``, for measured costs under ``costs``.  Raises OSError."""
+    now, meta = {**environment_facts(), **record_pieces(pieces)}, read_fields(folder / META)
     if of == "trials" and not meta.keys() & now.keys():
         meta = {**now, **meta}
     else:
         under = _RESUMED if of == "trials" else "costs"
         before = meta.get(under)
         meta[under] = [*(before if isinstance(before, list) else []), now]
-    write_whole(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
+    write_atomically(folder / META, msgspec.json.format(msgspec.json.encode(meta), indent=2) + b"\n")
 
 
 def _numbers(spec: Spec) -> Iterator[int]:

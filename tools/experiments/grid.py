@@ -1,4 +1,4 @@
-"""From a spec to its cells: every combination resolved and checked before anything runs."""
+"""Expansion of a spec to its cells: every combination is resolved and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -39,30 +39,32 @@ from onrig.tools.experiments.store import CALLED, AnyCell, Cell, WorldCell
 from onrig.tools.load import load
 
 REUSE: Final = 8
-"""Average replays of an experience (de Bruin et al. 2018, App. B.1); the number of updates follows unless it is set."""
+"""Average replays of an experience (de Bruin et al. 2018, App. B.1); determines the number of updates unless that is
+set."""
 MAX_CELLS: Final = 2000
 _UPDATES: Final = "learner.updates_per_episode"
 _UNLIMITED: Final = Setting("limits", {}, ())
-"""Trials have no shield (nor has de Bruin et al. 2018): a rig's limits on rate and lease must not stop them."""
+"""Settings of trials, which have no shield (as in de Bruin et al. 2018): a rig's limits on rate and lease must not stop
+them."""
 _FILLED: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
 """Why the trials engine cannot run a configuration: ``onrig.learner.trials.supported.trials_problems``."""
 WorldProblems = Callable[[StepRun], list[tuple[str, str]]]
-"""What keeps trials from running in their world: ``onrig.learner.trials.supported.world_problems``."""
+"""Why trials cannot run in their world: ``onrig.learner.trials.supported.world_problems``."""
 Values = dict[str, tuple[object, NodePath]]
-"""By its short name each value that a cell sets, and where in the spec it stands; the later ones win."""
+"""Values that a cell sets, by short name, with their position in the spec; later ones win."""
 Label = dict[str, str | float | int]
 
 
-class _Trouble(NamedTuple):
+class _CellProblem(NamedTuple):
     message: str
     at: NodePath | None
-    """Where in the spec the culprit stands, if that is known."""
+    """Position in the spec, if known."""
 
 
-_Resolve = Callable[[Values], tuple[RunConfig | StepRun | None, list[_Trouble]]]
-"""Of the values of a cell: its configuration, or what is wrong with it."""
+_Resolve = Callable[[Values], tuple[RunConfig | StepRun | None, list[_CellProblem]]]
+"""Maps the values of a cell to its configuration, or to a problem."""
 
 
 def cells_of(
@@ -125,7 +127,7 @@ def _name_problems(
     taken: dict[str, str],
     config: type[RunConfig] | type[StepRun],
 ) -> Iterator[Problem]:
-    """What is wrong with names to set; ``taken`` says which name sets a path already, and learns of these."""
+    """List problems of names to set; ``taken`` maps the paths already set to their names, and is extended."""
     for name in names:
         fault = name_problem(name, config)
         for target in paths_of(name) or (name,):
@@ -159,11 +161,11 @@ def _block_cells(
     if block.world is None:
         path, base = _run_of(file, block, at)
         common: Label = {"config": path.stem}
-        resolve = partial(_around_run, str(path), base, file.spec, engine_problems)
+        resolve = partial(_run_config, str(path), base, file.spec, engine_problems)
     else:
         world, name = _world_of(file, block.world, (*at, "world"))
         common = {"world": name}
-        resolve = partial(_in_world, world, (*at, "world"), file.spec, in_world)
+        resolve = partial(_world_config, world, (*at, "world"), file.spec, in_world)
     if block.called is not None:
         common[CALLED] = block.called
     fixed: Values = {short_name(name): (value, ("set", name)) for name, value in file.spec.set.items()}
@@ -175,7 +177,7 @@ def _block_cells(
     problems: dict[str, Problem] = {}
     for combination in itertools.product(*axes):
         here: Values = {**own, **dict(combination)}
-        # Those of the whole spec that the block replaces are left out, so that the block's come last and win.
+        # Values of the spec that the block replaces are dropped, so that the block's come last and win.
         values: Values = {**{name: value for name, value in fixed.items() if name not in here}, **here}
         config, troubles = resolve(values)
         told = here if block.called is None else dict(combination)
@@ -193,9 +195,9 @@ def _block_cells(
 
 
 def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig]:
-    """A block's run, with the limits of trials."""
+    """Return a block's run, with the settings of trials."""
     try:
-        path = find(str(block.config), beside=file.path.parent)
+        path = find(str(block.config), base=file.path.parent)
         return path, load(str(path), [_UNLIMITED.assignment])
     except FileNotFoundError as error:
         raise ConfigError([_at(file, (*at, "config"), f"{error} at config")]) from None
@@ -205,12 +207,12 @@ def _run_of(file: SpecFile, block: Block, at: NodePath) -> tuple[Path, RunConfig
 
 
 def _world_of(file: SpecFile, world: str, at: NodePath) -> tuple[str, str]:
-    """A block's world, by an absolute path where it is a run's file, and the name of its task."""
+    """Return a block's world (as an absolute path for a run's file) and the name of its task."""
     task = world.removeprefix(GYM).removeprefix(PLANT)
     if not world.startswith(PLANT) or not task or task in shipped():
         return world, task
     try:
-        path = find(task, beside=file.path.parent)
+        path = find(task, base=file.path.parent)
     except FileNotFoundError as error:
         raise ConfigError([_at(file, at, f"{error} at world")]) from None
     return f"{PLANT}{path.resolve()}", task
@@ -222,47 +224,47 @@ def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
     return WorldCell(cell_id(config, run_behind(config)), label, config)
 
 
-def _in_world(
+def _world_config(
     world: str, at: NodePath, spec: Spec, in_world: WorldProblems, values: Values
-) -> tuple[StepRun | None, list[_Trouble]]:
-    """The configuration of one cell in a world, or what is wrong with it."""
+) -> tuple[StepRun | None, list[_CellProblem]]:
+    """Return the configuration of one cell in a world, or a problem."""
     given = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
     document = parse_document(msgspec.json.encode(given).decode(), "")
     try:
-        settings = [*_pieces(spec), *_filled(None, values)]
+        settings = [*_pieces(spec), *_fill_placeholders(None, values)]
     except _Unfilled as error:
-        return None, [_Trouble(str(error), error.at)]
+        return None, [_CellProblem(str(error), error.at)]
     origins = {origin_of(setting.assignment): setting.at for setting in settings}
     try:
         for setting in settings:
             document = override(document, setting.assignment)
         run = convert_by_section(with_pieces(document, None), StepRun)
     except ConfigError as error:
-        return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
+        return None, [_CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
     places = {"world": at, "steps": ("steps",), "evaluation.every": ("evaluation", "every")}
     places |= {setting.path: setting.at for setting in settings}
-    troubles = [_Trouble(f"{message} at {path}", places.get(path)) for path, message in in_world(run)]
-    troubles += _unread(values, run.learner)
+    troubles = [_CellProblem(f"{message} at {path}", places.get(path)) for path, message in in_world(run)]
+    troubles += _unused_axes(values, run.learner)
     if not troubles:
         strategy = str(parse_strategy(run.selection.strategy))
         run = msgspec.structs.replace(run, selection=msgspec.structs.replace(run.selection, strategy=strategy))
     return run, troubles
 
 
-def _around_run(
+def _run_config(
     path: str, base: RunConfig, spec: Spec, engine_problems: EngineProblems, values: Values
-) -> tuple[RunConfig | None, list[_Trouble]]:
-    """The configuration of one cell, or what is wrong with it."""
+) -> tuple[RunConfig | None, list[_CellProblem]]:
+    """Return the configuration of one cell, or a problem."""
     try:
         settings = [Setting("episodes", spec.episodes, ("episodes",)), _UNLIMITED, *_pieces(spec)]
-        settings += _filled(base, values)
+        settings += _fill_placeholders(base, values)
     except _Unfilled as error:
-        return None, [_Trouble(str(error), error.at)]
+        return None, [_CellProblem(str(error), error.at)]
     origins = {f"--set {setting.assignment}": setting.at for setting in settings}
     try:
         config = load(path, [setting.assignment for setting in settings])
     except ConfigError as error:
-        return None, [_Trouble(problem.message, origins.get(problem.file)) for problem in error.problems]
+        return None, [_CellProblem(problem.message, origins.get(problem.file)) for problem in error.problems]
     learner = learner_settings(config.learner)
     steps = episode_steps(config.task, config.rate_hz)
     if not _sets_updates(values):
@@ -278,27 +280,27 @@ def _around_run(
         selection=selection,
         learner=msgspec.json.decode(msgspec.json.encode(learner)),  # as `load` has it: lists, no tuples
     )
-    troubles = [_Trouble(message, None) for message in engine_problems(config, learner)]
-    troubles += _unread(values, learner)
+    troubles = [_CellProblem(message, None) for message in engine_problems(config, learner)]
+    troubles += _unused_axes(values, learner)
     if config.episodes * steps < learner.batch:
         message = f"{config.episodes} episodes of {steps} steps are too few for a batch of {learner.batch} at episodes"
-        troubles.append(_Trouble(message, ("episodes",)))
+        troubles.append(_CellProblem(message, ("episodes",)))
     return config, troubles
 
 
 def _sets_updates(values: Values) -> bool:
-    """Whether the number of updates is said, by itself or within the whole of ``learner``."""
+    """Return whether the number of updates is set, directly or within ``learner``."""
     learner, _ = values.get("learner", (None, ()))
     within = learner if isinstance(learner, Mapping) else {}
     return _UPDATES in values or "updates_per_episode" in within or "updates_per_transition" in within
 
 
-def _unread(values: Values, learner: LearnerSettings) -> Iterator[_Trouble]:
+def _unused_axes(values: Values, learner: LearnerSettings) -> Iterator[_CellProblem]:
     """Axes for a setting that the algorithm does not have."""
     for name, (_, at) in values.items():
         field = field_of_algorithm(name)
         if field is not None and field not in fields_of(learner.algorithm):
-            yield _Trouble(f"'{name}' sets learner.{learner.algorithm}.{field}, which there is not", at)
+            yield _CellProblem(f"'{name}' sets learner.{learner.algorithm}.{field}, which there is not", at)
 
 
 def _algorithm(base: RunConfig | None, values: Values) -> str:
@@ -311,22 +313,22 @@ def _algorithm(base: RunConfig | None, values: Values) -> str:
 
 
 def _pieces(spec: Spec) -> Iterator[Setting]:
-    """What the spec says of pieces in files, resolved."""
+    """Return the spec's pieces in files, resolved."""
     for key, named in ({} if spec.python is msgspec.UNSET else spec.python).items():
         for name, place in named.items():
             yield Setting(f"python.{key}.{name}", place, ("python", key, name))
 
 
 class _Unfilled(ValueError):
-    """A strategy and the axis ``alpha`` do not fit."""
+    """A strategy and the axis ``alpha`` do not match."""
 
     def __init__(self, message: str, at: NodePath) -> None:
         super().__init__(message)
         self.at = at
 
 
-def _filled(base: RunConfig | None, values: Values) -> list[Setting]:
-    """Everything a cell sets, placeholders filled; what comes later in ``values`` comes later here, and so wins."""
+def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Setting]:
+    """Return the values that a cell sets, with placeholders filled, in the order of ``values``: later ones win."""
     filler = values.get(PLACEHOLDER)
     settings: list[Setting] = []
     algorithm = _algorithm(base, values)
@@ -340,8 +342,8 @@ def _filled(base: RunConfig | None, values: Values) -> list[Setting]:
     return settings
 
 
-def _culprit(resolve: _Resolve, values: Values, trouble: _Trouble) -> NodePath | None:
-    """The value without which the trouble would not be: the axes are tried first."""
+def _culprit(resolve: _Resolve, values: Values, trouble: _CellProblem) -> NodePath | None:
+    """Find the value that causes the problem; axes are tried first."""
     for name in reversed(values):
         rest = {n: v for n, v in values.items() if n != name}
         if trouble.message not in {t.message for t in resolve(rest)[1]}:
@@ -356,7 +358,7 @@ def _as_label(value: object) -> str | float | int:
 
 
 def _plain(value: object) -> object:
-    """The same for 1 and 1.0."""
+    """Normalise a value: 1 and 1.0 are equal."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

@@ -26,7 +26,7 @@ ENGINE: Final = "onrig.learner.trials.engine"
 
 
 class Scores(Protocol):
-    """Of S trials: ``onrig.learner.trials.engine.Scores``."""
+    """Scores of S trials: ``onrig.learner.trials.engine.Scores``."""
 
     @property
     def train(self) -> NDArray[np.float64]:
@@ -67,25 +67,25 @@ class Unit(NamedTuple):
 
     @property
     def work(self) -> float:
-        """Batch updates of all its trials, which take most of its time."""
+        """Number of batch updates of all its trials, which dominate its time."""
         return self.work_by(self.cell.points)
 
     def work_by(self, points: int) -> float:
-        """Of them, those until the first ``points`` scores."""
+        """Number of updates until the first ``points`` scores."""
         return self.cell.updates_by(points) * len(self.seeds)
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
-    """A unit around a run, as it is sent to a worker."""
+    """A unit of a run, as sent to a worker."""
 
     executor: Executor
-    """What is to compute it."""
+    """Required executor."""
     config: RunConfig
     seeds: tuple[int, ...]
 
 
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
-    """A unit in a world; ``cell`` is the cell's digest, which the run behind a plant's world has a part in."""
+    """A unit in a world; ``cell`` is the cell's digest, which depends on the run behind a plant's world."""
 
     executor: Executor
     cell: str
@@ -97,8 +97,8 @@ AnyJob = Job | WorldJob
 _JOB: Final = msgspec.json.Decoder(AnyJob)
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """A trial, as it is sent back: arrays of float64 in bytes, so that not a bit changes."""
+class TrialResult(msgspec.Struct, frozen=True):
+    """A trial, as returned by a worker: arrays of float64 as bytes, which preserves every bit."""
 
     train: bytes
     evaluation: bytes
@@ -108,7 +108,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def job_of(unit: Unit) -> AnyJob:
-    """What a worker has to know of a unit."""
+    """Return the job of a unit for a worker."""
     cell = unit.cell
     by = executor()
     return (
@@ -117,7 +117,7 @@ def job_of(unit: Unit) -> AnyJob:
 
 
 def job_in(line: bytes | msgspec.Raw) -> AnyJob:
-    """Decode a job, the pieces in files of its configuration registered; raises ValueError."""
+    """Decode a job and register the pieces in files of its configuration; raises ValueError."""
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
     return job
@@ -129,13 +129,13 @@ def engine_named(module: str) -> Engine:
     return engine
 
 
-def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[Kept, ...]:
-    """Run a job's trials, in the order of its seeds; raises Unavailable where another executor would compute them.
+def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
+    """Run a job's trials, in the order of its seeds; raises Unavailable if this process has another executor.
 
     ``on_episode`` receives the number of finished episodes (evaluations, in a world) after each.
     """
     if what := difference_here(job.executor):
-        raise Unavailable(f"the worker on {platform.node()} does not fit: trials are {what}")
+        raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {what}")
     if isinstance(job, Job):
         settings = learner_settings(job.config.learner)
         return _scored(engine(job.config, settings, job.seeds).advance, job.config.episodes, len(job.seeds), on_episode)
@@ -143,7 +143,7 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
     from onrig.learner.trials.worlds.making import run_behind
 
     if cell_id(job.config, run_behind(job.config)) != job.cell:
-        raise ValueError(f"'{job.config.world}' is not the run that it was when the experiment began")
+        raise ValueError(f"'{job.config.world}' has changed since the experiment began")
     trials = world_trials(job.config, job.seeds)
     try:
         return _scored(trials.advance, job.config.points, len(job.seeds), on_episode)
@@ -151,7 +151,9 @@ def do(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[
         trials.close()
 
 
-def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]) -> tuple[Kept, ...]:
+def _scored(
+    advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[[int], None]
+) -> tuple[TrialResult, ...]:
     """Advance S trials E times and gather their scores."""
     train, evaluation = np.empty((S, E)), np.empty((S, E))
     noise: NDArray[np.float64] | None = None
@@ -162,7 +164,7 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
         scores = advance()
         train[:, episode] = scores.train
         evaluation[:, episode] = scores.evaluation
-        if scores.batch_noise is not None:  # there is none before the first minibatches either
+        if scores.batch_noise is not None:  # none before the first minibatches
             noise = scores.batch_noise if noise is None else noise + scores.batch_noise
             noisy_episodes += 1
         if scores.replayed is not None:
@@ -174,7 +176,7 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
     curves = np.stack(replayed, axis=2) if replayed else None
     counts = np.stack(shield, axis=2) if shield else None
     return tuple(
-        Kept(
+        TrialResult(
             train[s].tobytes(),
             evaluation[s].tobytes(),
             None if mean is None else mean[s].tobytes(),
@@ -185,7 +187,7 @@ def _scored(advance: Callable[[], Scores], E: int, S: int, on_episode: Callable[
     )
 
 
-def trials_of(trials: Sequence[Kept]) -> list[Trial]:
+def trials_of(trials: Sequence[TrialResult]) -> list[Trial]:
     """Return the trials of a finished job as arrays."""
     return [
         Trial(
@@ -200,14 +202,14 @@ def trials_of(trials: Sequence[Kept]) -> list[Trial]:
 
 
 class JobWorker:
-    """What a local worker is called for."""
+    """Calls that a local worker serves."""
 
     def __init__(self, engine: Engine, note: Callable[[int], None]) -> None:
         self._engine: Final = engine
         self._note: Final = note
 
-    def do(self, job: msgspec.Raw) -> tuple[Kept, ...]:
-        """Run a job's trials, and note how many episodes are done."""
+    def do(self, job: msgspec.Raw) -> tuple[TrialResult, ...]:
+        """Run a job's trials, and report the number of finished episodes."""
         return do(job_in(job), self._engine, self._note)
 
 

@@ -1,4 +1,4 @@
-"""Runs the missing trials of an experiment in units and stores the results."""
+"""Execution of the missing trials of an experiment in units, and storage of the results."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from onrig.tools.quantity import duration
 from onrig.tools.terminal import drawing_stream
 
 AT_ONCE: Final = 16
-"""Trials that are trained together: per trial about as fast as 50, in a third of the memory."""
+"""Number of trials trained together: per trial about as fast as 50, in a third of the memory."""
 
 
 _SHARE_FOR_TRIALS: Final = 0.6
-"""Of the memory, for experiences; the rest is for networks, the programs and everybody else."""
+"""Share of the machine's memory for experiences; the rest is for networks and other processes."""
 
 
 class Outcome(NamedTuple):
     """Result of a run of the experiment."""
 
     trials: int
-    """Finished, with those of earlier."""
+    """Finished trials, earlier ones included."""
     total: int
     lost: list[Lost]
 
 
-def missing(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
-    """For each cell with trials that are not there yet, these."""
+def missing_units(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> list[Unit]:
+    """Return the missing trials of each cell."""
     found = [Unit(cell, tuple(missing_seeds(folder, cell, seeds))) for cell in cells]
     return [unit for unit in found if unit.seeds]
 
@@ -43,7 +43,7 @@ def missing(folder: Path, cells: Sequence[AnyCell], seeds: Sequence[int]) -> lis
 def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Unit]:
     """Cut units into pieces of at most ``at_once`` trials, about equal and enough of them for every slot.
 
-    The first seeds of all cells come first, so that an unfinished experiment has something of everything.
+    The first seeds of all cells come first, so that an unfinished experiment covers all cells.
     """
     trials = sum(len(unit.seeds) for unit in units)
     largest = max(1, min(at_once, math.ceil(trials / slots)))
@@ -57,7 +57,8 @@ def split(units: Sequence[Unit], slots: int, at_once: int = AT_ONCE) -> list[Uni
 
 
 def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
-    """Trials to train together, at most ``AT_ONCE``: fewer where all that run at a time would not fit into memory."""
+    """Number of trials to train together, at most ``AT_ONCE``; fewer if the concurrent ones would not fit into
+    memory."""
     from onrig.learner.trials.supported import machine_bytes, trial_bytes
 
     largest = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
@@ -66,24 +67,22 @@ def at_once_of(cells: Sequence[AnyCell], slots: int) -> int:
 
 
 def run_units(folder: Path, units: Sequence[Unit], there: int, workers: Workers, display: Display) -> Outcome:
-    """Do units and keep their trials; ``there`` trials are finished already.
-
-    Raises OSError where results cannot be written, NoWorkers, OtherExecutor, and KeyboardInterrupt;
-    whatever was finished before stays, and the rest can be done later.
+    """Execute units and store their trials; ``there`` trials are already finished. Raises OSError if results cannot be
+    written, NoWorkers, OtherExecutor, and KeyboardInterrupt; finished trials are kept, and the rest can be run later.
     """
     tally = Tally(units, there)
     lost: list[Lost] = []
     for event in workers.run(units):
         match event:
             case Advanced(unit, episodes):
-                tally.advanced(unit, episodes)
+                tally.advance(unit, episodes)
             case Done(unit, trials):
                 for seed, trial in zip(unit.seeds, trials, strict=True):
                     write_trial(folder, unit.cell, seed, trial)
-                tally.settled(unit, done=True)
+                tally.finish_unit(unit, done=True)
             case Lost(unit, reason):
                 lost.append(event)
-                tally.settled(unit, done=False)
+                tally.finish_unit(unit, done=False)
                 seeds = f"seeds {unit.seeds[0]} to {unit.seeds[-1]}" if len(unit.seeds) > 1 else f"seed {unit.seeds[0]}"
                 display.warn(f"lost: {shown(unit.cell)}, {seeds} ({unit.cell.id}): {reason}")
         display.show(tally)
@@ -109,15 +108,15 @@ class Tally:
         in_world = any(isinstance(unit.cell, WorldCell) for unit in units)
         self._counted = "evaluations" if in_world else "episodes"
         self.trials = there
-        """Finished trials, with those of earlier."""
+        """Finished trials, earlier ones included."""
         self.total = there + sum(len(unit.seeds) for unit in units)
 
-    def advanced(self, unit: Unit, episodes: int) -> None:
+    def advance(self, unit: Unit, episodes: int) -> None:
         """Progress of a unit in episodes (evaluations, in a world)."""
         self._running[_key(unit)] = (unit, episodes)
 
-    def settled(self, unit: Unit, *, done: bool) -> None:
-        """A unit is finished, or lost."""
+    def finish_unit(self, unit: Unit, *, done: bool) -> None:
+        """Record a finished or lost unit."""
         self._running.pop(_key(unit), None)
         if not done:
             self._total_work -= unit.work
@@ -133,7 +132,7 @@ class Tally:
 
     @property
     def fraction(self) -> float:
-        """Of the work, 0 to 1."""
+        """Fraction of the work done, 0 to 1."""
         running = sum(unit.work_by(done) for unit, done in self._running.values())
         return min(1.0, (self._settled_work + running) / self._total_work) if self._total_work else 1.0
 
@@ -147,20 +146,20 @@ class Tally:
 
 
 class Display(Protocol):
-    """Shows a tally as it grows."""
+    """Display of a tally."""
 
     def show(self, tally: Tally) -> None:
-        """Show where things stand; called often."""
+        """Show the current state; called often."""
 
     def warn(self, message: str) -> None:
-        """Show a line that stays."""
+        """Show a permanent line."""
 
     def close(self) -> None:
         """Restore the terminal."""
 
 
 class PlainDisplay:
-    """A line now and then, and every warning."""
+    """Occasional progress lines, and every warning."""
 
     def __init__(self) -> None:
         self._shown_s = time.monotonic()
@@ -184,7 +183,7 @@ class PlainDisplay:
 
 
 class RichDisplay:
-    """A progress bar with the figures behind it."""
+    """A progress bar followed by the figures."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -208,8 +207,8 @@ class RichDisplay:
         self._progress.stop()
 
 
-def display_here() -> Display:
-    """A bar where there is a terminal and rich is installed, lines otherwise."""
+def new_display() -> Display:
+    """Return a bar on a terminal with rich installed, otherwise lines."""
     if sys.stdout.isatty():
         try:
             return RichDisplay()

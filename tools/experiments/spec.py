@@ -34,16 +34,16 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All combinations of some axes, around one run's configuration or in one world."""
 
     config: str | None = None
-    """Name of a shipped run, or a path (from the spec's folder on)."""
+    """Name of a shipped run, or a path relative to the spec's folder."""
     world: str | None = None
-    """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``; ``plant:`` and a path starts
-    from the spec's folder, too."""
+    """Instead: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``; a path after ``plant:`` is
+    relative to the spec's folder."""
     called: str | None = None
-    """What tables and figures call its cells, in place of what ``set`` has."""
+    """Name of its cells in tables and figures, instead of the values of ``set``."""
     set: dict[str, object] = {}
-    """Axis or dotted path of the run's configuration to the value that it has in this block."""
+    """Values of this block by axis or dotted path of the run's configuration."""
     grid: dict[str, list[object]] = {}
-    """Axis or dotted path to its values; without axes the block is a single cell."""
+    """Values by axis or dotted path; without axes the block is a single cell."""
 
 
 class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,19 +54,19 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trials: int
     blocks: tuple[Block, ...]
     episodes: int = 0
-    """Of a run's trials."""
+    """Episodes of a run's trials."""
     steps: int = 0
-    """Of trials in a world, instead."""
+    """Steps of trials in a world, instead of episodes."""
     evaluation: Evaluation = Evaluation()
-    """In a world."""
+    """Evaluation in a world."""
     figures: tuple[int | str, ...] = ()
-    """Of runs: figures of de Bruin et al. 2018 by number, and tables as ``table-6``, that the report is to have."""
+    """Figures of de Bruin et al. 2018 by number, and tables as ``table-6``, for the report; only for runs."""
     first_seed: int = 0
     """Seeds of the trials are ``first_seed`` and those after it, the same in every cell: trials are paired."""
     set: dict[str, object] = {}
-    """As in a block, for every cell; a block's own values come after it."""
+    """As in a block, for every cell; a block's values take precedence."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """As in a run, for every cell; files are beside the spec."""
+    """As in a run, for every cell; files are relative to the spec."""
 
     @property
     def seeds(self) -> range:
@@ -75,7 +75,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SpecFile(NamedTuple):
-    """A spec, and where each of its values stands."""
+    """A spec, with the positions of its values."""
 
     spec: Spec
     document: Document
@@ -83,7 +83,7 @@ class SpecFile(NamedTuple):
 
 
 def load_spec(path: Path) -> SpecFile:
-    """Read a spec; raises ConfigError with every problem that can be told from it alone."""
+    """Read a spec; raises ConfigError with every problem found in the file itself."""
     document = with_pieces(load_document(path), path.parent)
     spec = convert_by_section(document, Spec)
     problems = list(_problems(spec, document))
@@ -104,10 +104,10 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
         told = "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
         found.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
     if not in_world and ("evaluation",) in document.marks:
-        told = "trials of a run are evaluated once with every episode"
+        told = "trials of a run are evaluated after every episode"
         found.append(problem_at(document, ("evaluation",), f"{told} at evaluation", at_key=True))
     if in_world and spec.figures:
-        told = "the figures of de Bruin et al. 2018 are of runs; a report of worlds draws all that it can"
+        told = "figures of de Bruin et al. 2018 apply to runs; a report of worlds draws all available ones"
         found.append(problem_at(document, ("figures",), f"{told} at figures", at_key=True))
     if not 0 <= spec.first_seed <= _MAX_SEED - MAX_TRIALS:
         message = f"expected 0 to 2^63 - {MAX_TRIALS + 1}, got {spec.first_seed} at first_seed"
@@ -118,7 +118,7 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
         if (block.config is None) == (block.world is None):
             found.append(problem_at(document, ("blocks", i), f"expected one of 'config' and 'world' at blocks[{i}]"))
         elif in_world and block.world is None:
-            message = "runs and worlds do not go into one experiment"
+            message = "an experiment holds either runs or worlds"
             found.append(problem_at(document, ("blocks", i, "config"), f"{message} at blocks[{i}].config"))
         for axis, values in block.grid.items():
             if not values:
@@ -127,7 +127,7 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
 
 
 PLACEHOLDER: Final = "alpha"
-"""The axis that fills ``{alpha}`` in a strategy and sets nothing of its own."""
+"""Axis that only fills ``{alpha}`` in a strategy."""
 
 _AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "strategy": ("selection.strategy",),
@@ -150,7 +150,7 @@ and those that every configuration has."""
 _ANY: Final = "learner.*."
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")
 _OURS: Final = {"seed": "first_seed", "episodes": "episodes", "steps": "steps", "world": "world"}
-"""Paths that the spec or its blocks have keys of their own for."""
+"""Paths for which the spec or its blocks have dedicated keys."""
 _INERTIA: Final = {
     "paper": {"rig": "pendulum", "task": "swingup"},
     "hardware": {"rig": "pendulum-hardware", "task": "swingup-hardware"},
@@ -163,11 +163,11 @@ class Setting(NamedTuple):
     path: str
     value: object
     at: NodePath
-    """Where in the spec it stands."""
+    """Position in the spec."""
 
     @property
     def assignment(self) -> str:
-        """The same as ``onrig.runtime.config.document.override`` takes it: JSON is YAML."""
+        """Format for ``onrig.runtime.config.document.override`` (JSON is YAML)."""
         return f"{self.path}={msgspec.json.encode(self.value).decode()}"
 
 
@@ -187,7 +187,7 @@ def tells_of_sampling(axis: str) -> bool:
 
 
 def short_name(name: str) -> str:
-    """The one name of an axis that may also be written as the path it sets."""
+    """Canonical name of an axis, which may also be written as a path."""
     return next((short for short, paths in axes().items() if paths == (name,)), name)
 
 
@@ -237,11 +237,11 @@ def settings_of(name: str, value: object, at: NodePath, base: RunConfig | None, 
 
 
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
-    """Digest of a resolved configuration, the seed left out: 12 hexadecimal digits.
+    """Digest of a resolved configuration without its seed: 12 hexadecimal digits.
 
-    ``plant``: the run that a world is made of, which counts by what a world takes of it, and not by its name.
-    Values that are the defaults do not count, so that an experiment can be resumed when a later version knows of more;
-    `same` tells where a default has come to mean something else, but not one of the run behind a world.
+    ``plant``: the run behind a world, which contributes the parts that the world uses, not its name. Default values are
+    ignored, so that an experiment can be resumed by a later version with more settings; `equal_settings` finds changed
+    defaults, except in the run behind a world.
     """
     told = [_without_defaults(part) for part in _parts(config)]
     if plant is not None:
@@ -250,8 +250,8 @@ def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:12]
 
 
-def same(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
-    """Whether two resolved configurations are equal in everything but the seed, defaults included."""
+def equal_settings(a: RunConfig | StepRun, b: RunConfig | StepRun) -> bool:
+    """Return whether two resolved configurations are equal except for the seed, defaults included."""
     return _parts(a) == _parts(b)
 
 
@@ -266,7 +266,7 @@ def _parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | None, ...]:
 
 
 def _without_folders(pieces: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
-    """Pieces by their digests, wherever their files are."""
+    """Pieces by their digests, independent of their location."""
     if pieces is msgspec.UNSET:
         return pieces
     return {key: {name: Path(place).name for name, place in named.items()} for key, named in pieces.items()}

@@ -32,32 +32,32 @@ CELLS: Final = "cells.json"
 META: Final = "meta.json"
 TRIALS: Final = "trials"
 CALLED: Final = "called"
-"""Of a label: what the cell is called in place of what its block sets."""
+"""Key of a label: name of the cell instead of its block's values."""
 _UNFINISHED: Final = ".unfinished"
 
 
 class _Labelled(msgspec.Struct, frozen=True):
-    """One combination of a grid's values; its trials differ in nothing but their seed."""
+    """One combination of a grid's values; its trials differ only in their seed."""
 
     id: str
-    """Short digest of the resolved configuration, the seed left out."""
+    """Short digest of the resolved configuration without its seed."""
     label: dict[str, str | float | int]
-    """``config`` (the run's name) or ``world``, and the value of every axis and of what its block sets, by their short
-    names; what is neither text nor a number stands there as JSON."""
+    """``config`` (the run's name) or ``world``, and the value of every axis and of what its block sets, by short name;
+    values other than text and numbers are JSON."""
 
 
 class Cell(_Labelled, frozen=True):
-    """A cell around a run."""
+    """A cell of a run."""
 
     config: RunConfig
 
     @property
     def points(self) -> int:
-        """Scores of a trial: one for each episode."""
+        """Number of scores of a trial: one per episode."""
         return self.config.episodes
 
     def updates_by(self, points: int) -> float:
-        """Batch updates of a trial until its first ``points`` scores; they take most of its time."""
+        """Number of batch updates of a trial until its first ``points`` scores, which dominate its time."""
         each = self.config.learner.get("updates_per_episode")
         return (float(each) if isinstance(each, int | float) else 1.0) * points
 
@@ -69,11 +69,11 @@ class WorldCell(_Labelled, frozen=True):
 
     @property
     def points(self) -> int:
-        """Scores of a trial: one for each evaluation."""
+        """Number of scores of a trial: one per evaluation."""
         return self.config.points
 
     def updates_by(self, points: int) -> float:
-        """Batch updates of a trial until its first ``points`` scores; they take most of its time."""
+        """Number of batch updates of a trial until its first ``points`` scores, which dominate its time."""
         selected = self.config.learner.selected
         iterations = self.config.updates_until(points * self.config.evaluation.every)
         each = selected.replays * selected.batch_steps / selected.batch if selected.batch_steps else 1
@@ -84,19 +84,19 @@ AnyCell = Cell | WorldCell
 
 
 class Trial(NamedTuple):
-    """What is kept of one trial of E episodes, or of E evaluations in a world."""
+    """Stored results of one trial of E episodes, or of E evaluations in a world."""
 
     train: NDArray[np.float64]
-    """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes that
-    closed since the evaluation before, NaN without any."""
+    """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes
+    closed since the previous evaluation, NaN without any."""
     evaluation: NDArray[np.float64]
-    """(E,) the same of the noise-free episode beside it, before its updates; in a world of an evaluation."""
+    """(E,) the same for the noise-free evaluation before each episode's updates; in a world for each evaluation."""
     batch_noise: NDArray[np.float64] | None = None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None
-    """(k, E) what ``REPLAYED`` names, before each evaluation; in a world alone."""
+    """(k, E) quantities of ``REPLAYED`` before each evaluation; only in a world."""
     shield: NDArray[np.float64] | None = None
-    """(k, E) what ``SHIELD`` names, before each evaluation; in a world alone."""
+    """(k, E) quantities of ``SHIELD`` before each evaluation; only in a world."""
 
 
 class CellTrials(NamedTuple):
@@ -109,24 +109,24 @@ class CellTrials(NamedTuple):
     evaluation: NDArray[np.float64]
     """(T, E)"""
     batch_noise: NDArray[np.float64] | None
-    """(T, n_obs + n_act); None where there is no noise."""
+    """(T, n_obs + n_act); None without noise."""
     replayed: NDArray[np.float64] | None
-    """(T, k, E); None where it is not known of all trials."""
+    """(T, k, E); None if unknown for some trials."""
     shield: NDArray[np.float64] | None
-    """(T, k, E), NaN for trials of versions that did not count; None where none did."""
+    """(T, k, E), NaN for trials of versions without counts; None if all are."""
 
 
 def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """What a run's trials are scored by, (T, E): evaluation, or training without one; and the scored episodes, (E,)."""
+    """Return the scores of a run's trials (T, E), of evaluation or else of training, and the scored episodes (E,)."""
     raw = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
     there = ~np.isnan(raw).all(axis=0)
-    # Where every trial has diverged none has a number: multiples of the first episode with one count nevertheless.
+    # If every trial has diverged there are no scores: assume multiples of the first episode with one.
     there |= np.arange(1, raw.shape[1] + 1) % (int(there.argmax()) + 1) == 0
     return raw, there
 
 
 def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
-    """Which trials have finite scores throughout, (T,); the others have diverged."""
+    """Return which trials (T,) have only finite scores; the others have diverged."""
     if isinstance(cell, WorldCell):
         return np.asarray(np.isfinite(trials.evaluation).all(axis=1))
     raw, there = scores_of(trials)
@@ -134,14 +134,14 @@ def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
 
 
 def read_spec(folder: Path) -> Spec:
-    """Read what an experiment's folder was asked for; raises ConfigError."""
+    """Read the spec of an experiment's folder; raises ConfigError."""
     return load_spec(folder / SPEC).spec
 
 
 def read_cells(folder: Path) -> list[AnyCell]:
     """Read every cell of an experiment, in the order of its spec.
 
-    Raises OSError where the file cannot be read, ValueError where it is none.
+    Raises OSError if the file cannot be read, ValueError if it is invalid.
     """
     try:
         found = msgspec.json.decode(read_file(folder / CELLS, MAX_JSON_BYTES), type=list[dict[str, msgspec.Raw]])
@@ -165,10 +165,7 @@ def _kind(cell: dict[str, msgspec.Raw]) -> type[Cell] | type[WorldCell]:
 
 
 def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
-    """Read the finished trials of a cell; T is 0 where there are none yet.
-
-    Raises ValueError where an archive of them is damaged.
-    """
+    """Read the finished trials of a cell; T is 0 if there are none yet. Raises ValueError for a damaged archive."""
     archive = archive_path(folder, cell)
     if archive.exists():
         return _archived(archive, cell)
@@ -193,7 +190,7 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
 
 
 def archive_path(folder: Path, cell: AnyCell) -> Path:
-    """Where all trials of a cell are kept in one file once they are published (``onrig.tools.experiments.archive``)."""
+    """Path of the archive of a cell's published trials (``onrig.tools.experiments.archive``)."""
     return folder / TRIALS / f"{cell.id}.npz"
 
 
@@ -218,13 +215,13 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
     try:
         with open_file(_trial_path(folder, cell, seed), None) as file, np.load(file, allow_pickle=False) as arrays:
             more = {name: arrays[name] for name in ("batch_noise", "replayed", "shield") if name in arrays.files}
-            if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # of a version with fewer measures
+            if "replayed" in more and len(more["replayed"]) < len(REPLAYED):  # from a version with fewer measures
                 unknown = np.full((len(REPLAYED) - len(more["replayed"]), *more["replayed"].shape[1:]), np.nan)
                 more["replayed"] = np.concatenate((more["replayed"], unknown))
             trial = Trial(arrays["train"], arrays["evaluation"], **more)
         shape = (cell.points,)
         columns = (trial.train, trial.evaluation, *more.get("replayed", ()), *more.get("shield", ()))
-    except Exception:  # missing, cut short, or not what was written; zipfile and numpy raise a dozen kinds
+    except Exception:  # missing, truncated or altered; zipfile and numpy raise a dozen kinds
         return None
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
 
@@ -242,10 +239,10 @@ def write_trial(folder: Path, cell: AnyCell, seed: int, trial: Trial) -> None:
     path, content = _trial_path(folder, cell, seed), io.BytesIO()
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(content, **{name: array for name, array in trial._asdict().items() if array is not None})
-    write_whole(path, content.getvalue())
+    write_atomically(path, content.getvalue())
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file atomically through a temporary file.  Raises OSError."""
     fresh = path.with_name(f".{path.name}{_UNFINISHED}")
     try:
@@ -262,10 +259,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def write_cells(folder: Path, cells: Sequence[AnyCell]) -> None:
     """Write ``cells.json``.  Raises OSError."""
-    write_whole(folder / CELLS, msgspec.json.format(msgspec.json.encode(cells), indent=1) + b"\n")
+    write_atomically(folder / CELLS, msgspec.json.format(msgspec.json.encode(cells), indent=1) + b"\n")
 
 
-def sweep(folder: Path) -> None:
+def remove_unfinished(folder: Path) -> None:
     """Remove half-written files of an interrupted run."""
     for path in (*folder.glob(f".*{_UNFINISHED}"), *(folder / TRIALS).glob(f"*/.*{_UNFINISHED}")):
         path.unlink(missing_ok=True)
@@ -284,8 +281,8 @@ class NoSuchCells(Exception):
     """No cell matches; the message lists the alternatives."""
 
 
-def chosen(cells: Sequence[AnyCell], conditions: Sequence[str]) -> list[AnyCell]:
-    """The cells that have all of the values of ``AXIS=VALUE``; several values of one axis are alternatives.
+def select_cells(cells: Sequence[AnyCell], conditions: Sequence[str]) -> list[AnyCell]:
+    """Return the cells that match all conditions ``AXIS=VALUE``; several values of one axis are alternatives.
 
     Raises NoSuchCells.
     """

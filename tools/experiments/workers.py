@@ -9,11 +9,11 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from onrig.tools.experiments.jobs import ENGINE, Kept, Unit, job_of, trials_of
+from onrig.tools.experiments.jobs import ENGINE, TrialResult, Unit, job_of, trials_of
 from onrig.tools.experiments.store import Trial
 from onrig.tools.workers import Answer, Failed, Note, Refused, Reply, Value, WorkerProcess
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
 class Advanced(NamedTuple):
@@ -45,7 +45,7 @@ class NoWorkers(Exception):
 
 
 class OtherExecutor(Exception):
-    """A worker would compute trials with another executor than the others; the message names both."""
+    """A worker's executor differs from that of the other trials; the message names both."""
 
 
 class Workers(Protocol):
@@ -53,12 +53,11 @@ class Workers(Protocol):
 
     @property
     def slots(self) -> int:
-        """Units that are done at the same time."""
+        """Number of concurrent units."""
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """Do units, the first first; None now and then while nothing happens.
-
-        Raises NoWorkers and OtherExecutor.
+        """Execute units in order and yield events; None at intervals while nothing happens. Raises NoWorkers and
+        OtherExecutor.
         """
 
     def close(self) -> None:
@@ -66,14 +65,14 @@ class Workers(Protocol):
 
 
 class _Process(WorkerProcess):
-    """One worker's process and the unit that it is doing."""
+    """A worker's process and its current unit."""
 
     def __init__(self, engine: str) -> None:
         super().__init__("onrig.tools.experiments.jobs", engine)
         self.unit: Unit | None = None
         self.ready = False
 
-    def give(self, unit: Unit) -> None:
+    def assign(self, unit: Unit) -> None:
         self.unit = unit
         self.call("do", job_of(unit))
 
@@ -104,7 +103,7 @@ class LocalWorkers:
             for _ in range(min(self.slots, len(units))):
                 start()
             while self._processes:
-                arrived = selector.select(_LOOK_S)
+                arrived = selector.select(_POLL_S)
                 if not arrived:
                     yield None
                 for key, _ in arrived:
@@ -114,8 +113,8 @@ class LocalWorkers:
                             yield from _event(process, reply)
                         else:
                             selector.unregister(process.fd)
-                            why = process.reason_of_end()
-                            self._dismiss(process)
+                            why = process.end_reason()
+                            self._stop(process)
                             if process.unit is not None:
                                 yield Lost(process.unit, why)
                             if waiting and process.ready:
@@ -124,10 +123,10 @@ class LocalWorkers:
                                 raise NoWorkers(f"the workers do not start: {why}")
                     if process.ready and process.unit is None and process in self._processes:
                         if waiting:
-                            process.give(waiting.popleft())
+                            process.assign(waiting.popleft())
                         else:
                             selector.unregister(process.fd)
-                            self._dismiss(process)
+                            self._stop(process)
 
     def close(self) -> None:
         """As in ``Workers``."""
@@ -137,7 +136,7 @@ class LocalWorkers:
             process.close()
         self._processes.clear()
 
-    def _dismiss(self, process: _Process) -> None:
+    def _stop(self, process: _Process) -> None:
         self._processes.remove(process)
         process.stop()
         process.close()
@@ -155,10 +154,10 @@ def _event(process: _Process, reply: Reply) -> Iterator[Event]:
 
 
 def outcome(unit: Unit, answer: Answer) -> Event:
-    """Return what a worker's answer means for a unit; raises OtherExecutor."""
+    """Convert a worker's answer for a unit to an event; raises OtherExecutor."""
     match answer:
         case Value(value):
-            return Done(unit, trials_of(msgspec.json.decode(value, type=tuple[Kept, ...])))
+            return Done(unit, trials_of(msgspec.json.decode(value, type=tuple[TrialResult, ...])))
         case Refused(reason):
             raise OtherExecutor(reason)
         case Failed(reason):

@@ -1,1 +1,1 @@
-"""``onrig identify``: experiments on a device, and what their result looks like."""
+"""``onrig identify``: experiments on a device, and presentation of the results."""

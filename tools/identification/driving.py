@@ -18,9 +18,9 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants.excitation import Excitation
 
 GENTLE: Final = 2
-"""Number of gentle excitations, after which sensors and signs are checked."""
+"""Number of gentle excitations before sensors and signs are checked."""
 _SILENCE_PERIODS = 50
-_LEAST_SILENCE_NS = 1_000_000_000
+_MIN_SILENCE_NS = 1_000_000_000
 
 
 class DeviceFault(Exception):
@@ -44,13 +44,11 @@ def drive(
     seed: int | None = None,
     progress: Callable[[float], None] = lambda passed_s: None,
 ) -> list[Step]:
-    """Completed steps of an experiment on an armed device, which is disarmed again in any case.
-
-    ``seed`` resets a device with RESET.  Raises LinkError where it falls silent, DeviceFault where it
-    latches a fault.
+    """Yield the completed steps of an experiment on an armed device, which is always disarmed at the end. ``seed``
+    resets a device with RESET. Raises LinkError if it stops sending, DeviceFault if it latches a fault.
     """
     tick = Tick(config)
-    tick.begin(1, Kind.EVAL, [])  # no exploration on top
+    tick.begin(1, Kind.EVAL, [])  # without exploration
     session.arm()
     try:
         if seed is not None:
@@ -109,7 +107,7 @@ def _excite(
 
 
 def _next_state(config: RunConfig, session: DeviceSession) -> State:
-    silence_ns = max(_LEAST_SILENCE_NS, _SILENCE_PERIODS * config.wall_period_ns)
+    silence_ns = max(_MIN_SILENCE_NS, _SILENCE_PERIODS * config.wall_period_ns)
     state = session.wait_state(time.monotonic_ns() + silence_ns)
     if state is None:
         raise LinkError(f"no state frame for {silence_ns * 1e-9:.1f} s")

@@ -1,4 +1,4 @@
-"""Identification of a plant from its twin, its device or a run; its result, its page, or the refusal."""
+"""Identification of a plant from its twin, its device or a run: result, page or refusal."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _NO_SCIPY: Final = "it needs scipy: pip install 'onrig[identify]'"
 _NO_MCAP: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
-_MOST_STEPS: Final = 20_000
-"""Of a run, from its beginning, where exploration is strongest."""
+_MAX_STEPS: Final = 20_000
+"""Maximum steps used of a run, from its beginning, where exploration is strongest."""
 
 
 def missing_library(out: Path | None) -> int | None:
-    """The exit code if nothing can be identified here, or written to ``out``, which is printed; else None."""
+    """Return the exit code, after an error message, if a library is missing or ``out`` cannot be written; else None."""
     if find_spec("scipy") is None:
         return complain("identify", _NO_SCIPY, ExitCode.PREFLIGHT)
     problem = unwritable_folder("out", out)
@@ -49,20 +49,20 @@ def identify_plant(
     *,
     unasked: bool,
 ) -> int:
-    """Excite a configuration's twin or device (``unasked`` without a confirmation); returns the exit code."""
+    """Excite a configuration's twin or device (without confirmation if ``unasked``); returns the exit code."""
     try:
         config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     except ConfigError as error:
         return explain(error)
     try:
-        # On a port, its twin's plant is still the best guess.
+        # For a device on a port, the twin's plant is still the best guess.
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
         return complain("identify", f"{name}: {error}")
     out = out or Path(f"identified-{config.rig.name}")
     if config.device.line is not None:
-        return _of_device(config, plant, effort, out, yes=unasked)
-    return _of_twin(config, plant, effort, seed, out)
+        return _identify_device(config, plant, effort, out, yes=unasked)
+    return _identify_twin(config, plant, effort, seed, out)
 
 
 def nominal_plant(config: RunConfig) -> Plant:
@@ -73,7 +73,7 @@ def nominal_plant(config: RunConfig) -> Plant:
     if config.device.twin is not None:
         return twin_options(config).plant
     if config.limits.predicted is None:
-        raise ValueError("the plant is unknown: give limits.predicted, or a twin")
+        raise ValueError("the plant is unknown: set limits.predicted, or a twin")
     return simulated(config.limits.predicted).of_box(config.limits.predicted, config.rig)
 
 
@@ -104,21 +104,21 @@ def identify_run(folder: Path, out: Path) -> int:
 
 
 def _logged_steps(folder: Path, config: RunConfig) -> list[Step]:
-    from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, read_log
+    from onrig.runtime.log.reading import Event, Kept, LogEnd, LogStart, read_log
 
     layout = record_layout(config)
     steps: list[Step] = []
-    for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed):
-        if isinstance(part, Beginning | Ending | Event | Kept):
+    for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names):
+        if isinstance(part, LogStart | LogEnd | Event | Kept):
             continue
-        for row in part[: _MOST_STEPS - len(steps)]:
+        for row in part[: _MAX_STEPS - len(steps)]:
             steps.append(layout.step(row))
-        if len(steps) >= _MOST_STEPS:
+        if len(steps) >= _MAX_STEPS:
             break
     return steps
 
 
-def _of_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> int:
+def _identify_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Path) -> int:
     from onrig.hw.transport import LinkError
     from onrig.tools.evaluate import lockstep_session
     from onrig.tools.identification.driving import DeviceFault
@@ -127,12 +127,12 @@ def _of_twin(config: RunConfig, plant: Plant, effort: float, seed: int, out: Pat
         return _driven(config, lockstep_session(config), parts, seed)
 
     try:
-        return _excited(config, plant, effort, experiment, out, f"its twin, seed {seed}")
+        return _run_excitation(config, plant, effort, experiment, out, f"its twin, seed {seed}")
     except (LinkError, DeviceFault) as error:
         return complain("identify", f"the twin: {error}", ExitCode.HARDWARE)
 
 
-def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes: bool) -> int:
+def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes: bool) -> int:
     from onrig.hw.identity import DeviceMismatch, LimitsWider
     from onrig.hw.line import Serial
     from onrig.hw.messages import Capability
@@ -148,7 +148,7 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
         return complain("identify", f"{line.place}: {missing}", ExitCode.HARDWARE)
-    if not yes and not _confirmed(config, plant, ranges_of(config, effort), line.place):
+    if not yes and not _confirm(config, plant, ranges_of(config, effort), line.place):
         return complain("identify", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
         transport = line.open()
@@ -163,7 +163,7 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
             def experiment(parts: Sequence[Excitation]) -> list[Step]:
                 return _driven(config, session, parts, seed)
 
-            return _excited(config, plant, effort, experiment, out, f"device on {line.place}")
+            return _run_excitation(config, plant, effort, experiment, out, f"device on {line.place}")
         finally:
             transport.close()
     except (LimitsTooWide, LimitsWider) as error:
@@ -174,8 +174,8 @@ def _of_device(config: RunConfig, plant: Plant, effort: float, out: Path, *, yes
         return complain("identify", f"{line.place}: {error}; clear its cause and start again", ExitCode.SAFETY)
 
 
-def _confirmed(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:
-    """Whether a person confirms the experiment and its limits."""
+def _confirm(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:
+    """Ask for confirmation of the experiment and its limits."""
     duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges))
     print(f"onrig identify drives {config.rig.name} on {port} for {duration_s:.0f} s:")
     for a in config.rig.actuators:
@@ -186,7 +186,7 @@ def _confirmed(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, f
     return sys.stdin.readline().strip().lower() == "yes"
 
 
-def _excited(
+def _run_excitation(
     config: RunConfig,
     plant: Plant,
     effort: float,
@@ -207,7 +207,7 @@ def _excited(
 
 
 def _early_problems(config: RunConfig, plant: Plant, steps: Sequence[Step]) -> list[str]:
-    """What is certainly wrong after the gentle excitations: anything stronger would be unsafe."""
+    """List the certain problems after the gentle excitations, with which stronger ones would be unsafe."""
     from onrig.sim.identification.identify import connection_of, contradictions
     from onrig.sim.identification.recording import stretches
     from onrig.tools.identification.refusal import reversed_channels
@@ -228,7 +228,7 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
     from onrig.sim.identification.result import result_of, write_result
     from onrig.sim.plants.integrate import SUBSTEPS
     from onrig.sim.twin.main import twin_options
-    from onrig.tools.identification.page import sheets, write_page
+    from onrig.tools.identification.page import result_tables, write_page
     from onrig.tools.identification.refusal import RESULT, conflicts_of, refuse, reversed_channels
 
     try:
@@ -249,7 +249,7 @@ def _conclude(config: RunConfig, plant: Plant, steps: Sequence[Step], out: Path,
         write_page(result, found, config.rig, out / "identification.html")
     except OSError as error:
         return complain("identify", f"'{error.filename or out}' cannot be written: {error.strerror or error}")
-    for sheet in sheets(result):
+    for sheet in result_tables(result):
         print(f"{sheet.title}\n{sheet.text()}\n")
     print("Not identifiable:")
     for line in result.not_known:

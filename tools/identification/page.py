@@ -1,4 +1,4 @@
-"""HTML page of an identification: parameters, fit, and what is not identifiable."""
+"""HTML page of an identification: parameters, fit, and unidentifiable parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SHOWN: Final = 6
-"""Windows that are drawn."""
+"""Number of windows drawn."""
 _LAGS: Final = 12
 _STRONG: Final = 0.6
 """Correlation whose colour is dark."""
@@ -44,14 +44,14 @@ def identification_page(result: Result, found: Identified, rig: Rig) -> Page:
     lead = f"{result.source}; {found.windows.size} windows of {_span(found)} fitted, {found.excluded_windows} excluded."
     parts: tuple[Part, ...] = (
         Warnings(notes),
-        *sheets(result),
+        *result_tables(result),
         Claims("Not identifiable", {"": unknown}),
         Figures(charts),
     )
     return Page(f"{result.rig}: a plant identified", lead, parts)
 
 
-def sheets(result: Result) -> list[Sheet]:
+def result_tables(result: Result) -> list[Sheet]:
     """Parameters, noise and signs as tables."""
     rows = [(p.name, bounded(Bounds(p.value, p.low, p.high), unit=p.unit), _share(p)) for p in result.parameters]
     found = [Sheet("Parameters", 1, ("parameter", "value [95 %]", "±"), tuple(rows))]
@@ -67,7 +67,7 @@ def sheets(result: Result) -> list[Sheet]:
 
 
 def _share(p: Parameter) -> str:
-    """Half-width as a share of the value, where the value has a size to compare with."""
+    """Half-width as a share of the value, if that is not near zero."""
     return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO) else ""
 
 
@@ -76,7 +76,7 @@ def _span(found: Identified) -> str:
 
 
 def _windows_chart(found: Identified, rig: Rig) -> Picture:
-    """Measured and predicted, window beside window."""
+    """Chart of measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
     shown = np.linspace(0, found.windows.size - 1, min(_SHOWN, found.windows.size)).astype(int)

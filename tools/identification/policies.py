@@ -32,7 +32,7 @@ class Comparison(NamedTuple):
 def compare_policies(
     config: RunConfig, outcomes: Sequence[Outcome], progress: Callable[[int], None] = lambda episode: None
 ) -> Comparison:
-    """Comparison of one pair of policies per twin of a study, over the configuration's episodes.
+    """Compare one pair of policies per twin of a study, over the configuration's episodes.
 
     Raises ValueError for a configuration that trials cannot run.
     """

@@ -1,4 +1,4 @@
-"""Reasons to refuse a result that was identified: reversed channels, and a configuration that it does not fit."""
+"""Reasons to refuse an identified result: reversed channels, and conflicts with the configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULT = "identified.yaml"
 
 
 def refuse(source: str, problems: Sequence[str], out: Path | None = None) -> int:
-    """Print each problem on a line of its own; returns the exit code.
+    """Print each problem on a line; returns the exit code.
 
     ``out`` is the folder of a result that was not written, which may hold an earlier one.
     """
@@ -34,7 +34,7 @@ def refuse(source: str, problems: Sequence[str], out: Path | None = None) -> int
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
-    """A line that names the channels that are certainly reversed: the shield's fallback would accelerate the plant."""
+    """Message naming the certainly reversed channels, with which the fallback would accelerate the plant."""
     names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     signs = (*connection.signs.sensors, *connection.signs.actuators)
     turned = [name for name, sign in zip(names, signs, strict=True) if sign < 0]
@@ -44,16 +44,16 @@ def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
 
 
 class Conflicts(NamedTuple):
-    """Why a run of a configuration would refuse a result; both empty if it would not."""
+    """Reasons why a run of a configuration would refuse a result; both empty if it would not."""
 
     unpredictable: list[str]
-    """What no other setting mends: the shield cannot predict this plant."""
+    """Reasons that no setting can resolve: the shield cannot predict this plant."""
     settings: list[str]
-    """Settings to change before."""
+    """Settings that must be changed first."""
 
 
 def conflicts_of(config: RunConfig, result: Result) -> Conflicts:
-    """Conflicts of a result with the configuration that it is for."""
+    """Find conflicts of a result with its configuration."""
     limits, device = config.limits, config.device
     if limits.predicted is not None:
         limits = msgspec.structs.replace(limits, predicted=_overridden(limits.predicted, result.predicted))
@@ -70,7 +70,7 @@ def conflicts_of(config: RunConfig, result: Result) -> Conflicts:
 
 
 def _overridden(box: Any, predicted: dict[str, Any]) -> Any:
-    """The box with the result's values; errors of other sensors stay."""
+    """Return the box with the result's values; errors of other sensors are kept."""
     values = msgspec.to_builtins(box)
     errors = {**values.get("sensor_error", {}), **predicted.get("sensor_error", {})}
     return msgspec.convert({**values, **predicted, "sensor_error": errors}, type(box))

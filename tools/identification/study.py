@@ -1,7 +1,7 @@
 """Coverage study: random twins are identified and compared with the truth.
 
-Random are the lumped parameters (within 30 % of the configuration's), the sensors' noise and zero, dry friction and
-dead band; the delay is 10 ms.  Half of the recordings have reversed actuators.
+The lumped parameters (within 30 % of the configuration's), the sensors' noise and zero, dry friction and dead band are
+random; the delay is 10 ms.  Half of the recordings have reversed actuators.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from onrig.sim.twin.options import TwinOptions, sensor_half_range
 from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import GENTLE, drive, ranges_of
 from onrig.tools.identification.refusal import conflicts_of
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
-"""Of each sensor, in normalised units (log-uniform)."""
+"""Range of each sensor's noise, in normalised units (log-uniform)."""
 ZERO_SHARE: Final = 0.02
 """Largest zero error, in normalised units."""
 FRICTION: Final = (0.015, 0.05)
 """Dry friction, in normalised units of the velocity per second."""
 DEAD_BAND: Final = (0.01, 0.05)
-"""Share of the range."""
+"""Largest dead band, as a share of the range."""
 DELAY_S: Final = 0.01
 
 
@@ -51,17 +51,17 @@ class Outcome(NamedTuple):
     signs_right: bool
     left_out: int
     conflicts: tuple[str, ...] = ()
-    """Settings of the study that a run with the result would have to change."""
+    """Settings that a run with the result would have to change."""
 
 
 class Refused(NamedTuple):
-    """A twin whose identification was refused, though its sensors are honest."""
+    """A twin whose identification was refused although its sensors are correct."""
 
     problems: tuple[str, ...]
 
 
 def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator) -> TwinOptions:
-    """A random twin."""
+    """Draw a random twin."""
     rig, plant = config.rig, options.plant
     half = {s.name: sensor_half_range(rig, s.name) or 1.0 for s in rig.sensors}
     reach = min(max(abs(a.low - a.safe), abs(a.high - a.safe)) for a in rig.actuators)
@@ -79,7 +79,7 @@ def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator)
 
 
 def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
-    """Outcome of one random twin."""
+    """Identify one random twin."""
     rng = np.random.default_rng((seed, index))
     nominal = twin_options(config).plant
     twin = draw_twin(twin_options(config), config, rng)
@@ -95,7 +95,7 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     turned = rng.random() < 0.5 and any(bipolar)
     signs = tuple(-1 if turned and both else 1 for both in bipolar)
     try:
-        found = identify(nominal, config.rig, [reversed_(s, signs) for s in recorded], twin.substeps)
+        found = identify(nominal, config.rig, [reverse_actuators(s, signs) for s in recorded], twin.substeps)
     except Implausible as error:
         return Refused(error.problems)
     conflicts = conflicts_of(
@@ -108,20 +108,20 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | Refused:
     return told._replace(conflicts=tuple(conflicts.settings))
 
 
-def reversed_(stretch: Stretch, signs: Sequence[int]) -> Stretch:
-    """The stretch as recorded with some actuators reversed."""
+def reverse_actuators(stretch: Stretch, signs: Sequence[int]) -> Stretch:
+    """Reverse some actuators in a recorded stretch."""
     turn = np.array(signs, np.float64)
     return stretch._replace(u_start=stretch.u_start * turn, u_end=stretch.u_end * turn)
 
 
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
-    """True values by name."""
+    """Return the true values by name."""
     imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
     return {**plant.identifiable, **imperfections, **{ZERO + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
 
 def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_right: bool) -> Outcome:
-    """Comparison with the truth; a sensor's noise is named ``noise_NAME``.
+    """Compare with the truth; a sensor's noise is named ``noise_NAME``.
 
     Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.
     """
@@ -148,7 +148,7 @@ def outcome(found: Identified, twin: TwinOptions, config: RunConfig, *, signs_ri
 
 
 def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | Refused]:
-    """Outcomes of random twins, one after the other."""
+    """Yield the outcomes of random twins."""
     for index in range(twins):
         yield run_twin(config, seed, index)
 
@@ -172,4 +172,4 @@ def summary(studied: Sequence[Outcome | Refused]) -> str:
     ]
     rows.append((f"all, {len(outcomes)} twins", f"{inside.mean():.1%}", ""))
     right = sum(o.signs_right for o in outcomes)
-    return "\n".join([aligned(rows), f"signs right: {right} of {len(outcomes)}", *told])
+    return "\n".join([align(rows), f"signs right: {right} of {len(outcomes)}", *told])

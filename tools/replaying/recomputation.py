@@ -20,7 +20,7 @@ from onrig.hw.native import library
 from onrig.runtime.control.episode import Fade, begin_episode, by_reset
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer
-from onrig.runtime.explore.schedule import follows_episode_alone
+from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
@@ -61,7 +61,7 @@ class Recomputation:
         self._tolerant = tolerant
         self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
-        self._historyless = follows_episode_alone(config.exploration)
+        self._historyless = depends_on_episode_only(config.exploration)
         reset = config.task.reset
         self._terms = terms_of(config, record_layout(config))
         self._reset = None if reset is None else EpisodeReset(reset, config.task.start, config.rig)
@@ -147,7 +147,7 @@ class Recomputation:
         self._begin_exploration(record)
         signal = explorer.signal(kind, record.step.episode)
         perturbed: PolicySession | None = None
-        if explorer.perturbs and explorer.explores and not record.last:
+        if explorer.perturbs and explorer.is_exploring and not record.last:
             policy = self._session(record)
             if policy is None:
                 self._within, self._lost = False, NO_PERTURBED
@@ -165,7 +165,7 @@ class Recomputation:
         explorer, staleness = self._explorer, self._config.staleness
         explorer.restrain(1.0)
         explorer.begin_episode(record.step.kind, record.step.episode)
-        if staleness.then == "lower" and explorer.explores and not record.last:
+        if staleness.then == "lower" and explorer.is_exploring and not record.last:
             amplitude = np.array(explorer.amplitude(1.0), np.float32)
             if (amplitude != record.row["amplitude"]).any():
                 explorer.restrain(staleness.factor)

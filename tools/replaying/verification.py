@@ -11,13 +11,13 @@ from onrig.hw.native import evaluator_difference
 from onrig.runtime.config.document import MAX_BYTES
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.files import read_file
-from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, Part
+from onrig.runtime.log.reading import Event, Kept, LogDamaged, LogEnd, LogStart, Part
 from onrig.runtime.log.steps import Records
 from onrig.runtime.record import Flag, Kind
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import read_resolved
+from onrig.runtime.run_state.completeness import Counted
 from onrig.runtime.run_state.episodes import EpisodeAccounts, read_rows
-from onrig.runtime.run_state.wholeness import Counted
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recomputation import Recomputation
 from onrig.tools.replaying.recorded import PolicyShelf, recorded
@@ -68,12 +68,12 @@ class Verification:
         """Go through a log; ``progress`` hears of so many more records done."""
         for part in parts:
             match part:
-                case Beginning():
+                case LogStart():
                     self._begin(part)
                 case Kept():
                     self._keep(part)
-                case Ending():
-                    if not part.whole:
+                case LogEnd():
+                    if not part.complete:
                         self.remarks.append(f"{part.path.name} was not finished: read to its last whole chunk")
                 case Event():
                     pass
@@ -91,7 +91,7 @@ class Verification:
             present += min(records, self._logged.get((row.kind, row.episode), 0))
         return Counted(expected, present)
 
-    def _begin(self, part: Beginning) -> None:
+    def _begin(self, part: LogStart) -> None:
         written_under = part.attachments.get(_CONFIG, b"")
         self.altered = []  # the last file's counts: a run that is resumed may go on with more episodes, say
         if written_under != read_file(self._folder / _CONFIG, MAX_BYTES):

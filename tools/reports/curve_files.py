@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from onrig.learner.trials.step_run import REPLAYED, SHIELD
-from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_whole
+from onrig.tools.experiments.store import AnyCell, WorldCell, read_trials, write_atomically
 
 CURVES: Final = "curves"
 
@@ -37,7 +37,7 @@ def write_curves(folder: Path, cells: list[AnyCell]) -> None:
         lines = [",".join(("step" if in_world else "episode", *heads))]
         for at, row in enumerate(np.concatenate(columns).T.tolist(), 1):
             lines.append(",".join((str(every * at), *("" if value != value else repr(value) for value in row))))
-        write_whole(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
+        write_atomically(folder / CURVES / f"{_name(cell)}.csv", ("\n".join(lines) + "\n").encode())
 
 
 def _name(cell: AnyCell) -> str:

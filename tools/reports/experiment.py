@@ -13,7 +13,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_fields, read_file
 from onrig.tools.experiments.archive import DATA, write_archive
 from onrig.tools.experiments.cost import Cost, read_costs
 from onrig.tools.experiments.grid import shown
-from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_whole
+from onrig.tools.experiments.store import META, SPEC, AnyCell, WorldCell, read_cells, read_spec, write_atomically
 from onrig.tools.load import explain
 from onrig.tools.reports.conditions import common, in_words, varying
 from onrig.tools.reports.curve_files import CURVES, write_curves
@@ -121,7 +121,7 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
     pages.mkdir(parents=True, exist_ok=True)
     files = {picture: f"{name}-{picture.path.name}" for picture in content.pictures}
     for picture, file in files.items():
-        write_whole(pages / file, picture.path.read_bytes())
+        write_atomically(pages / file, picture.path.read_bytes())
     page = pages / f"{name}.md"
     kept = (
         f"The trials are in [{DATA}/{name}]({DATA}/{name}). The first command draws this page from them, the others "
@@ -133,7 +133,7 @@ def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Pa
         f"onrig report runs/{name} --pages {pages}",
     )
     content = content._replace(lead="\n".join((f"{content.lead}{revisions}\n\n{kept}\n\n```sh", *commands, "```")))
-    write_whole(page, content.page(files=files).markdown().encode())
+    write_atomically(page, content.page(files=files).markdown().encode())
     return page
 
 
@@ -141,8 +141,8 @@ def _write(folder: Path, content: Findings, cells: list[AnyCell]) -> None:
     """Write tables, page and curves."""
     sources = {"Spec": _text(folder / SPEC), "Where it ran": _text(folder / META)}
     page = content.page(*(Source(head, text) for head, text in sources.items() if text))
-    write_whole(folder / TABLES, page.markdown().encode())
-    write_whole(folder / PAGE, page.html().encode())
+    write_atomically(folder / TABLES, page.markdown().encode())
+    write_atomically(folder / PAGE, page.html().encode())
     write_curves(folder, cells)
 
 

@@ -8,7 +8,7 @@ from html import escape as escape_markup
 from typing import Final, NamedTuple
 
 from onrig.runtime.printable import printable_lines
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 
 BETTER: Final = "▲"
 WORSE: Final = "▼"
@@ -59,7 +59,7 @@ class Sheet(NamedTuple):
     def text(self) -> str:
         """Columns of plain text; a terminal's spaces are all of one width."""
         rows = (self.heads, *self.rows)
-        text = aligned([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
+        text = align([(", ".join(filter(None, row[: self.names])), *row[self.names :]) for row in rows])
         return text.replace("\u2009", " ")
 
     def markdown(self) -> str:

@@ -1,7 +1,7 @@
 """Adversarial campaign against the shield: policies, sampled plants, and tallies.
 
-Policies are asked through the tick like any other.  They know the rig's limits and may ask the very prediction that
-judges them.  What is hostile to a plant, the plant says.
+Policies are evaluated by the tick like any other. They know the rig's limits and may query the prediction that judges
+them. Each plant defines its hostile actions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import BATCHED, Array, effective, rk4
 from onrig.sim.plants.plant import Command
 from onrig.sim.plants.registry import simulated
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 
 Wish = Sequence[float] | None
 Law = Callable[[Sequence[float]], Wish]
@@ -42,7 +42,7 @@ _NONSENSE: Final[tuple[Callable[[int], Wish], ...]] = (
 
 
 class Adversary:
-    """A law in the shape of a policy session."""
+    """A control law with the interface of a policy session."""
 
     plain: Final = True
     native: Final = False
@@ -51,7 +51,7 @@ class Adversary:
         self._law = law
 
     def ask(self, question: Sequence[float]) -> tuple[float, ...]:
-        """Answer an observation."""
+        """Return the action for an observation."""
         wish = self._law(question)
         if wish is None:
             raise RuntimeError("no answer")
@@ -59,9 +59,8 @@ class Adversary:
 
 
 def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random], Law]]:
-    """All of them by name, each to be made anew for an episode with its random numbers.
-
-    Raises ValueError for plants that nothing is known of to try a shield with.
+    """Factories of all laws by name, called per episode with a random generator. Raises ValueError for plants without
+    hostile actions.
     """
     rig, prediction = setting.rig, box.prediction(setting)
     push, aim = simulated(box).adversaries(box, rig, setting.ranges)
@@ -103,7 +102,7 @@ def laws(box: PlantBox, setting: Setting) -> dict[str, Callable[[random.Random],
 
 
 def _strongest_that_passes(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
-    """The command between the opposite of ``push`` (or nothing) and it, as near to it as the prediction allows."""
+    """Command nearest to ``push`` that the prediction allows, between its opposite (or zero) and itself."""
     if not prediction.judge(observation, push)[0]:
         return push
     rest = tuple([a.safe for a in rig.actuators])
@@ -116,26 +115,26 @@ def _strongest_that_passes(prediction: Prediction, observation: Sequence[float],
 
 
 SUBSTEPS: Final = 8
-"""Runge-Kutta steps per period; near a magnet the twin's two are not enough to tell a breach from an error."""
+"""Runge-Kutta steps per period; near a magnet the twin's two cannot distinguish a breach from an error."""
 State = tuple[Array, ...]
 
 
 def draw(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
-    """Parameters (p, n): half of them vertices of the box, half anywhere in it."""
+    """Draw parameters (p, n): half of them vertices of the box, half anywhere in it."""
     inside = rng.uniform(-1.0, 1.0, (len(nominal), n))
     corners = rng.choice([-1.0, 1.0], (len(nominal), n))
     return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, inside)))
 
 
 def draw_dead_bands(largest: float, n: int, rng: np.random.Generator) -> Array:
-    """Dead bands (n,) of actuators: none, the largest, or one in between."""
+    """Draw dead bands (n,) of actuators: none, the largest, or one in between."""
     return np.where(rng.random(n) < 0.5, rng.choice([0.0, largest], n), rng.uniform(0.0, largest, n))
 
 
 def advance(
     plant: Plant, state: State, command: tuple[Array, ...], duration_s: Array, substeps: int
 ) -> tuple[State, Array]:
-    """State after each one's duration (n,) under a held command, and the largest |velocity| (n,) on the way."""
+    """Return the states after each duration (n,) under a held command, and the largest |velocity| (n,) reached."""
     h = duration_s / substeps
     command = effective(BATCHED, plant, command)
     peak = np.abs(state[-1])
@@ -152,13 +151,13 @@ class Tally:
     episodes: int = 0
     ticks: int = 0
     rules: Counter[Rule] = field(default_factory=Counter)
-    """Ticks in which each rule acted."""
+    """Number of ticks by acting rule."""
     breaches: int = 0
-    """Episodes in which the velocity left its envelope."""
+    """Number of episodes in which the velocity left its envelope."""
     worst_margin: float = 1.0
 
     def add(self, margin: float) -> None:
-        """Close an episode whose worst margin this was."""
+        """Close an episode, given its worst margin."""
         self.episodes += 1
         self.breaches += margin < 0
         self.worst_margin = min(self.worst_margin, margin)
@@ -168,7 +167,7 @@ Campaign = dict[str, Tally]
 
 
 def table(campaign: Campaign) -> str:
-    """Per policy and in all: episodes, ticks, breaches, worst margin, and how often each rule acted."""
+    """Table per policy and in total: episodes, ticks, breaches, worst margin, and share of each rule."""
     shown = [r for r in Rule if r is not Rule.NONE and any(t.rules[r] for t in campaign.values())]
     heads = ["policy", "episodes", "ticks", "breaches", "worst margin", *[r.name.lower() for r in shown]]
     total = Tally()
@@ -182,4 +181,4 @@ def table(campaign: Campaign) -> str:
     for name, t in [*campaign.items(), ("all", total)]:
         shares = [f"{t.rules[r] / max(t.ticks, 1):.2%}" for r in shown]
         rows.append([name, str(t.episodes), str(t.ticks), str(t.breaches), f"{t.worst_margin:.2%}", *shares])
-    return aligned(rows)
+    return align(rows)

@@ -1,9 +1,9 @@
 """Episodes through the tick's pure core: adversarial policies, plants of the box, sensor errors, delays, lost frames,
-and a host that dies in each of them.
+and a dying host in each episode.
 
-The plants are advanced as a batch, every decision is the scalar one of ``onrig.runtime.control.tick``.  A lost frame is
-one that the tick never sees: the command before stays in force, at most for as long as the lease lasts.  A dead host
-sees none: the last command stays in force for the rest of the lease, then the device's safe output.
+The plants are advanced as a batch; every decision is the scalar one of ``onrig.runtime.control.tick``. After a lost
+frame the previous command remains in force, at most for the duration of the lease. After the host's death the last
+command remains in force for the rest of the lease, then the device's safe output.
 """
 
 from __future__ import annotations
@@ -40,46 +40,46 @@ from onrig.tools.safety_case.campaign import (
 )
 
 LANES: Final = 300
-"""Episodes that run side by side."""
+"""Number of episodes in a batch."""
 _LOSSES: Final = (0.0, 0.1, 0.5)
-"""Chances of a frame to be lost, one per episode."""
+"""Probabilities of a lost frame, one per episode."""
 _CHANGING: Final = 0.3
-"""Share of episodes whose plant changes in every period, as far as the promise lets it."""
+"""Share of episodes whose plant varies in every period, as far as the guarantee covers it."""
 _AT_REST: Final = 0.3
 _EXPOSED: Final = 0.5
-"""Share of episodes in which the host dies with a command that hardly passed, if there is one."""
-_HARDLY: Final = 0.1
-"""Margin below which a command hardly passed."""
+"""Share of episodes in which the host dies after a command with a small margin, if any."""
+_SMALL_MARGIN: Final = 0.1
+"""Margin that counts as small."""
 AFTERMATH_S: Final = 2.0
-"""Time for which a plant is watched at the end, with a dead host."""
+"""Time for which a plant is observed after the host's death."""
 
 
-class Sight(NamedTuple):
-    """How the two sensors that matter see: counts of (place, velocity) with an error within its bound."""
+class SensorModel(NamedTuple):
+    """Model of the two relevant sensors: counts of (place, velocity) with bounded errors."""
 
     resolutions: Array
     more: Array
-    """Error on top of the rounding to counts."""
+    """Error in addition to the rounding to counts."""
     order: tuple[int, ...]
-    """For each sensor of the rig, which of the two it reads."""
+    """Index of the quantity that each sensor of the rig reads."""
 
     def read(self, state: Array, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """Counts of each lane, in the order of the rig's sensors."""
+        """Return the counts of each lane, in the order of the rig's sensors."""
         seen = state + self.more[:, None] * rng.uniform(-1.0, 1.0, state.shape)
         counts = np.rint(seen / self.resolutions[:, None]).astype(np.int64)[list(self.order)]
         return [tuple(c) for c in counts.T.tolist()]
 
 
 class Death:
-    """Moment at which a host dies: after its answer to a drawn frame, or to the next one that hardly passes."""
+    """Time of a host's death: after its answer to a random frame, or to the next one with a small margin."""
 
     def __init__(self, frames: int, rng: random.Random) -> None:
         self._from, self._last = rng.randint(1, frames), frames
         self._exposed = rng.random() < _EXPOSED
 
-    def comes(self, frame: int, margin: float) -> bool:
-        """Whether the host dies after it answered this frame."""
-        return frame >= self._from and (not self._exposed or margin < _HARDLY or frame >= self._last)
+    def occurs(self, frame: int, margin: float) -> bool:
+        """Return whether the host dies after answering this frame."""
+        return frame >= self._from and (not self._exposed or margin < _SMALL_MARGIN or frame >= self._last)
 
 
 class _Lane:
@@ -89,13 +89,13 @@ class _Lane:
         self.name, self.loss, self.death, self.rng = name, loss, death, rng
         self.before = self.command = self._safe = tick.safe_counts
         self.unanswered = 0
-        """Periods since the last command."""
+        """Number of periods since the last command."""
         self.alive, self.fallen = True, False
         tick.begin(1, Kind.TRAIN, [])
         self.answer_to = begin_episode(tick, by_policy(tick, cast(PolicySession, Adversary(law)), 1), ends=never)
 
-    def loses(self, frame: int, lease_periods: int) -> bool:
-        """Whether the tick does not see a frame; counts the lease."""
+    def loses_frame(self, frame: int, lease_periods: int) -> bool:
+        """Return whether a frame is lost; counts the lease."""
         lost = frame > 1 and self.unanswered < lease_periods - 1 and self.loss and self.rng.random() < self.loss
         if self.alive and not lost:
             self.unanswered = 0
@@ -106,15 +106,15 @@ class _Lane:
         return True
 
 
-def sight_of(config: RunConfig, box: PlantBox) -> Sight:
-    """How the rig sees a plant; only rigs whose sensors measure place and velocity themselves can be tried."""
+def sensor_model_of(config: RunConfig, box: PlantBox) -> SensorModel:
+    """Return the sensor model of a rig, whose sensors must measure place and velocity."""
     rig, seen = config.rig, (box.place, box.velocity)
     names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in seen]
     if sorted(names) != sorted(s.name for s in rig.sensors):
-        raise ValueError(f"rig '{rig.name}' measures more or less than place and velocity")
+        raise ValueError(f"rig '{rig.name}' must measure place and velocity only")
     resolutions = np.array([next(s.resolution for s in rig.sensors if s.name == n) for n in names])
     bounds = np.array([error_bound(box, rig, n) for n in seen])
-    return Sight(
+    return SensorModel(
         resolutions, np.maximum(bounds - 0.5 * resolutions, 0.0), tuple(names.index(s.name) for s in rig.sensors)
     )
 
@@ -122,12 +122,12 @@ def sight_of(config: RunConfig, box: PlantBox) -> Sight:
 def run_core(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
-    """Run so many episodes, policies in turn; raises ValueError for a rig that cannot be tried."""
+    """Run ``episodes`` episodes, cycling through the policies; raises ValueError for an unsuitable rig."""
     box = config.limits.predicted
     if box is None:
         raise ValueError("limits.predicted is not set: the shield guarantees nothing to test")
     setting = config.limits.setting(config.rig, config.period_us * 1e-6)
-    sight, plant = sight_of(config, box), simulated(box).of_box(box, config.rig)
+    sight, plant = sensor_model_of(config, box), simulated(box).of_box(box, config.rig)
     made = laws(box, setting)
     ticks = [Tick(config) for _ in range(min(LANES, episodes))]
     campaign: Campaign = {name: Tally() for name in made}
@@ -148,7 +148,7 @@ def run_core(
 
 
 def start_states(plant: Plant, box: PlantBox, setting: Setting, n: int, rng: np.random.Generator) -> State:
-    """Places and velocities (n,) of the safe set: at rest or anywhere in it."""
+    """Draw places and velocities (n,) of the safe set: at rest or anywhere in it."""
     place, low, high = plant.safe_states(box, setting, n, rng)
     return place, np.where(rng.random(n) < _AT_REST, 0.0, rng.uniform(low, high))
 
@@ -157,7 +157,7 @@ def _run_lanes(
     config: RunConfig,
     box: PlantBox,
     plant: Plant,
-    sight: Sight,
+    sight: SensorModel,
     lanes: list[_Lane],
     rng: np.random.Generator,
     campaign: Campaign,
@@ -183,7 +183,7 @@ def _run_lanes(
     for frame in range(1, episode_steps(config.task, config.rate_hz) + aftermath + 1):
         for lane, counts in zip(lanes, sight.read(np.stack(state), rng), strict=True):
             lane.before = lane.command
-            if not lane.loses(frame, config.rig.lease_periods):
+            if not lane.loses_frame(frame, config.rig.lease_periods):
                 _decide(lane, frame, frame * config.period_us, counts, campaign[lane.name])
         before = np.array([lane.before for lane in lanes], np.float64).T * resolutions[:, None]
         command = np.array([lane.command for lane in lanes], np.float64).T * resolutions[:, None]
@@ -215,7 +215,7 @@ def _decide(lane: _Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally:
     state = m.State(frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.before, lane.before)
     answer = lane.answer_to(state)
     step, lane.command = answer.step, answer.command
-    lane.alive = not lane.death.comes(frame, step.margin)
+    lane.alive = not lane.death.occurs(frame, step.margin)
     tally.ticks += 1
     if step.rule is not Rule.NONE:
         tally.rules[step.rule] += 1

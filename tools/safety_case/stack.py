@@ -1,8 +1,8 @@
 """The same policies through the stack: the twin device, its protocol and framing, the session, the tick.
 
-One process and virtual time; each episode has a device of its own, in its own time, whose plant is drawn from the box
-and starts in the safe set.  The host dies in every episode, and the device is watched until its plant has swung out.
-Commands are as late as the shield allows for.
+One process in virtual time; each episode has its own device, whose plant is drawn from the box and starts in the safe
+set. The host dies in every episode, and the device is observed until its plant has come to rest. Commands have the
+maximum delay that the shield covers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from onrig.tools.safety_case.episodes import AFTERMATH_S, Death, start_states
 def run_stack(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
-    """Run so many episodes; raises ValueError without a twin or a prediction."""
+    """Run ``episodes`` episodes; raises ValueError without a twin or a prediction."""
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
         raise ValueError("needs a twin (device.twin) and a plant family (limits.predicted)")
@@ -78,7 +78,7 @@ def _run_episode(
     rng: random.Random,
     tally: Tally,
 ) -> float:
-    """Largest |velocity| at the samples, which the host answers until it dies."""
+    """Return the largest |velocity| at the samples, which the host answers until it dies."""
     clock = VirtualClock()
     session = DeviceSession(LoopbackDevice(device, clock).transport, config.rig, clock)
     session.connect()
@@ -93,12 +93,12 @@ def _run_episode(
     while left:
         state = session.wait_state(clock.now_ns + 2 * period_ns)
         if state is None or (state.fault and alive):
-            raise RuntimeError(f"the twin gave no frame, or a fault: {state}")
+            raise RuntimeError(f"the twin sent no frame, or a fault: {state}")
         fastest = max(fastest, abs(device.plant_state[-1]))
         if not alive:
             left -= 1
             if not left and not shows_safe(state, tick.safe_counts):
-                raise RuntimeError(f"the device did not fall safe after its host died: {state}")
+                raise RuntimeError(f"the device did not reach its safe output after its host died: {state}")
             continue
         step = (answer := answer_to(state)).step
         clock.advance(late_ns)
@@ -107,5 +107,5 @@ def _run_episode(
         tally.ticks += 1
         if step.rule is not Rule.NONE:
             tally.rules[step.rule] += 1
-        alive = not death.comes(answered, step.margin)
+        alive = not death.occurs(answered, step.margin)
     return fastest

@@ -21,7 +21,7 @@ from onrig.runtime.files import read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
-from onrig.tools.ports import PortFacts, listed, read_port
+from onrig.tools.ports import PortFacts, list_ports, read_port
 from onrig.tools.service.texts import (
     MARK,
     Artifact,
@@ -34,12 +34,12 @@ from onrig.tools.service.texts import (
 from onrig.tools.terminal import complain
 
 
-class InTheWay(Exception):
-    """A file that is not ours stands where one of ours is to go; one line."""
+class PathOccupied(Exception):
+    """A foreign file has the path of a service file; the message is one line."""
 
 
 def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
-    """List the files of a service under ``root``; a user's own service is its unit alone, the rest takes root."""
+    """List the files of a service under ``root``; a user service is only its unit, as the others require root."""
     if s.for_user:
         folder = home / ".config/systemd/user"
         return [Artifact(root / folder.relative_to("/") / s.unit, unit_text(s))]
@@ -51,8 +51,8 @@ def artifacts(s: Service, home: Path, root: Path = Path("/")) -> list[Artifact]:
     ]
 
 
-def standing(artifact: Artifact) -> str:
-    """What stands in its place: ``new``, ``unchanged`` or ``replaced``; raises InTheWay."""
+def file_state(artifact: Artifact) -> str:
+    """State of a file: ``new``, ``unchanged`` or ``replaced``; raises InTheWay."""
     try:
         text = read_file(artifact.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
@@ -60,16 +60,16 @@ def standing(artifact: Artifact) -> str:
     if text == artifact.text:
         return "unchanged"
     if not text.startswith(MARK):
-        raise InTheWay(f"{artifact.path}: this file is not Onrig's; move it away, or merge the printed text by hand")
+        raise PathOccupied(f"{artifact.path}: this file is not Onrig's; move it, or merge the printed text by hand")
     return "replaced"
 
 
 def write(files: Sequence[Artifact]) -> None:
-    """Write all of them (mode 0644); on an OSError or InTheWay everything stands as it stood before."""
+    """Write all files (mode 0644); on an OSError or InTheWay all are restored."""
     before: list[tuple[Path, bytes | None]] = []
     made: list[Path] = []
     for artifact in files:
-        standing(artifact)
+        file_state(artifact)
     try:
         for artifact in files:
             folder = artifact.path.parent
@@ -104,7 +104,7 @@ _NOBODY: Final = "dialout"
 
 
 class Refused(Exception):
-    """A service that would not work; one line, and the exit code."""
+    """A service that would not work; one line, with the exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
         super().__init__(message)
@@ -122,7 +122,7 @@ def install(
     trusted: bool = False,
     machine: Machine | None = None,
 ) -> int:
-    """Show the files below ``root``, and write them if asked to; returns the exit code."""
+    """Show the files below ``root``, and write them if ``writes``; returns the exit code."""
     try:
         config = load_for_rig(name, overrides, port=device)
     except ConfigError as error:
@@ -134,12 +134,12 @@ def install(
         service = describe(config, name, overrides, device, user, for_user, trusted, machine or Machine())
         home = Path(pwd.getpwnam(user).pw_dir)
         files = artifacts(service, home, root)
-        stand = [standing(file) for file in files]
+        stand = [file_state(file) for file in files]
     except Refused as refusal:
         return complain("service", str(refusal), refusal.code)
     except KeyError:
-        return complain("service", f"there is no user '{user}' here")
-    except (InTheWay, OSError) as error:
+        return complain("service", f"there is no user '{user}' on this machine")
+    except (PathOccupied, OSError) as error:
         return complain("service", str(error))
     for file, how in zip(files, stand, strict=True):
         print(f"--- {file.path} ({how})\n{file.text}")
@@ -148,7 +148,7 @@ def install(
         return ExitCode.OK
     try:
         write(files)
-    except (InTheWay, OSError) as error:
+    except (PathOccupied, OSError) as error:
         reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
         return complain("service", f"nothing was written: {reason}" + ("" if for_user else "; does it need sudo?"))
     print("written; then:")
@@ -167,7 +167,7 @@ def describe(
     trusted: bool,
     machine: Machine,
 ) -> Service:
-    """Work out what the files need; raises Refused where something is missing."""
+    """Determine the parameters of the files; raises Refused if something is missing."""
     line = config.device.line
     port = device or (line.path if isinstance(line, Serial) else None)
     if port is None and line is None:
@@ -201,15 +201,15 @@ def _port_facts(port: str, machine: Machine) -> PortFacts:
     """What the machine knows of a serial port; raises Refused where it is none."""
     facts = read_port(machine, port)
     if not facts.device:
-        hint = "plug the device in: the udev rule is made of what it says of itself"
-        raise Refused(f"{port}: there is no such port; {hint}; {listed(machine)}", ExitCode.HARDWARE)
+        hint = "plug the device in: the udev rule needs its USB identity"
+        raise Refused(f"{port}: there is no such port; {hint}; {list_ports(machine)}", ExitCode.HARDWARE)
     if not facts.is_terminal:
         raise Refused(f"{port}: not a serial port; name the port itself")
     return facts
 
 
 def _check_keys(keys: str, user: str) -> None:
-    """Read the rig's keys as the service will: with sudo, too, they are the user's; raises Refused."""
+    """Check the rig's keys as the service will read them (as the user, even under sudo); raises Refused."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     account, present = pwd.getpwnam(user), os.geteuid()
@@ -225,8 +225,8 @@ def _check_keys(keys: str, user: str) -> None:
 
 
 def next_steps(service: Service, user: str) -> list[str]:
-    """Commands that bring the files into force."""
-    # Without it logind removes the user's shared memory, and with it what `onrig stop` needs, at the last logout.
+    """Commands that activate the files."""
+    # Without it logind removes the user's shared memory at the last logout, which `onrig stop` needs.
     linger = f"sudo loginctl enable-linger {user}"
     if service.for_user:
         return [

@@ -10,37 +10,37 @@ from onrig.runtime.supervise.revival import GIVE_UP_S
 from onrig.tools.ports import UsbIdentity
 
 MARK = "# Written by Onrig (onrig service CONFIG --write), which replaces it."
-"""First line of every file: only files that begin so are ever replaced."""
+"""First line of every file: only files that begin with it are replaced."""
 
 
 class Service(NamedTuple):
     """One rig run as a service."""
 
     name: str
-    """Of the configuration: the unit is ``onrig-NAME.service``."""
+    """Name of the configuration; the unit is ``onrig-NAME.service``."""
     rig: str
     user: str
     group: str
-    """That may open the port."""
+    """Group that may open the port."""
     python: str
     config: Path
     overrides: tuple[str, ...]
     trusted: bool
     """The Python files that the configuration names run wherever they are."""
     folder: Path
-    """Where run folders go (in ``runs``)."""
+    """Parent folder of ``runs``, which holds the run folders."""
     port: str | None
     """Serial port; None where the configuration names another line."""
     port_given: bool
-    """The port stands in for the one that the configuration names."""
+    """Whether the port replaces the configured one."""
     baud: int
     device: str
     """What the port leads to: /dev/ttyUSB0; empty without a port."""
     usb: UsbIdentity | None
-    """None where the port is no USB adapter."""
+    """USB identity; None if the port is not a USB adapter."""
     fade_s: float
     for_user: bool
-    """A unit of the user's own manager, without root."""
+    """Whether it is a unit of the user's manager, without root."""
 
     @property
     def unit(self) -> str:
@@ -56,12 +56,12 @@ class Artifact(NamedTuple):
 
 
 _EVERY_RIGS: Final = "run"
-"""What `onrig init` calls the configuration in every rig's folder."""
+"""Name of the configuration written by `onrig init` in every rig's folder."""
 
 
 def service_name(config: Path) -> str:
-    """Name of a service from that of its configuration, or of the folder where that is ``run.yaml``: what systemd, udev
-    and a symlink all take."""
+    """Name of a service, from that of its configuration, or of its folder if that is ``run.yaml``; valid for systemd,
+    udev and symlinks."""
     name = config.parent.name if config.stem == _EVERY_RIGS else config.stem
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "rig"
 
@@ -70,12 +70,12 @@ _FTDI: Final = "0403"
 
 
 def _quoted(text: str) -> str:
-    """Write a value to match: what udev would take for a pattern or an end stands for any one character."""
+    """Quote a value to match: characters with a meaning for udev are replaced by ``?``."""
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 
 def rule_text(s: Service) -> str:
-    """Write the rule."""
+    """Return the udev rule."""
     lines = [MARK]
     match = ['SUBSYSTEM=="tty"', f"KERNEL=={_quoted(Path(s.device).name)}"]
     if s.usb is not None:
@@ -84,9 +84,9 @@ def rule_text(s: Service) -> str:
         if s.usb.serial:
             match.append(f"ATTRS{{serial}}=={_quoted(s.usb.serial)}")
         if s.usb.vendor == _FTDI:
-            lines.append("# An FTDI adapter keeps data back for 16 ms unless told otherwise.")
+            lines.append("# An FTDI adapter delays data by 16 ms by default.")
             lines.append('ACTION!="remove", SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"')
-    lines.append(f"# The rig's port by a name that stays, and ModemManager kept off it: /dev/onrig-{s.name}")
+    lines.append(f"# Persistent name of the rig's port, without ModemManager: /dev/onrig-{s.name}")
     grant = [f'SYMLINK+="onrig-{s.name}"', f'GROUP="{s.group}"', 'MODE="0660"', 'ENV{ID_MM_DEVICE_IGNORE}="1"']
     lines.append(", ".join(match + grant))
     return "\n".join(lines) + "\n"
@@ -121,7 +121,7 @@ def device_unit(path: str) -> str:
 
 
 def unit_text(s: Service) -> str:
-    """Write the unit."""
+    """Return the unit."""
     run = [s.python, "-m", "onrig.tools.cli", "run", str(s.config)]
     if s.port_given and s.port is not None:
         run += ["--device", s.port]
@@ -145,25 +145,25 @@ def unit_text(s: Service) -> str:
         *needs,
         "",
         "[Service]",
-        "# READY=1 once the loop runs; WATCHDOG=1 only while it looks and ticks (runtime/supervise/notify.py).",
+        "# READY=1 once the loop runs; WATCHDOG=1 only while it polls and ticks (runtime/supervise/notify.py).",
         "Type=notify",
         "NotifyAccess=main",
         f"WatchdogSec={WATCHDOG_S}",
         "TimeoutStartSec=180",
         *who,
-        # A path with blanks stands here as it is.
+        # Paths with blanks need no quotes here.
         f"WorkingDirectory={str(s.folder).replace('%', '%%')}",
         f"ExecStart={' '.join(map(word, run))}",
         "# Fades out and disarms, past a supervisor that hangs; SIGTERM to the supervisor follows.",
         f"ExecStop=-{' '.join(map(word, halt))} $MAINPID",
-        "# When nothing is left of the run, however it ended: the device is asked itself. Its lease was faster.",
+        "# After the run has ended in any way: disarm the device directly. Its lease has already expired.",
         f"ExecStopPost=-{' '.join(map(word, disarm))}",
         "KillMode=mixed",
         f"TimeoutStopSec={_ENDING_S + round(s.fade_s)}",
         "SuccessExitStatus=130",
-        "# A rig that stopped by itself is looked at by a person before it moves again.",
+        "# A rig that stopped by itself must be checked before it moves again.",
         "Restart=no",
-        "# A learner that runs out of memory is started again by the supervisor; the loop goes on.",
+        "# A learner that runs out of memory is restarted by the supervisor; the loop continues.",
         "OOMPolicy=continue",
         "LimitRTPRIO=99",
         "LimitMEMLOCK=infinity",
@@ -176,5 +176,5 @@ def unit_text(s: Service) -> str:
 
 
 def limits_text(s: Service) -> str:
-    """Write the file of pam_limits (limits.conf(5))."""
+    """Return the file of pam_limits (limits.conf(5))."""
     return f"{MARK}\n{s.user} - rtprio 99\n{s.user} - memlock unlimited\n"

@@ -1,1 +1,1 @@
-"""The verbs of ``onrig``, one module each (see ``onrig.tools.options``); what they do is in the rooms beside."""
+"""Verbs of ``onrig``, one module each (see ``onrig.tools.options``); their implementations are in the other rooms."""

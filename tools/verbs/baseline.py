@@ -1,10 +1,10 @@
 """Score a random and a model-based controller on a task.
 
 Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean reward. Its
-"polished" row is the reference: a score that was achieved, hence a lower bound on the optimum. Its "estimate" is not a
+"polished" row is the reference: an achieved score and therefore a lower bound on the optimum. Its "estimate" is not a
 bound. Rewards are means per step over an episode from the task's start, on the exact plant: no quantization, delay or
-shield. Where the twin has noise, one row is the best of 1000 noisy episodes of the controller that was found without
-noise, the mean of 50 repetitions: the reference that de Bruin et al. 2018 (App. C) take under noise.
+shield. If the twin has noise, one row is the best of 1000 noisy episodes of the controller found without noise (mean of
+50 repetitions), the reference of de Bruin et al. 2018 (App. C) under noise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Compute or look up, and print; returns the exit code."""
+    """Compute or look up the scores and print them; returns the exit code."""
     from onrig.tools.baseline import baseline
 
     return baseline(options.config, options.set, options.grid)

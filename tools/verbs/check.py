@@ -1,7 +1,7 @@
-"""Validate a configuration and show what it means.
+"""Validate a configuration and explain it.
 
 Everything that a run would refuse is reported, all problems at once. CONFIG may also be an experiment, which is checked
-with all of its cells.
+with all its cells.
 """
 
 from __future__ import annotations

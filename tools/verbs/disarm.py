@@ -61,7 +61,7 @@ def main(options: Options) -> int:
     except LinkError as error:
         missing = missing_port(line.path) if isinstance(line, Serial) else None
         why = error if missing is None else f"{line.place}: {missing}"
-        advice = "unconfirmed: the device goes safe by itself when its lease expires; look at the rig"
+        advice = "unconfirmed: the device goes safe by itself when its lease expires; check the rig"
         sys.stderr.write(f"onrig disarm: {why}; {advice}\n")
         return ExitCode.HARDWARE
     how = "; it had sent none, so it was configured first" if done.configured else ""
@@ -70,7 +70,7 @@ def main(options: Options) -> int:
 
 
 def _line(where: str, baud: int) -> Line | None:
-    """The line that is named by its port, or by the configuration of a rig; None for a twin's.  Raises ConfigError."""
+    """Return the line named by a port or a rig's configuration; None for a twin's. Raises ConfigError."""
     if Path(where).suffix not in (".yaml", ".yml"):
         from onrig.hw.line import Serial
 

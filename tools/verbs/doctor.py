@@ -1,6 +1,6 @@
 """Check that this machine is fit for a rig: kernel, permissions, ports, keys, wheels.
 
-Wheels are checked first, each in a process of its own; only then is anything imported that needs them.
+Wheels are checked first, each in a separate process; only then are they imported.
 
 Exit codes: 0 nothing failed, 2 usage or configuration, 3 something failed.
 """
@@ -26,7 +26,7 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     run_dir: Folder = Path("runs")
-    """Folder in which the run will write."""
+    """Parent of the run folder."""
     quick: bool = False
     """Measure the loop for 1 s instead of 10 s."""
     json: Json | None = None

@@ -34,17 +34,17 @@ class Options:
     chunk: Count | None = None
     """Trials trained together (default: as many as keep all cores busy)."""
     costs: bool = False
-    """Measure an update of each cell in DIR, one trial alone on a quiet machine, for its report; run nothing."""
+    """Measure an update of each cell in DIR (one trial alone, on a quiet machine) for its report; run nothing."""
     dry_run: bool = False
-    """Check everything, list the cells and what they cost."""
+    """Check everything, list the cells and their cost; run nothing."""
     trust: Trust = False
 
 
 def main(options: Options) -> int:
     """Run; returns the exit code."""
-    from onrig.tools.experiments.experiment import Manner, experiment
+    from onrig.tools.experiments.experiment import ExperimentOptions, experiment
 
-    manner = Manner(options.workers, options.cluster, options.trials, options.chunk, options.only)
+    manner = ExperimentOptions(options.workers, options.cluster, options.trials, options.chunk, options.only)
     return experiment(
         options.spec, options.out, manner, resume=options.resume, costs=options.costs, dry_run=options.dry_run
     )

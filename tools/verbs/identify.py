@@ -66,7 +66,7 @@ def main(options: Options) -> int:
 
 
 def _useless(options: Options, *, of_run: bool) -> str | None:
-    """What is wrong with options that do not apply to the kind of source; None if all do."""
+    """Message for options that do not apply to the kind of source, or None."""
     useless: tuple[str, ...]
     if of_run:
         what = f"'{options.source}' holds a run"

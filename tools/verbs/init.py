@@ -1,7 +1,7 @@
-"""Write a rig, a task, a run and a README to begin with.
+"""Write an initial rig, task, run and README.
 
-They are made from a shipped configuration. The run starts on a twin; the README leads from there to the first run on
-hardware.
+They are generated from a shipped configuration. The run starts on a twin; the README leads from there to the first run
+on hardware.
 
 Exit codes: 0 written, 2 DIR is not empty or cannot be written.
 """

@@ -39,9 +39,9 @@ def main(options: Options) -> int:
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.link.client import PATIENCE_S
     from onrig.runtime.link.keys import KeyFault, load_learner_keys
-    from onrig.runtime.run_state.report import speak_to_a_person
+    from onrig.runtime.run_state.report import use_plain_output
     from onrig.tools.load import explain, load_for_learner
-    from onrig.tools.terminal import complain, tell_missing_library
+    from onrig.tools.terminal import complain, warn_missing_library
 
     try:
         config = load_for_learner(options.config, options.set)
@@ -60,12 +60,12 @@ def main(options: Options) -> int:
             if not os.access(options.state, os.W_OK | os.X_OK):
                 raise PermissionError(13, "not writable")
         except OSError as error:
-            return complain("learn", f"--state: '{options.state}' is no folder to write to: {error.strerror or error}")
-    tell_missing_library("learn")
+            return complain("learn", f"--state: '{options.state}' cannot be written to: {error.strerror or error}")
+    warn_missing_library("learn")
     from onrig.learner.attachment import Connection
     from onrig.learner.main import learn  # slow to import: only after all checks
 
-    speak_to_a_person()
+    use_plain_output()
     patience_s = math.inf if options.keep_trying else PATIENCE_S
     return learn(
         config, Connection(options.connect, keys, patience_s, "watch" if options.watch else "push"), options.state
@@ -73,7 +73,7 @@ def main(options: Options) -> int:
 
 
 def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | None:
-    """Why this endpoint is invalid or needs keys; None if it may be used."""
+    """Message for an endpoint that is invalid or needs keys, or None."""
     import zmq
 
     from onrig.runtime.link.endpoint import parse_tcp

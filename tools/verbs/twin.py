@@ -25,7 +25,7 @@ def main(options: Options) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
-    from onrig.runtime.run_state.report import speak_to_a_person
+    from onrig.runtime.run_state.report import use_plain_output
     from onrig.sim.twin.line import link_problem
     from onrig.sim.twin.main import serve
     from onrig.tools.load import explain, load
@@ -45,5 +45,5 @@ def main(options: Options) -> int:
     missing = None if options.port is None else missing_port(options.port)
     if missing is not None:
         return complain("twin", f"--port: {options.port}: {missing}", ExitCode.HARDWARE)
-    speak_to_a_person()
+    use_plain_output()
     return serve(config, options.port, options.link, announce=print)

@@ -23,7 +23,7 @@ class Options:
 def main(options: Options) -> int:
     """Serve until Ctrl-C; returns the exit code."""
     from onrig.runtime.exit_codes import ExitCode
-    from onrig.runtime.run_state.report import speak_to_a_person
+    from onrig.runtime.run_state.report import use_plain_output
     from onrig.tools.active_runs import choose
     from onrig.tools.damage import FIGURES, name_damage
     from onrig.tools.terminal import complain
@@ -43,7 +43,7 @@ def main(options: Options) -> int:
     except ValueError as error:
         return complain("web", f"--web: {error}")
     name_damage("web", folder, *FIGURES)
-    speak_to_a_person()
+    use_plain_output()
     print(f"run folder: {folder}")
     code = serve(folder, options.web, lambda url: print(f"live view: {url} (Ctrl-C ends it, not the run)", flush=True))
     return ExitCode(code)

@@ -138,7 +138,7 @@ def _actuators(actuators: Actuators) -> str:
     """In a few words; *safe* is what the device's newest frame says."""
     if actuators.safe_ns:
         return "safe by its frame"
-    return "not used yet" if actuators.untouched else "not shown safe"
+    return "not used yet" if actuators.unused else "not shown safe"
 
 
 def _now(records: NDArray[np.void]) -> Now:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from onrig.hw.rig import Observation
 from onrig.runtime.explore.schedule import amplitudes
-from onrig.runtime.explore.settings import Scheduled
+from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.printable import printable
 from onrig.runtime.record import STAGES, Rule
@@ -89,7 +89,7 @@ def schedule(config: RunConfig) -> dict[str, list[float]]:
     Gates and budgets cut it back further; a schedule over steps or seconds takes episodes to be whole.
     """
     exploration = config.exploration
-    if not isinstance(exploration, Scheduled):
+    if not isinstance(exploration, ScheduledNoise):
         return {"episode": [], "amplitude": []}
     names = [a.name for a in config.rig.actuators]
     steps = episode_steps(config.task, config.rate_hz)

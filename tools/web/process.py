@@ -26,7 +26,7 @@ from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.report import report
-from onrig.runtime.run_state.running import Remote, SegmentError, SegmentGone, stop_by_signal
+from onrig.runtime.run_state.running import Remote, SegmentError, SegmentMissing, stop_by_signal
 from onrig.tools.web.connections import Hub
 from onrig.tools.web.coverage import Surfaces
 from onrig.tools.web.guard import TOKEN, Guard, listen_at, new_token, parse_address, url_of
@@ -109,7 +109,7 @@ class Page:
             with Remote(running) as remote:
                 self._producer.asked(time.monotonic_ns())
                 remote.stop(level, from_view=True)
-        except SegmentGone:
+        except SegmentMissing:
             return False
         except SegmentError:  # of another version, say
             stop_by_signal(running, level)

@@ -225,9 +225,9 @@ class Producer:
             return None
         now_ns = time.monotonic_ns()
         self.asked(now_ns)  # by somebody else: what was received before this look proves nothing
-        if actuators.shown_safe(self._asked_ns):
+        if actuators.confirmed_safe(self._asked_ns):
             return SAFE
-        return UNTOUCHED if actuators.untouched else actuators.unconfirmed(now_ns, time.time())
+        return UNTOUCHED if actuators.unused else actuators.unconfirmed(now_ns, time.time())
 
     def _farewell(self) -> Message:
         summary, histograms = self._view.summary, self._view.histograms()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.runtime.files import NotRegular, open_file
+from onrig.runtime.files import NotRegularFile, open_file
 from onrig.runtime.memory.keepers.keeper import Arrays
 from onrig.runtime.memory.layout import Words
 from onrig.runtime.memory.storage import STAMP_WORDS
@@ -87,7 +87,7 @@ def _open(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[Found]]:
             if size < segment.bytes or not segment.bytes:
                 raise Damage(f"{segment.name}: truncated, {size} of {segment.bytes} bytes are left")
             view = memoryview(mmap.mmap(file.fileno(), segment.bytes, access=mmap.ACCESS_READ))
-    except (FileNotFoundError, NotRegular) as error:  # other errors come from the machine and may be transient
+    except (FileNotFoundError, NotRegularFile) as error:  # other errors come from the machine and may be transient
         raise Damage(f"{segment.name}: {error.strerror}") from None
     return view, read(segment.name, view, segment.crc)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onrig.runtime.safety.magman import MagmanBox, _hardest
+from onrig.runtime.safety.magman import MagmanBox, _max_acceleration
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.tools.first_rig_page import BENCHES
 from onrig.tools.load import load
@@ -27,7 +27,8 @@ def hardest(config: str) -> float:
         at = np.array(list(box.magnets.values()))
         fastest = run.limits.envelope[box.velocity].high
         return (
-            _hardest(at, np.array(most), more * box.pull_m6_per_a2_s2, box.c2_m2) + more * box.friction_per_s * fastest
+            _max_acceleration(at, np.array(most), more * box.pull_m6_per_a2_s2, box.c2_m2)
+            + more * box.friction_per_s * fastest
         )
     assert isinstance(box, PendulumBox)
     fastest = run.limits.envelope[box.velocity].high

@@ -1,6 +1,6 @@
 """Campaigns: many cases of one kind of attack, in pieces that are saved one by one, so that they can be resumed.
 
-The pieces of ``Fuzzing`` are judged in a process of their own, which may die of them and must not grow.
+The pieces of ``Fuzzing`` are judged in a separate process, which may crash and must not grow.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.lab.rig.balance import Gauges
 from tests.lab.trials_file import append_lines
 
 GROWN_MB: Final = 10.0
-"""Growth that a process may show from the first tenth of a piece to the last."""
+"""Permitted growth of a process from the first tenth of a piece to the last."""
 _WARM_UP_S: Final = 5.0
 _SAMPLE_S: Final = 0.25
 _ALLOWED_S: Final = 2.0
-"""Time for one case, on average; beyond that the process hangs."""
+"""Average time limit per case, beyond which the process counts as hung."""
 
 
 class Piece(msgspec.Struct):
@@ -35,20 +35,20 @@ class Piece(msgspec.Struct):
     number: int
     cases: int
     findings: list[str] = []
-    """What did not hold, one line each, with how to reproduce it."""
+    """Violations, one line each, with how to reproduce them."""
     counts: dict[str, int] = {}
     """Outcomes of the cases, by name."""
-    grown_mb: dict[str, float] = {}
-    """Growth of the processes that lived long enough, by role."""
-    took_s: float = 0.0
+    growth_mb: dict[str, float] = {}
+    """Growth of sufficiently long-lived processes, by role."""
+    duration_s: float = 0.0
 
 
 class Campaign(Protocol):
-    """One part of an attack."""
+    """A part of an attack."""
 
     @property
     def name(self) -> str:
-        """Name by which it is chosen."""
+        """Name for ``--only``."""
 
     @property
     def does(self) -> str:
@@ -60,21 +60,21 @@ class Campaign(Protocol):
 
     @property
     def piece_s(self) -> float:
-        """Rough duration of one."""
+        """Approximate duration of a piece."""
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Do piece ``number``, from 0, in an empty folder."""
+        """Run piece ``number``, from 0, in an empty folder."""
 
 
-class Filed:
-    """Finished pieces of a campaign: lines of ``NAME.jsonl``, each on the disk before the next one begins."""
+class RecordedPieces:
+    """Finished pieces of a campaign: lines of ``NAME.jsonl``, each durable before the next piece begins."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.pieces: list[Piece] = []
         with contextlib.suppress(FileNotFoundError):
             for line in path.read_bytes().splitlines():
-                with contextlib.suppress(msgspec.DecodeError):  # the last one, where it was interrupted
+                with contextlib.suppress(msgspec.DecodeError):  # the last line, if interrupted
                     self.pieces.append(msgspec.json.decode(line, type=Piece))
 
     def left(self, pieces: int) -> list[int]:
@@ -83,13 +83,13 @@ class Filed:
         return [n for n in range(pieces) if n not in done]
 
     def add(self, piece: Piece) -> None:
-        """File one."""
+        """Append a piece."""
         self.pieces.append(piece)
         append_lines(self._path, msgspec.json.encode(piece) + b"\n")
 
 
 def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
-    """Do one piece in its own folder, kept where something is found; a campaign that breaks off is a finding."""
+    """Run one piece in its own folder, which is kept if anything is found; a crash of the campaign is a finding."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began_s = time.monotonic()
@@ -97,7 +97,7 @@ def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
         piece = campaign.run(number, folder)
     except Exception as error:
         piece = Piece(number, 0, [f"the attack itself broke off: {type(error).__name__}: {error}"])
-    piece.took_s = round(time.monotonic() - began_s, 1)
+    piece.duration_s = round(time.monotonic() - began_s, 1)
     piece.findings = [f"{campaign.name} {number}: {line}" for line in piece.findings]
     if not piece.findings:
         shutil.rmtree(folder, ignore_errors=True)
@@ -112,27 +112,27 @@ class Verdict(msgspec.Struct, frozen=True):
     cases: int
     findings: list[str]
     counts: dict[str, int]
-    grown_mb: float | None
-    """Largest growth of any process; None where none was followed for long enough."""
-    took_s: float
+    growth_mb: float | None
+    """Largest growth of any process; None if none was observed long enough."""
+    duration_s: float
     whole: bool
-    """Whether all of its pieces are done."""
+    """Whether all pieces are done."""
 
     @property
     def holds(self) -> bool:
-        """Whether everything held, and nothing is left to do."""
+        """Whether all pieces are done without findings."""
         return self.whole and not self.findings
 
 
 def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
-    """Sum up the pieces of a campaign."""
+    """Combine the pieces of a campaign."""
     found = [line for piece in pieces for line in piece.findings]
     counts: dict[str, int] = {}
     grown: list[float] = []
     for piece in pieces:
         for what, n in piece.counts.items():
             counts[what] = counts.get(what, 0) + n
-        for role, mb in piece.grown_mb.items():
+        for role, mb in piece.growth_mb.items():
             grown.append(mb)
             if mb > GROWN_MB:
                 found.append(f"{campaign.name} {piece.number}: {role} holds {mb:.1f} MB more in the last tenth")
@@ -143,12 +143,12 @@ def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
         found,
         counts,
         max(grown, default=None),
-        round(sum(piece.took_s for piece in pieces), 1),
+        round(sum(piece.duration_s for piece in pieces), 1),
         {piece.number for piece in pieces} >= set(range(campaign.pieces)),
     )
 
 
-class Judged(msgspec.Struct):
+class JudgedCases(msgspec.Struct):
     """Outcome of the cases."""
 
     findings: list[str] = []
@@ -156,10 +156,10 @@ class Judged(msgspec.Struct):
 
 
 class Fuzzing:
-    """A campaign: each piece judges ``cases`` of ``what`` in a process of its own.
+    """A campaign: each piece judges ``cases`` of ``what`` in a separate process.
 
-    ``steady``: the process must not grow.  One that judges configurations keeps the tables of the last ones, however
-    large; its judge bounds what each of them takes.
+    ``steady``: the process must not grow. The one that judges configurations caches tables of any size; its judge
+    bounds each.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Fuzzing:
     def run(self, number: int, folder: Path) -> Piece:
         """Judge one piece."""
         seed = 1_000_003 * self._seed + number
-        gauges, judged, found = Gauges(), Judged(), []
+        gauges, judged, found = Gauges(), JudgedCases(), []
         limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
         with WorkerProcess(__name__) as judge:
             try:
@@ -182,23 +182,23 @@ class Fuzzing:
                     gauges.sample(time.monotonic(), {"judge": judge.pid})
                     if time.monotonic() > limit_s:
                         raise Unavailable(f"no verdict within {60 + _ALLOWED_S * self._cases:g} s")
-                judged = msgspec.json.decode(judge.answer(), type=Judged)
+                judged = msgspec.json.decode(judge.answer(), type=JudgedCases)
             except Unavailable as reason:
                 found = [f"the process that judges: {reason} (seed {seed})"[:400]]
-            if "Traceback" in judge.complaints:
+            if "Traceback" in judge.stderr_lines:
                 found.append(f"a traceback on stderr (seed {seed})")
         grown_mb = gauges.grown_mb(_WARM_UP_S) if self._steady else {}
         return Piece(number, self._cases, [*judged.findings, *found], judged.counts, grown_mb)
 
 
 class Judge:
-    """A judge as a worker: what its process is called for."""
+    """A judge as a worker process."""
 
-    def configurations(self, count: int, seed: int, folder: str) -> Judged:
-        """Judge damaged configurations; those that do what they must not are kept in ``folder``."""
+    def configurations(self, count: int, seed: int, folder: str) -> JudgedCases:
+        """Judge damaged configurations; violating ones are kept in ``folder``."""
         from tests.lab.mutants.configurations import judge, mutants
 
-        judged = Judged(counts={"sound or refused": 0})
+        judged = JudgedCases(counts={"sound or refused": 0})
         for mutant in islice(mutants(seed), count):
             finding = judge(mutant, Path(folder))
             if finding is None:
@@ -210,11 +210,11 @@ class Judge:
             judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {told[0][:300] if told else ''}")
         return judged
 
-    def models(self, count: int, seed: int, folder: str) -> Judged:
-        """Judge mutated models, and run the well-formed ones, to find any that breaks something."""
+    def models(self, count: int, seed: int, folder: str) -> JudgedCases:
+        """Judge mutated models, and run the well-formed ones."""
         from tests.lab.mutants.models import MUTATIONS, campaign, subject
 
-        judged, verdicts = Judged(), Counter[str]()
+        judged, verdicts = JudgedCases(), Counter[str]()
         each = -(-count // len(MUTATIONS))
         for mutate in MUTATIONS:
             name = mutate.__name__

@@ -1,4 +1,4 @@
-"""Hosts that die for good: everything on this side of the line is killed at once, and the device is watched."""
+"""Permanent death of the host: all its processes are killed at once, and the device is observed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.lab.rig.run_folder import tracebacks
 from tests.lab.rig.wire import Seen
 
 _SETTINGS: Final = ("limits.predicted.late_us=20000", "exploration={process: none}")
-"""The shared machine delivers late; the policy alone moves the rig."""
+"""Settings for a busy machine, with motion by the policy alone."""
 _PLANTS: Final = ((1.3, 0.7, 1.3), (1.3, 0.7, 0.7), (0.7, 0.7, 1.3))
 """Corners of the shield's box: shares of gravity, damping and gain."""
 _OUTPUTS: Final = ("driven", "released")
 _SWING_S: Final = 4.0
-"""Death comes within so many seconds of the middle of an episode: at any phase of the motion."""
+"""Window around the middle of an episode in which the host is killed, at any phase of the motion."""
 _WATCHED_S: Final = 3.0
 _PUMP: Final = 100.0
 
 
 def pumping_policy(config: RunConfig) -> bytes:
-    """A policy that pushes fully along the motion, up to where the shield stops it."""
+    """A policy with full effort along the motion, limited only by the shield."""
     names, m = [s.name for s in config.signals], len(config.rig.actuators)
     weights = np.zeros((len(names), m))
     weights[names.index("velocity")] = _PUMP
@@ -42,7 +42,7 @@ def pumping_policy(config: RunConfig) -> bytes:
 
 
 def plant_settings(shares: tuple[float, float, float]) -> list[str]:
-    """Overrides that make the paper's twin a corner of the box."""
+    """Overrides that set the paper's twin to a corner of the box."""
     nominal = Pendulum()
     lumped = {name: value * share for (name, value), share in zip(nominal.lumped.items(), shares, strict=True)}
     plant = nominal.with_lumped(lumped)
@@ -69,7 +69,7 @@ def fastest_share(seen: list[Seen], config: RunConfig) -> float:
 
 
 class DeadHosts:
-    """A campaign: each piece is one plant whose host dies ``count`` times, and is started again."""
+    """A campaign: each piece is one plant whose host is killed and restarted ``count`` times."""
 
     name = "dead-hosts"
 

@@ -20,16 +20,16 @@ from onrig.runtime.link.messages import Attach, Offer, Verdict
 from onrig.runtime.link.seats import SEAT_S
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.board import Word
-from onrig.tools.bench.link.rig_end import untrained
+from onrig.tools.bench.link.rig_end import random_policy
 from tests.lab.attacks.campaign import Piece
 from tests.lab.mutants import peers
 from tests.lab.mutants.models import MUTATIONS, subject
 from tests.lab.rig.audit import Observed, findings
 from tests.lab.rig.balance import Gauges
-from tests.lab.rig.processes import REPLAY, ROLES, Impatient, children
+from tests.lab.rig.processes import REPLAY, ROLES, WaitTimeout, children
 from tests.lab.rig.rig import learner_keys
 from tests.lab.rig.run import UNHURRIED, Run
-from tests.lab.rig.run_folder import config_of, left_by, tracebacks
+from tests.lab.rig.run_folder import config_of, read_folder, tracebacks
 
 SETTINGS: Final = (
     *UNHURRIED,
@@ -41,7 +41,7 @@ SETTINGS: Final = (
     "selection={strategy: 'FIFO[Uniform]', capacity: 2000}",
     "local_learner=false",
 )
-"""A rig that shares a busy machine, and keeps every experience."""
+"""Settings of a rig on a busy machine that keeps every experience."""
 DOORS: Final = ("tcp", "ipc", "web")
 _WARM_UP_S: Final = 5.0
 _SAMPLE_S: Final = 0.5
@@ -49,7 +49,8 @@ _ANSWER_S: Final = 20.0
 _PAGE_S: Final = 10.0
 _ATTEMPTS: Final = 5
 _NEWCOMER_S: Final = 2 * SEAT_S + 1.0
-"""Time for a learner to get in past a crowd that returns: one turn of the seats, its handshake, and a busy machine."""
+"""Time limit for a learner's admission despite a returning crowd: one turn of the seats, its handshake, and a
+margin."""
 _SIEGE_S: Final = 90.0
 _BATCH: Final = 500
 _SPARE: Final = 200
@@ -57,13 +58,13 @@ _SPARE: Final = 200
 
 
 class OpenRig:
-    """A run at work, watched, with its page on port ``page`` if given; afterwards, what was found."""
+    """An observed run, with its page on port ``page`` if given, and its findings."""
 
     def __init__(self, folder: Path, page: int | None = None, *more: str) -> None:
         self.folder = folder
         self._arguments = () if page is None else ("--web", str(page))
         policy = folder / "first.onnx"
-        policy.write_bytes(untrained(load_run("pendulum")))
+        policy.write_bytes(random_policy(load_run("pendulum")))
         self.settings = (*SETTINGS, f"policy={policy}", *more)
         self.findings: list[str] = []
         self._gauges = Gauges()
@@ -71,7 +72,7 @@ class OpenRig:
 
     @contextmanager
     def at_work(self) -> Iterator[Run]:
-        """The run, from its first filed episode on; in the end it is interrupted, and its account examined."""
+        """Yield the run after its first recorded episode; interrupts it at the end and examines its account."""
         with Run(self.folder / "run", "pendulum", *self.settings, arguments=self._arguments) as run:
             run.until(lambda: bool(run.rows()), "the first episode to be filed")
             watch = threading.Thread(target=self._watch, args=(run.pid,), daemon=True)
@@ -83,17 +84,17 @@ class OpenRig:
                 watch.join()
             filed = len(run.rows())
             if run.children().get(REPLAY) is None:
-                self.findings.append("there is no replay process any more")
+                self.findings.append("the replay process has ended")
             else:
                 try:
                     run.until(lambda: len(run.rows()) >= filed + 2, "two more episodes", _ANSWER_S)
-                except Impatient as error:
+                except WaitTimeout as error:
                     self.findings.append(str(error))
             code = run.interrupt()
             config = config_of(run.folder)
             if code != ExitCode.INTERRUPTED:
                 self.findings.append(f"ended with {code}")
-            self.findings += findings(left_by(run.folder, config), config, Observed(code, run.word(Word.CLOSED)))
+            self.findings += findings(read_folder(run.folder, config), config, Observed(code, run.word(Word.CLOSED)))
             self.findings += tracebacks(run.folder)
 
     def _watch(self, pid: int) -> None:
@@ -102,9 +103,9 @@ class OpenRig:
             self._gauges.sample(time.monotonic(), {"supervisor": pid, **inside})
 
     def piece(self, number: int, cases: int, counts: dict[str, int]) -> Piece:
-        """Findings, counts and growth as a piece."""
+        """Return findings, counts and growth as a piece."""
         restarted = {role: len(self._gauges.of(role)) - 1 for role in self._gauges.roles}
-        counts |= {f"{role} started again": n for role, n in restarted.items() if n}
+        counts |= {f"{role} restarted": n for role, n in restarted.items() if n}
         return Piece(number, cases, self.findings, counts, self._gauges.grown_mb(_WARM_UP_S))
 
 
@@ -118,7 +119,7 @@ class ListeningRig(OpenRig):
         super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 
     def admits_learners(self, within_s: float = _ANSWER_S) -> bool:
-        """Whether a learner (where there are keys, a listed one) gets its answer in time."""
+        """Return whether a learner (a listed one, with keys) gets its answer in time."""
         with contextlib.closing(LinkClient(str(self.link), lambda: False, self.keys)) as client:
             try:
                 client.ask(Attach(session=bytes(16), role="watch"), timeout_s=within_s)
@@ -126,8 +127,8 @@ class ListeningRig(OpenRig):
                 return False
         return True
 
-    def shows_its_page(self) -> bool:
-        """Whether a visitor gets the page in time."""
+    def page_responds(self) -> bool:
+        """Return whether a visitor gets the page in time."""
         try:
             with socket.create_connection((peers.HERE, self.page.port), _PAGE_S) as line:
                 host = f"{peers.HERE}:{self.page.port}".encode()
@@ -136,11 +137,11 @@ class ListeningRig(OpenRig):
         except OSError:
             return False
 
-    def look(self, when: str) -> None:
+    def check(self, when: str) -> None:
         """Record which legitimate clients are no longer accepted."""
         if not self.admits_learners():
             self.findings.append(f"{when}: a listed learner is not let in within {_ANSWER_S:g} s")
-        if not self.shows_its_page():
+        if not self.page_responds():
             self.findings.append(f"{when}: the page is not shown within {_PAGE_S:g} s")
 
 
@@ -155,7 +156,7 @@ class ModelsOverTheLink:
         self._seed, self._cases = seed, cases
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Offer one piece."""
+        """Offer the models of one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
         rig, what = OpenRig(folder), subject()
         counts = {"accepted": 0, "refused": 0, "unanswered": 0}
@@ -195,7 +196,7 @@ class Garbage:
         self._seed, self._cases = seed, cases
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Knock at all doors in turn."""
+        """Attack all interfaces in turn."""
         rig = ListeningRig(folder)
         counts = {"made": 0, "turned away": 0}
         with rig.at_work() as run:
@@ -205,17 +206,17 @@ class Garbage:
                 turned_away = _knock(rig, run, DOORS[n % len(DOORS)], count, seed)
                 counts["turned away"] += turned_away
                 counts["made"] += count - turned_away
-                if run.process.ended:
+                if run.process.has_ended:
                     rig.findings.append(f"the run ended after {first + count} connections")
                     break
-            rig.look("after the garbage")
+            rig.check("after the garbage")
             silent = peers.unanswered(rig.page.port)
             rig.findings += [f"the page does not answer a request with {what}" for what in silent]
         return rig.piece(number, self._cases, counts)
 
 
 def _knock(rig: ListeningRig, run: Run, door: Literal["tcp", "ipc", "web"], count: int, seed: int) -> int:
-    """Make ``count`` garbage connections to a door; how many were turned away."""
+    """Make ``count`` garbage connections to an interface; returns how many were rejected."""
     if door == "tcp":
         return peers.garbled(rig.link, count, seed)
     rngs = (random.Random(f"{seed} {n}") for n in range(count))
@@ -237,7 +238,7 @@ class Crowds:
         self.pieces, self.piece_s = pieces, 40.0
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Occupy the doors for a while: idle in even pieces, slow in odd ones."""
+        """Occupy the interfaces for a while: idle in even pieces, slow in odd ones."""
         rig = ListeningRig(folder)
         hello, request = (peers.greeting(b"CURVE"), b"GET / HTTP/1.1\r\n") if number % 2 else (b"", b"")
         counts = {"turned away": 0, "hung up on": 0}
@@ -248,19 +249,19 @@ class Crowds:
                     link.trickle(hello[:1])
                     page.trickle(request[:1])
                     time.sleep(1.0)
-                rig.look("in the crowd")
+                rig.check("in the crowd")
                 counts["turned away"] = link.refused + page.refused
                 counts["hung up on"] = 2 * self._members - counts["turned away"] - link.left() - page.left()
-            if run.process.ended:
+            if run.process.has_ended:
                 rig.findings.append("the run ended in the crowd")
-            rig.look("after the crowd")
+            rig.check("after the crowd")
         return rig.piece(number, 2 * self._members, counts)
 
 
 class Returning:
-    """A campaign: connections from a learner's own address that begin a handshake and return whenever they are ended.
+    """A campaign: connections from a learner's address that begin a handshake and reconnect whenever they are closed.
 
-    Even pieces attack the tcp endpoint with keys, odd ones the one without; each the page as well.
+    Even pieces attack the tcp endpoint with keys, odd ones the one without; all attack the page as well.
     """
 
     name = "returning"
@@ -271,7 +272,7 @@ class Returning:
         self._members = members
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Let learners and visitors try to get in, one after the other."""
+        """Let learners and visitors connect, one after the other."""
         plain = number % 2 == 1
         rig = ListeningRig(folder, plain=plain)
         first = peers.READY_BEGUN if plain else peers.HELLO_BEGUN
@@ -284,12 +285,12 @@ class Returning:
                 page.complete.wait()
                 for _ in range(_ATTEMPTS):
                     counts["let in"] += rig.admits_learners(_NEWCOMER_S)
-                    if not rig.shows_its_page():
+                    if not rig.page_responds():
                         rig.findings.append(f"in the crowd: the page is not shown within {_PAGE_S:g} s")
             counts["connections"] = link.opened + page.opened
-            if run.process.ended:
+            if run.process.has_ended:
                 rig.findings.append("the run ended in the crowd")
-            rig.look("after the crowd")
+            rig.check("after the crowd")
         if missing := _ATTEMPTS - counts["let in"]:
             door = "without keys" if plain else "with keys"
             rig.findings.append(f"{missing} of {_ATTEMPTS} learners are not let in {door} within {_NEWCOMER_S:g} s")

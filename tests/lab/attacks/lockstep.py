@@ -1,6 +1,6 @@
-"""Attacks on lockstep runs: processes hit, and disk, shared memory or descriptors used up, at random moments.
+"""Attacks on lockstep runs at random times: processes killed or stopped; disk, shared memory or descriptors exhausted.
 
-However often it is hit, a run ends bit for bit like an undisturbed one; losses for lack of space are reported.
+A disturbed run must end bit for bit like an undisturbed one; losses for lack of space must be reported.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tests.lab.attacks.campaign import Piece
 from tests.lab.endurance.injection import Hits
 from tests.lab.endurance.schedule import FATAL, Hit, Role, hits
 from tests.lab.rig.audit import Observed, findings, lost, unlike, unlike_policies
-from tests.lab.rig.processes import ROLES, Impatient, until
+from tests.lab.rig.processes import ROLES, WaitTimeout, until
 from tests.lab.rig.room import Room, can_be_built
 from tests.lab.rig.run import Run
-from tests.lab.rig.run_folder import Left, config_of, left_by, tracebacks
+from tests.lab.rig.run_folder import FolderContents, config_of, read_folder, tracebacks
 
 _STEPS, _EVERY = 100, 4
 """Steps of an episode, at 50 Hz; episodes from one evaluation to the next."""
@@ -40,28 +40,28 @@ _END_S: Final = 180.0
 """Time after which a run counts as hung."""
 _ORPHANS_S: Final = 30.0
 _STARTS: Final = 12
-_LOOK_S: Final = 0.002
+_POLL_S: Final = 0.002
 
 What = Literal["disk", "shm", "descriptors"]
 _CALLED: Final = {"disk": "disk", "shm": "shared memory", "descriptors": "file descriptors"}
 _SIZES: Final = {"disk": 24 << 20, "shm": 64 << 20}
 _LOG: Final = "log.keep_free_bytes=1"
-"""The disk is small: else no log would be kept at all."""
+"""Log settings for a small disk, on which no log would be written by default."""
 _LASTS_S: Final = (0.2, 12.0)
 _BEFORE: Final = 0.15
-"""Share of the pieces in which it is used up before the run begins."""
+"""Share of the pieces in which the resource is exhausted before the run begins."""
 _EPISODES: Final = 16
 
 
 def ticks_of(episodes: int) -> int:
-    """Records of a run of ``episodes`` training episodes, evaluation episodes included."""
+    """Number of records of a run of ``episodes`` training episodes, with evaluations."""
     return (_STEPS + 1) * (episodes + episodes // _EVERY)
 
 
 class Whole(NamedTuple):
     """Results of an undisturbed run."""
 
-    left: Left
+    left: FolderContents
     policies: dict[int, bytes]
 
 
@@ -74,20 +74,20 @@ class Alone:
         self._whole: Whole | None = None
 
     def whole(self, folder: Path) -> Whole:
-        """What it left; made in ``folder`` and removed there.  Raises Impatient."""
+        """Return its results; run in ``folder``, which is then emptied. Raises Impatient."""
         if self._whole is None:
             alone = folder / "alone"
             with Run(alone, "pendulum", *self.settings) as run:
                 code = run.ended(_END_S)
             if code != ExitCode.OK:
-                raise Impatient(f"a run that was left alone ended with {code}; see {alone}.out")
-            self._whole = Whole(left_by(alone, config_of(alone)), policies_of(alone))
+                raise WaitTimeout(f"an undisturbed run ended with {code}; see {alone}.out")
+            self._whole = Whole(read_folder(alone, config_of(alone)), policies_of(alone))
             shutil.rmtree(alone)
         return self._whole
 
 
 class LockstepHits:
-    """A campaign: each piece is one run that is hit ``count`` times, and compared with one that is left alone."""
+    """A campaign: each piece is one run that is hit ``count`` times and compared with an undisturbed one."""
 
     def __init__(
         self, alone: Alone, seed: int, pieces: int, count: int, *, stop: bool, longest_s: float | None
@@ -99,20 +99,20 @@ class LockstepHits:
         self.alone = alone
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Hit one run, resume it as often as it takes, and compare."""
+        """Hit one run, resume it until it completes, and compare."""
         reference = self.alone.whole(folder)
         plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, longest_s=self._longest_s)
         hit = HitRun(folder / "run", self.alone.settings, ticks_of(self.alone.episodes))
-        found = hit.through(plan)
+        found = hit.execute(plan)
         if hit.completed:
             config = config_of(hit.folder)
-            left = left_by(hit.folder, config)
+            left = read_folder(hit.folder, config)
             found += findings(left, config, Observed(ExitCode.OK, resumed=hit.starts > 1))
             found += unlike(left, reference.left)
             found += unlike_policies(policies_of(hit.folder), reference.policies)
         found += tracebacks(hit.folder)
         told = ", ".join(one.told for one in plan)
-        counts = {"landed": hit.landed, "gone on with": hit.starts - 1}
+        counts = {"landed": hit.hits_landed, "gone on with": hit.starts - 1}
         return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts)
 
 
@@ -121,12 +121,12 @@ class HitRun:
 
     def __init__(self, folder: Path, settings: tuple[str, ...], ticks: int) -> None:
         self.folder, self._settings, self._ticks = folder, settings, ticks
-        self.starts = self.landed = 0
+        self.starts = self.hits_landed = 0
         self.completed = False
         self._hits = Hits()
 
-    def through(self, plan: list[Hit]) -> list[str]:
-        """Hit it as planned; what was found on the way."""
+    def execute(self, plan: list[Hit]) -> list[str]:
+        """Hit it as planned; returns the findings."""
         left = list(plan)
         found: list[str] = []
         resume = False
@@ -134,57 +134,57 @@ class HitRun:
             self.starts += 1
             with Run(self.folder, "pendulum", *(() if resume else self._settings), resume=resume) as run:
                 try:
-                    code, due = self._to_its_end(run, left)
-                    until(lambda run=run: not run.living(), "its processes to end", limit_s=_ORPHANS_S)  # type: ignore[misc]
-                except Impatient as error:
-                    return [*found, f"hangs, and nobody misses it: {error}; living: {', '.join(run.children())}"]
+                    code, due = self._run_to_end(run, left)
+                    until(lambda run=run: not run.live_processes(), "its processes to end", limit_s=_ORPHANS_S)  # type: ignore[misc]
+                except WaitTimeout as error:
+                    return [*found, f"hangs undetected: {error}; living: {', '.join(run.children())}"]
             if code == ExitCode.OK:
                 self.completed = True
             elif not due:
                 found.append(f"ended with {code} although nothing had happened that ends a run")
-            if code == ExitCode.CONFIGURATION:  # it ended too early to be resumed, and says so
+            if code == ExitCode.CONFIGURATION:  # it ended too early to be resumed, and reports that
                 if (self.folder / "episodes.csv").exists() and (self.folder / "buffer").exists():
-                    return [*found, f"cannot be gone on with: {run.output.strip().splitlines()[-1]}"]
+                    return [*found, f"cannot be resumed: {run.output.strip().splitlines()[-1]}"]
                 shutil.rmtree(self.folder, ignore_errors=True)
             resume = (self.folder / "config.yaml").exists()
         return found if self.completed else [*found, f"did not complete in {self.starts} starts"]
 
-    def _to_its_end(self, run: Run, left: list[Hit]) -> tuple[int, bool]:
-        """See a run to its end, hitting it; its exit code, and whether a hit explains an early end."""
+    def _run_to_end(self, run: Run, left: list[Hit]) -> tuple[int, bool]:
+        """Hit a run until its end; returns its exit code, and whether a hit explains an early end."""
         due = self.starts > 1 and not (self.folder / "config.yaml").exists()
         limit_s = time.monotonic() + _END_S
-        while not run.process.ended:
+        while not run.process.has_ended:
             self._hits.again()
             if left and run.word(Word.TICK) >= left[0].at * self._ticks:
                 hit = left[0]
-                if self._hits.land(hit, lambda role: pid_of(run, role)):  # else the process is starting
+                if self._hits.apply(hit, lambda role: pid_of(run, role)):  # else the process is starting
                     left.pop(0)
-                    self.landed += 1
+                    self.hits_landed += 1
                     due = due or hit.role in FATAL
             if time.monotonic() > limit_s:
-                raise Impatient(f"not over after {_END_S:g} s")
-            time.sleep(_LOOK_S)
-        while run.living() and time.monotonic() < limit_s:
+                raise WaitTimeout(f"not over after {_END_S:g} s")
+            time.sleep(_POLL_S)
+        while run.live_processes() and time.monotonic() < limit_s:
             self._hits.again()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return run.ended(), due
 
 
 def pid_of(run: Run, role: Role) -> int | None:
-    """The process of a run that has a role now."""
+    """Return the pid of a run's process with this role."""
     if role == "supervisor":
         return run.pid
     return next((p.pid for module, p in run.children().items() if ROLES.get(module) == role), None)
 
 
 def policies_of(folder: Path) -> dict[int, bytes]:
-    """The policies that a run has kept, by id."""
+    """Return a run's stored policies by id."""
     files = (folder / "policies").glob("*.onnx")
     return {int(path.stem): path.read_bytes() for path in files if path.stem.isdecimal()}
 
 
 class Exhaustion:
-    """A campaign: each piece is one run that lacks a resource for a while."""
+    """A campaign: each piece is one run with a temporarily exhausted resource."""
 
     def __init__(self, what: What, seed: int, pieces: int, *, longest_s: float | None) -> None:
         self.name = what
@@ -193,7 +193,7 @@ class Exhaustion:
         self._what, self._seed, self._longest_s = what, seed, longest_s
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Let one run out of it."""
+        """Run one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
         at, lasts_s = rng.uniform(-_BEFORE, 1), rng.uniform(*_LASTS_S)
         lasts_s = min(lasts_s, self._longest_s or lasts_s)
@@ -221,7 +221,7 @@ class Exhaustion:
                 _while_it_runs(run, lambda: time.monotonic() < over_s, _END_S, "time to pass")
                 give_back()
                 code = run.ended(_END_S)
-            except Impatient as error:
+            except WaitTimeout as error:
                 return Piece(number, 1, [f"hangs: {error} ({told})"])
             found, incomplete = self._examined(run, code, before=at < 0)
             found += tracebacks(run.folder) + tracebacks(folder / "disk")
@@ -229,21 +229,21 @@ class Exhaustion:
         return Piece(number, 1, [f"{line} ({told})" for line in found], counts)
 
     def _examined(self, run: Run, code: int, *, before: bool) -> tuple[list[str], bool]:
-        """What was found, and whether anything is missing."""
+        """Return the findings, and whether anything is missing."""
         expected = (ExitCode.OK, ExitCode.INCOMPLETE, *((ExitCode.PREFLIGHT, ExitCode.CONFIGURATION) if before else ()))
         found = [] if code in expected else [f"ended with {code}: {' '.join(run.output.split()[-30:])}"]
         if not (run.folder / "config.yaml").exists():
             return found, False
         config = config_of(run.folder)
-        left, observed = left_by(run.folder, config), Observed(code)
+        left, observed = read_folder(run.folder, config), Observed(code)
         if not left.summary and code == ExitCode.INCOMPLETE and "DATA INCOMPLETE" in run.output:
-            return found, True  # the disk was full to the end: told where there was room, on the terminal
+            return found, True  # the disk was full until the end: reported on the terminal instead
         return found + findings(left, config, observed), bool(lost(left, config, observed))
 
 
 def _while_it_runs(run: Run, condition: Callable[[], bool], limit_s: float, what: str) -> None:
-    """Wait while a condition holds, or for the end of a run that is quicker."""
-    until(lambda: run.process.ended or not condition(), what, limit_s=limit_s)
+    """Wait while a condition holds, at most until the run ends."""
+    until(lambda: run.process.has_ended or not condition(), what, limit_s=limit_s)
 
 
 def _fill(room: Room, where: Path) -> Callable[[], None]:
@@ -252,11 +252,11 @@ def _fill(room: Room, where: Path) -> Callable[[], None]:
 
 
 def _limited(limit: int, value_of: Callable[[int], int]) -> Callable[[Run], Callable[[], None]]:
-    """A function that lowers a limit of every process of a run, and returns one that raises it again."""
+    """Return a function that lowers a limit of every process of a run, and returns one that restores it."""
 
     def lower(run: Run) -> Callable[[], None]:
         before: dict[int, tuple[int, int]] = {}
-        for pid in run.living():
+        for pid in run.live_processes():
             try:
                 soft, hard = resource.prlimit(pid, limit)
                 resource.prlimit(pid, limit, (min(value_of(pid), hard), hard))
@@ -285,4 +285,4 @@ _LIMITS: Final[dict[What, Callable[[Run], Callable[[], None]]]] = {
     "shm": _limited(resource.RLIMIT_FSIZE, lambda pid: 1),
     "descriptors": _limited(resource.RLIMIT_NOFILE, _open_descriptors),
 }
-"""Where no room with small disks can be built: no file of the run grows any more."""
+"""Limits used if no namespace with small disks can be built: files of the run cannot grow."""

@@ -20,16 +20,16 @@ from tests.lab.endurance.injection import Hits
 from tests.lab.endurance.schedule import FATAL, Hit, Role, hits
 from tests.lab.rig.audit import Observed, findings
 from tests.lab.rig.balance import Gauges
-from tests.lab.rig.processes import CONTROL, Impatient, send, until
+from tests.lab.rig.processes import CONTROL, WaitTimeout, send, until
 from tests.lab.rig.rig import WatchedRig
-from tests.lab.rig.run_folder import config_of, left_by, tracebacks
+from tests.lab.rig.run_folder import config_of, read_folder, tracebacks
 from tests.lab.rig.wire import Mode, Seen
 
 _EVERY_S: Final = 3.0
-"""Between two hits."""
+"""Interval of hits."""
 _UP_S: Final = 60.0
 _END_S: Final = 60.0
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 _SAMPLE_S: Final = 0.5
 _EXPLAINED: Final = {
     "control": (ExitCode.INTERNAL, ExitCode.HARDWARE, ExitCode.SAFETY),
@@ -44,11 +44,10 @@ _STOPPED_S: Final = 90.0
 _LATE_S: Final = (0.0, 0.06)
 
 
-def kept_on(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list[str]:
-    """Frames in which a device acted on a command for longer than its lease and a period, by its own account.
+def outlived_lease(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list[str]:
+    """Findings of frames in which a device acted on a command for longer than its lease and a period.
 
-    Frames that a wire kept, in order; ``answers`` is the number of the frame that the command in force answers; safe:
-    (m,) safe output in counts.
+    seen: recorded frames in order; safe: (m,) safe output in counts.
     """
     late = [
         s.state.frame
@@ -70,23 +69,23 @@ class RealtimeHits:
         self._seed, self._count, self._stop, self._longest_s = seed, count, stop, longest_s
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Hit one rig."""
+        """Run one piece."""
         plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, longest_s=self._longest_s)
         told = ", ".join(one.told for one in plan)
         with WatchedRig(folder, learner=True) as rig:
-            hit = HitRig(rig, _EVERY_S * self._count)
+            hit = HitTarget(rig, _EVERY_S * self._count)
             try:
-                found = hit.through(plan)
-            except Impatient as error:
+                found = hit.execute(plan)
+            except WaitTimeout as error:
                 found = [f"hangs, and nobody misses it: {error}"]
-            found += kept_on(rig.wire.seen, rig.config.rig.lease_periods, rig.config.rig.safe_counts)
+            found += outlived_lease(rig.wire.seen, rig.config.rig.lease_periods, rig.config.rig.safe_counts)
         found += tracebacks(rig.run_folder)
         counts = {"landed": hit.landed, "runs": hit.starts}
         return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts, hit.gauges.grown_mb())
 
 
-class HitRig:
-    """One rig, hit for ``length_s``, resumed where a run ends, and ended as a person would."""
+class HitTarget:
+    """A rig that is hit for ``length_s``, resumed after each end of a run, and finally interrupted."""
 
     def __init__(self, rig: WatchedRig, length_s: float) -> None:
         self._rig, self._length_s = rig, length_s
@@ -95,56 +94,56 @@ class HitRig:
         self._sampled_s = 0.0
         self.starts, self.landed = 1, 0
 
-    def through(self, plan: list[Hit]) -> list[str]:
-        """Hit it as planned; what was found."""
+    def execute(self, plan: list[Hit]) -> list[str]:
+        """Hit it as planned; returns the findings."""
         rig, left, found = self._rig, list(plan), []
-        self._until_up()
+        self._wait_until_up()
         at_s, hit = 0.0, set[Role]()
         while left or at_s < self._length_s:
             turned_s = time.monotonic()
             self._turn()
             if not rig.running:
-                found += self._ended(hit)
+                found += self._handle_end(hit)
                 hit.clear()
                 rig.start_run(rig.run_folder, resume=True)
                 self.starts += 1
-                self._until_up()
+                self._wait_until_up()
                 turned_s = time.monotonic()
             if left and at_s >= left[0].at * self._length_s:
                 one = left.pop(0)
-                if self._hits.land(one, self._pid_of):
+                if self._hits.apply(one, self._pid_of):
                     self.landed += 1
                     hit.add(one.role)
                     if one.role == "device" and one.stops_s is None:
                         rig.kill_device()
                         rig.start_device()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             at_s += time.monotonic() - turned_s
         rig.run.stop(signal.SIGINT)
         limit_s = time.monotonic() + _END_S
         while rig.running:
             self._turn()
             if time.monotonic() > limit_s:
-                raise Impatient(f"an interrupted run was not over after {_END_S:g} s")
-            time.sleep(_LOOK_S)
-        return found + self._ended(hit, interrupted=True)
+                raise WaitTimeout(f"an interrupted run was not over after {_END_S:g} s")
+            time.sleep(_POLL_S)
+        return found + self._handle_end(hit, interrupted=True)
 
-    def _ended(self, hit: set[Role], *, interrupted: bool = False) -> list[str]:
-        """Examine a run that has ended: is there a reason, has all of it ended, is its account true?"""
+    def _handle_end(self, hit: set[Role], *, interrupted: bool = False) -> list[str]:
+        """Examine an ended run: reason, remaining processes, account."""
         rig, code = self._rig, self._rig.run.ended()
-        until(lambda: not self._still(), "the processes of a run that has ended to end", limit_s=_UP_S)
+        until(lambda: not self._is_at_rest(), "the processes of a run that has ended to end", limit_s=_UP_S)
         expected = {c for role in hit & set(FATAL) for c in _EXPLAINED[role]} | {ExitCode.INCOMPLETE}
         expected |= {ExitCode.INTERRUPTED, -signal.SIGINT} if interrupted else set()
         found = [] if code in expected else [f"ended with {code} although nothing had happened that ends a run so"]
         config = config_of(rig.run_folder)
         observed = Observed(code, rig.run.word(Word.CLOSED), resumed=self.starts > 1)
-        return found + findings(left_by(rig.run_folder, config), config, observed)
+        return found + findings(read_folder(rig.run_folder, config), config, observed)
 
-    def _still(self) -> list[int]:
+    def _is_at_rest(self) -> list[int]:
         self._hits.again()
-        return self._rig.run.living()
+        return self._rig.run.live_processes()
 
-    def _until_up(self) -> None:
+    def _wait_until_up(self) -> None:
         rig = self._rig
         rows = len(rig.run.rows())
         rig.until(lambda: not rig.running or len(rig.run.rows()) > rows, "an episode", limit_s=_UP_S)
@@ -155,7 +154,7 @@ class HitRig:
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
             processes = self._rig.processes()
-            if "control" in processes:  # else the run is over, and its supervisor draws pictures
+            if "control" in processes:  # otherwise the run is over, and its supervisor is drawing pictures
                 self.gauges.sample(now_s, processes)
 
     def _pid_of(self, role: Role) -> int | None:
@@ -163,7 +162,7 @@ class HitRig:
 
 
 def false_safe(seen: list[Seen], said: list[tuple[int, str]], safe: Sequence[float]) -> list[str]:
-    """Lines that called the actuators safe while the device said otherwise.
+    """Findings of lines that called the actuators safe while the device reported otherwise.
 
     ``said`` are (monotonic ns, line); what counts is the last state frame that had left the device by then; safe: (m,)
     safe output in counts.
@@ -195,7 +194,7 @@ class Stops:
         self._seed = seed
 
     def run(self, number: int, folder: Path) -> Piece:
-        """Stop one run."""
+        """Run one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
         mode, now = rng.choice(_MODES), rng.random() < 0.5
         late_s, before, hung = rng.uniform(*_LATE_S), rng.random() < 0.5, rng.random() < 0.2
@@ -210,7 +209,7 @@ class Stops:
             command = ["-m", "onrig.tools.cli", "stop", str(rig.run_folder), *(["--now"] if now else [])]
             said = _said(rig, command, mode, late_s)
             rig.wire.mode = "carry"
-            for pid in rig.run.living():
+            for pid in rig.run.live_processes():
                 send(pid, signal.SIGCONT)
             rig.run.process.wait(_STOPPED_S)
             found = false_safe(rig.wire.seen, said, rig.config.rig.safe_counts)
@@ -220,7 +219,7 @@ class Stops:
 
 
 def _said(rig: WatchedRig, command: list[str], mode: Mode, late_s: float) -> list[tuple[int, str]]:
-    """Run a command, the line failing shortly afterwards; each line of its output, and when it came."""
+    """Run a command, with the line failing shortly afterwards; returns each line of its output with its time."""
     said: list[tuple[int, str]] = []
     with subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.lab.attack import attack
-from tests.lab.attacks.campaign import GROWN_MB, Filed, Piece, do_piece, verdict
+from tests.lab.attacks.campaign import GROWN_MB, Piece, RecordedPieces, do_piece, verdict
 
 
 class Drill:
@@ -28,9 +28,9 @@ class Drill:
         return Piece(number, 10, [self.findings[number]] if number in self.findings else [], {"landed": 10})
 
 
-def test_an_attack_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+def test_an_interrupted_attack_is_resumed(tmp_path: Path) -> None:
     first = Drill()
-    filed = Filed(tmp_path / "drill.jsonl")
+    filed = RecordedPieces(tmp_path / "drill.jsonl")
     filed.add(do_piece(first, 1, tmp_path / "kept" / "x"))
     with (tmp_path / "drill.jsonl").open("ab") as file:
         file.write(b'{"number": 2, "ca')  # the power failed here
@@ -41,22 +41,22 @@ def test_an_attack_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     assert (found.cases, found.counts) == (30, {"landed": 30})
 
 
-def test_what_found_something_is_kept_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_only_pieces_with_findings_are_kept(tmp_path: Path) -> None:
     (found,) = attack([Drill({1: "lost a row"})], tmp_path, lambda what, seconds: None)
     assert found.findings == ["drill 1: lost a row"]
     assert not found.holds
     assert [p.name for p in (tmp_path / "kept").iterdir()] == ["drill-1"]
 
 
-def test_an_attack_that_breaks_off_does_not_pass_for_one_that_found_nothing(tmp_path: Path) -> None:
+def test_a_crash_of_a_campaign_is_a_finding(tmp_path: Path) -> None:
     (found,) = attack([Drill(dies_at=2)], tmp_path, lambda what, seconds: None)
     assert found.findings == ["drill 2: the attack itself broke off: OSError: no room"]
 
 
-def test_growth_is_a_finding_and_pieces_that_are_still_to_be_done_are_no_success() -> None:
-    grown = [Piece(n, 1, grown_mb={"replay": n * GROWN_MB}) for n in range(3)]
+def test_growth_is_a_finding_and_missing_pieces_are_no_success() -> None:
+    grown = [Piece(n, 1, growth_mb={"replay": n * GROWN_MB}) for n in range(3)]
     found = verdict(Drill(), grown)
     assert found.findings == ["drill 2: replay holds 20.0 MB more in the last tenth"]
-    assert found.grown_mb == 20.0
+    assert found.growth_mb == 20.0
     part = verdict(Drill(), grown[:1])
     assert (part.findings, part.whole, part.holds) == ([], False, False)

@@ -24,7 +24,7 @@ def seen(*frames: tuple[int, int, Status, float]) -> list[Seen]:
     return [Seen(s.t_us * 1000, s) for s in states]
 
 
-def test_a_device_that_falls_safe_within_its_lease_and_stays_slow_is_sound() -> None:
+def test_a_device_that_becomes_safe_within_its_lease_passes() -> None:
     assert after_death(seen((6, 5, ACTING, 9.0), (11, 5, ACTING, 12.0), (12, 0, FALLEN, 14.9)), PENDULUM) == []
 
 
@@ -37,7 +37,7 @@ def test_a_device_that_falls_safe_within_its_lease_and_stays_slow_is_sound() -> 
         ([(6, 5, ACTING, 9.0), (12, 0, FALLEN, -15.3)], "102.0% of the envelope"),
     ],
 )
-def test_what_a_dead_host_leaves_behind_is_found(frames: list[tuple[int, int, Status, float]], said: str) -> None:
+def test_violations_after_a_host_death_are_found(frames: list[tuple[int, int, Status, float]], said: str) -> None:
     (line,) = after_death(seen(*frames), PENDULUM)
     assert said in line
 

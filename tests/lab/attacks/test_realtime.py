@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from onrig.hw.messages import State, Status
-from tests.lab.attacks.realtime import false_safe, kept_on
+from tests.lab.attacks.realtime import false_safe, outlived_lease
 from tests.lab.rig.wire import Seen
 
 ACTS, SAFE = int(Status.ARMED), int(Status.SAFE)
@@ -22,20 +22,20 @@ def frames(*status: int, answers: int | None = None) -> list[Seen]:
 CLAIM = "runs/x: actuators safe after 114 ms (faded out)\n"
 
 
-def test_safe_is_false_where_the_device_acts_on_and_true_once_it_has_said_so() -> None:
+def test_safe_is_false_until_a_frame_confirms_it() -> None:
     seen = frames(ACTS, ACTS, ACTS, SAFE)
     (found,) = false_safe(seen, [(PERIOD_NS, CLAIM)], ZERO)
     assert "40 ms more" in found
     assert false_safe(seen, [(3 * PERIOD_NS, CLAIM)], ZERO) == []
 
 
-def test_a_frame_that_calls_an_acting_output_safe_makes_no_claim_true() -> None:
+def test_a_contradictory_frame_confirms_nothing() -> None:
     lying = [s._replace(state=s.state._replace(u_start=(1,), u_end=(1,))) for s in frames(ACTS, SAFE, SAFE)]
     (found,) = false_safe(lying, [(2 * PERIOD_NS, CLAIM)], ZERO)
     assert "to the end" in found
 
 
-def test_a_device_that_never_falls_safe_is_told() -> None:
+def test_a_device_that_never_becomes_safe_is_reported() -> None:
     (found,) = false_safe(frames(ACTS, ACTS), [(PERIOD_NS, CLAIM)], ZERO)
     assert "to the end" in found
 
@@ -48,12 +48,12 @@ def test_a_device_that_never_falls_safe_is_told() -> None:
         "runs/x: ended: interrupted, 1.2 s in all\n",
     ],
 )
-def test_what_claims_nothing_cannot_be_false(said: str) -> None:
+def test_lines_without_a_claim_are_ignored(said: str) -> None:
     assert false_safe(frames(ACTS, ACTS), [(PERIOD_NS, said)], ZERO) == []
 
 
 def test_a_command_older_than_the_lease_and_a_period_is_found() -> None:
-    assert kept_on(frames(*[ACTS] * 8, answers=1), 6, ZERO) == []
-    (found,) = kept_on(frames(*[ACTS] * 9, answers=1), 5, ZERO)
+    assert outlived_lease(frames(*[ACTS] * 8, answers=1), 6, ZERO) == []
+    (found,) = outlived_lease(frames(*[ACTS] * 9, answers=1), 5, ZERO)
     assert found.endswith("in 1 frames, first 8")
-    assert kept_on(frames(*[SAFE] * 9, answers=1), 5, ZERO) == []
+    assert outlived_lease(frames(*[SAFE] * 9, answers=1), 5, ZERO) == []

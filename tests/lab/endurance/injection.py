@@ -1,6 +1,6 @@
 """Fault injection: start and end of each fault, and detection of recovery.
 
-One generator for each fault, a step at every look; and hits of single processes, which need no more than a signal.
+One generator per fault, advanced at every poll; and hits of single processes by signals.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Final
 
 from tests.lab.endurance.observers import Scene
 from tests.lab.endurance.schedule import NATURES, Fault, Hit, Kind, Place, Role
-from tests.lab.rig.balance import Happening
+from tests.lab.rig.balance import FaultRecord
 from tests.lab.rig.processes import CONTROL, REPLAY, children, send
 
 PATIENCE_S: Final = 60.0
-"""A fault that is not over by then counts as not over."""
+"""Time limit for the end of a fault."""
 _NAMED_S: Final = 10.0
-"""How much longer it may be named: the process that files events may itself have been stopped."""
+"""Additional time for its report: the process that writes events may itself have been stopped."""
 _AGAIN_S: Final = 0.3
-"""A loop that has ticked for so long is at work again."""
+"""Time of ticking after which a loop counts as recovered."""
 _POWERLESS_S: Final = 0.3
 _DEAD_S: Final = 0.2
-"""Until the kernel, and the parent, take note of a killed process."""
+"""Time until kernel and parent register a killed process."""
 
 Course = Generator[None, None, None]
 Injection = Callable[[Scene, Fault], Course]
 PidOf = Callable[[Scene], int | None]
 
 
-def course(scene: Scene, fault: Fault, happening: Happening) -> Course:
-    """Inject a fault; ends once it is over and named, or takes too long."""
+def course(scene: Scene, fault: Fault, happening: FaultRecord) -> Course:
+    """Inject a fault; ends once it is over and reported, or timed out."""
     began_s = time.monotonic()
     yield from _COURSES[fault.kind](scene, fault)
     happening.recovered_s = time.monotonic() - began_s
@@ -59,7 +59,7 @@ def _until(condition: Callable[[], bool]) -> Course:
 
 
 def _ticks_again(scene: Scene) -> Course:
-    """Until the loop ticks, in this life or a later one."""
+    """Wait until the loop ticks, in this run or a later one."""
     life, ticks = scene.life_number, scene.ticks
     wanted = _AGAIN_S * scene.rig.config.rate_hz
 
@@ -76,7 +76,7 @@ def _new_life(scene: Scene, life: int) -> Course:
 
 
 def _mirrored(scene: Scene) -> Course:
-    """Until the mirror beyond the network has heard of everything again."""
+    """Wait until the mirror beyond the network is up to date again."""
     since_s = time.monotonic()
 
     def caught_up() -> bool:
@@ -144,7 +144,7 @@ def _inside(module: str) -> PidOf:
 
 def _stopped(pid_of: PidOf, over: Callable[[Scene], Course]) -> Injection:
     def inject(scene: Scene, fault: Fault) -> Course:
-        while (pid := pid_of(scene)) is None:  # it may be starting
+        while (pid := pid_of(scene)) is None:  # it may be starting up
             yield
         send(pid, signal.SIGSTOP)
         try:
@@ -192,13 +192,13 @@ _COURSES: Final[dict[Kind, Injection]] = {
 
 
 class Hits:
-    """Hits processes, and continues those that were stopped; ``again`` is to be called as often as possible."""
+    """Hits of processes, and continuation of stopped ones; call ``again`` as often as possible."""
 
     def __init__(self) -> None:
         self._stopped: list[tuple[float, int]] = []
 
-    def land(self, hit: Hit, pid_of: Callable[[Role], int | None]) -> bool:
-        """Kill or stop a process; whether there was one."""
+    def apply(self, hit: Hit, pid_of: Callable[[Role], int | None]) -> bool:
+        """Kill or stop a process; returns whether it existed."""
         time.sleep(hit.late_s)
         pid = pid_of(hit.role)
         if pid is None or not send(pid, signal.SIGKILL if hit.stops_s is None else signal.SIGSTOP):
@@ -208,7 +208,7 @@ class Hits:
         return True
 
     def again(self) -> None:
-        """Continue what has been stopped for long enough."""
+        """Continue processes whose stop has elapsed."""
         now_s = time.monotonic()
         for over_s, pid in tuple(self._stopped):
             if now_s >= over_s:

@@ -21,15 +21,15 @@ from onrig.runtime.shm.segment import Segment, SegmentError
 from tests.lab.endurance.schedule import MISSED, RESTARTED
 from tests.lab.endurance.soak_rig import SoakRig
 from tests.lab.rig.audit import WatchingMirror
-from tests.lab.rig.balance import Life
+from tests.lab.rig.balance import Lifetime
 from tests.lab.rig.run import Run
-from tests.lab.rig.run_folder import Left, checkpoint_counts
+from tests.lab.rig.run_folder import FolderContents, checkpoint_counts
 
 _AT_WORK: Final = (State.RUNNING, State.FALLBACK)
 
 
 class EventLog:
-    """New lines of ``events.jsonl``; ``names`` are (monotonic s, what a fault was called), in order."""
+    """New lines of ``events.jsonl``; ``names`` are (monotonic s, name of a fault), in order."""
 
     def __init__(self, path: Path) -> None:
         self._tail = LineTail(path, from_end=True)
@@ -37,10 +37,10 @@ class EventLog:
         self.kinds: dict[str, int] = {}
         """Number of events of each kind."""
         self.decided_s = 0.0
-        """When a policy was last admitted or refused."""
+        """Time of the last admission or refusal of a policy."""
 
     def read(self) -> None:
-        """Take what is new."""
+        """Read new lines."""
         while lines := self._tail.lines():
             for line in lines:
                 with contextlib.suppress(msgspec.DecodeError):
@@ -62,9 +62,9 @@ class EventLog:
 
 
 class LifeWatch:
-    """Reads along with one life of the rig, from its ring and its events, and enters what it counts in the books."""
+    """Observer of one lifetime of the rig, from its ring and events; enters its counts in the ledger."""
 
-    def __init__(self, life: Life, config: RunConfig, run: Run) -> None:
+    def __init__(self, life: Lifetime, config: RunConfig, run: Run) -> None:
         rig = config.rig
         self.life, self.folder = life, run.folder
         self._run = run
@@ -78,16 +78,16 @@ class LifeWatch:
 
     @property
     def ticks(self) -> int:
-        """Records of ticks of this life so far."""
+        """Number of tick records of this lifetime."""
         return 0 if self._ring is None else self._ring.written
 
     @property
-    def at_work(self) -> bool:
+    def in_episode(self) -> bool:
         """Whether the loop is in an episode."""
         return self._ring is not None and self._run.word(Word.STATE) in _AT_WORK
 
-    def look(self) -> None:
-        """Read what has come since the last look."""
+    def poll(self) -> None:
+        """Read new records and events."""
         self.events.read()
         if self._ring is None and not self._attached():
             return
@@ -108,13 +108,13 @@ class LifeWatch:
         try:
             self._segment = Segment.attach(self._run.shm / "ring", self._layout.schema)
         except SegmentError:
-            return False  # it is being made now
+            return False  # it is just being created
         self._ring = RingHistory(self._segment, self._layout)
         return True
 
-    def conclude(self, code: int | None, left: Left) -> None:
-        """Take the last records, and the run's own account."""
-        self.look()
+    def conclude(self, code: int | None, left: FolderContents) -> None:
+        """Read the last records, and the run's account."""
+        self.poll()
         life, kinds = self.life, self.events.kinds
         life.exit_code = code
         life.admitted = kinds.get("policy_admitted", 0)
@@ -128,7 +128,7 @@ class LifeWatch:
             life.told.dropped = self._ring.dropped
 
     def close(self) -> None:
-        """Let go of the shared memory."""
+        """Release the shared memory."""
         if self._ring is not None and self._segment is not None:
             self._ring.close()
             self._segment.close()
@@ -136,24 +136,24 @@ class LifeWatch:
 
 
 class Scene:
-    """What faults may look at to know when they are over: the rig, its present life, and the mirror."""
+    """Observables of faults: the rig, its current lifetime, and the mirror."""
 
     def __init__(self, rig: SoakRig, mirror: WatchingMirror) -> None:
         self.rig, self.mirror = rig, mirror
         self.life_number = 0
-        """Of the life that is running, or of the last one."""
+        """Number of the current or last lifetime."""
         self.watch: LifeWatch | None = None
         self._names: list[tuple[float, str]] = []
         self._decided_s = 0.0
 
-    def follow(self, life: Life, run: Run) -> None:
-        """Look at another life from now on."""
+    def follow(self, life: Lifetime, run: Run) -> None:
+        """Observe another lifetime from now on."""
         self.life_number = life.number
         self.watch = LifeWatch(life, self.rig.config, run)
         self.mirror.folder = run.folder
 
     def leave(self) -> None:
-        """Look at no life any more, and keep the names of its faults."""
+        """Stop observing, and keep the names of the faults."""
         if self.watch is not None:
             self._names += self.watch.events.names
             self._decided_s = self.learner_at_work_s
@@ -162,18 +162,18 @@ class Scene:
 
     @property
     def running(self) -> bool:
-        """Whether the rig's supervisor is there."""
+        """Whether the rig's supervisor is running."""
         return self.rig.running
 
     @property
     def ticks(self) -> int:
-        """Ticks of this life."""
+        """Number of ticks of this lifetime."""
         return 0 if self.watch is None else self.watch.ticks
 
     @property
     def at_work(self) -> bool:
         """Whether the loop is in an episode."""
-        return self.watch is not None and self.watch.at_work
+        return self.watch is not None and self.watch.in_episode
 
     @property
     def learner_at_work_s(self) -> float:
@@ -181,6 +181,6 @@ class Scene:
         return max(self._decided_s, 0.0 if self.watch is None else self.watch.events.decided_s)
 
     def names_since(self, at_s: float) -> list[str]:
-        """What faults were called since then."""
+        """Names of the faults since then."""
         here = [] if self.watch is None else self.watch.events.names
         return [name for told_s, name in (*self._names, *here) if told_s >= at_s]

@@ -64,9 +64,9 @@ class Nature(NamedTuple):
     ends_run: bool = False
     """By design; the rig is started again."""
     may_end_run: bool = False
-    """When it coincides with a request to the device, which then goes unanswered."""
+    """Whether it may end the run: if it coincides with a request to the device, which is then not answered."""
     rearms: bool = False
-    """The run may have to re-arm the device, which it does a bounded number of times."""
+    """Whether the run may have to re-arm the device, which it does a bounded number of times."""
     names: tuple[str, ...] = ()
     """Possible names in events; empty if no event reports it."""
 
@@ -84,8 +84,8 @@ _LINE: Final = tuple(
     )
 )
 MISSED: Final = "missed ticks"
-"""What a soak calls events of missed ticks."""
-RESTARTED: Final = "started again"
+"""Name of events of missed ticks in a soak."""
+RESTARTED: Final = "restarted"
 _LOST: Final = (*_LINE, FaultName.DEVICE_REBOOTED.value)
 NATURES: Final[dict[Kind, Nature]] = {
     Kind.CORRUPTED_BURST: Nature(Place.SERIAL, 9, (0.05, 0.3), may_end_run=True, rearms=True, names=(*_LINE, MISSED)),
@@ -110,18 +110,18 @@ NATURES: Final[dict[Kind, Nature]] = {
     Kind.RIG_KILLED: Nature(Place.PROCESS, 1, ends_run=True),
 }
 LETHAL: Final = {k for k, nature in NATURES.items() if nature.ends_run} | {Kind.LEARNER_KILLED, Kind.REPLAY_KILLED}
-"""Kinds after which a process has to be started again."""
+"""Kinds that require the restart of a process."""
 MAX_REARMS: Final = 8
-"""Faults of one run that may make it re-arm the device; after ten it ends."""
+"""Maximum number of re-arming faults in one run, which ends after ten."""
 MAX_REPLAY_KILLS: Final = 4
-"""In one run; after five the supervisor does not start the replay process again."""
+"""Maximum kills of the replay process in one run; after five the supervisor gives up."""
 
 
 class Fault(NamedTuple):
     """One fault of a plan."""
 
     at_s: float
-    """Since the length of the soak began to count."""
+    """Time since the start of the soak."""
     kind: Kind
     lasts_s: float
     amount: float
@@ -130,9 +130,9 @@ class Fault(NamedTuple):
 def plan(length_s: float, every_s: float, seed: int) -> tuple[Fault, ...]:
     """Faults of a soak in order, one every ``every_s``; equal arguments give equal plans.
 
-    Every kind comes at least once where there is room for all; the others are drawn by weight.  In a long soak nothing
-    dies in the last two fifths, so that every process lives long enough for its memory to be judged.  Between two
-    faults that end the run, those that it survives a bounded number of times stay within that number.
+    Every kind comes at least once where there is room for all; the others are drawn by weight.  In a long soak no
+    process is killed in the last two fifths, so that its memory can be judged. Between two faults that end the run,
+    limited faults remain within their limits.
     """
     if not (every_s > 0 and length_s >= 0):
         raise ValueError(f"no plan for {length_s:g} s with a fault every {every_s:g} s")
@@ -189,14 +189,14 @@ class Hit(NamedTuple):
     at: float
     """Share of the run."""
     late_s: float
-    """Delay after the tick that is meant, so that it falls anywhere within a tick."""
+    """Delay after the selected tick, so that hits are spread over a tick."""
     role: Role
     stops_s: float | None
     """Duration for which the process is stopped; infinite: permanently; None: it is killed."""
 
     @property
     def told(self) -> str:
-        """What is done, in a few words, with the time as a share of the run."""
+        """Short description, with the time as a share of the run."""
         if self.stops_s is None:
             return f"{self.role} killed at {self.at:.0%}"
         how_long = "for good" if self.stops_s == float("inf") else f"for {self.stops_s:.1f} s"
@@ -212,7 +212,7 @@ def hits(seed: str, count: int, *, stop: bool, longest_s: float | None = None) -
 def _hit(rng: random.Random, *, stop: bool, longest_s: float | None) -> Hit:
     role = rng.choice(ROLES)
     at, late_s, lasts_s = rng.random(), rng.uniform(0, _LATE_S), rng.uniform(*_SHORT_S)
-    # Only systemd watches the supervisor, and nothing watches a device: its silence is a link fault.
+    # The supervisor is watched only by systemd, and the device by nothing: its silence is a link fault.
     for_good = role not in ("supervisor", "device") and longest_s is None and rng.random() < _HUNG_SHARE
     stops_s = float("inf") if for_good else min(lasts_s, longest_s or lasts_s)
     return Hit(at, late_s, role, stops_s if stop else None)

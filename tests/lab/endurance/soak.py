@@ -13,25 +13,25 @@ from tests.lab.endurance.observers import LifeWatch, Scene
 from tests.lab.endurance.schedule import NATURES, Fault
 from tests.lab.endurance.soak_rig import SoakRig
 from tests.lab.rig.audit import AS_ASKED, Observed, WatchingMirror, findings
-from tests.lab.rig.balance import Gauges, Happening, Ledger, Life
+from tests.lab.rig.balance import FaultRecord, Gauges, Ledger, Lifetime
 from tests.lab.rig.rig import CHECKPOINT_S
-from tests.lab.rig.run_folder import left_by
+from tests.lab.rig.run_folder import read_folder
 
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 _SAMPLE_S: Final = 1.0
 _START_S: Final = 90.0
 _GONE_S: Final = 20.0
-"""How long the children of a killed supervisor may take to end by themselves."""
+"""Time limit for the children of a killed supervisor to end."""
 _SETTLE_S: Final = 30.0
 _END_S: Final = 60.0
 _EXPLAINED_S: Final = 15.0
-"""Time for which a fault that may end the rig explains an end."""
+"""Time after a fault in which it explains an end of the rig."""
 _KILL_COSTS_S: Final = 2 * CHECKPOINT_S + 4.0
-"""What a kill may cost: the checkpoint that is being written, the one before it, and seconds of a busy disk."""
+"""Maximum loss by a kill: two checkpoint intervals, and seconds of a busy disk."""
 
 
-class NotUp(Exception):
-    """The rig does not come up; says where to look."""
+class RigNotStarted(Exception):
+    """The rig did not start; the message names the outputs."""
 
 
 class Soak:
@@ -43,20 +43,20 @@ class Soak:
         self.ledger = Ledger(planned=len(faults), durable_records=round(_KILL_COSTS_S * rig.config.rate_hz))
         self.gauges = Gauges()
         self._scene = Scene(rig, mirror)
-        self._underway: list[tuple[Happening, Course, float]] = []
+        self._underway: list[tuple[FaultRecord, Course, float]] = []
         self._began_s = self._sampled_s = self._seen_running_s = time.monotonic()
         self.counts_from_s = 0.0
-        """When the length began to count, on the clock of the gauges."""
+        """Start of the soak, on the clock of the gauges."""
 
     def run(self, say: Callable[[float, str], None]) -> None:
         """Run the soak; ``say`` receives the elapsed seconds and the current activity.  Raises NotUp."""
         scene = self._scene
-        self._new_life()
+        self._start_lifetime()
         self.rig.start_learner()
         while not scene.at_work or scene.learner_at_work_s == 0.0:  # no faults while anything is still starting
             self._turn()
             if time.monotonic() - self._began_s > _START_S:
-                raise NotUp(f"rig and learner did not start to work together; see the outputs in {self.rig.folder}")
+                raise RigNotStarted(f"rig and learner did not start; see the outputs in {self.rig.folder}")
         self.counts_from_s = time.monotonic() - self._began_s
         now_s = 0.0
         while now_s < self._length_s:
@@ -90,13 +90,13 @@ class Soak:
         )
 
     def _is_up(self) -> bool:
-        """Whether a fault meets a rig at work; none is injected while one that ends the run is under way."""
+        """Whether the rig is working, so that a fault can be injected; False while a fatal fault is in progress."""
         ending = any(NATURES[h.kind].ends_run for h, _, _ in self._underway)
         return self.rig.running and self._scene.at_work and not ending
 
     def _inject(self, fault: Fault) -> None:
         now_s = time.monotonic() - self._began_s - self.counts_from_s
-        happening = Happening(fault.kind, fault.at_s, round(now_s, 3), fault.lasts_s, self._scene.life_number)
+        happening = FaultRecord(fault.kind, fault.at_s, round(now_s, 3), fault.lasts_s, self._scene.life_number)
         self.ledger.happenings.append(happening)
         self._underway.append((happening, course(self._scene, fault, happening), time.monotonic()))
 
@@ -107,16 +107,16 @@ class Soak:
             self.gauges.sample(now_s - self._began_s, self.rig.processes())
         running = self.rig.running
         if self._scene.watch is not None:
-            self._scene.watch.look()
+            self._scene.watch.poll()
         self._step_faults(now_s)
-        if not self.rig.running and (self.rig.run_gone or now_s - self._seen_running_s > _GONE_S):
+        if not self.rig.running and (self.rig.run_has_ended or now_s - self._seen_running_s > _GONE_S):
             self._conclude()
-            self._new_life()
+            self._start_lifetime()
         elif running:
             self._seen_running_s = now_s
         if self.rig.learner_starts and self.rig.learner_pid is None:
             self.rig.start_learner()
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
     def _step_faults(self, now_s: float) -> None:
         for entry in tuple(self._underway):
@@ -129,15 +129,15 @@ class Soak:
 
     # -- lives -------------------------------------------------------------------------------------------------------
 
-    def _new_life(self) -> None:
-        # A run that was killed before it kept anything cannot be resumed, and says so by its exit code.
+    def _start_lifetime(self) -> None:
+        # A run killed before its first checkpoint cannot be resumed, and exits with a specific code.
         lives = self.ledger.lives
         resumed = bool(lives) and lives[-1].exit_code != ExitCode.CONFIGURATION
-        lives.append(Life(len(lives) + 1, resumed=resumed))
+        lives.append(Lifetime(len(lives) + 1, resumed=resumed))
         self._scene.follow(lives[-1], self.rig.next_run(resume=resumed))
 
     def _conclude(self) -> None:
-        """Close the books of a life that has ended, and find the fault that explains its end."""
+        """Close the ledger of an ended lifetime, and find the fault that explains its end."""
         watch, code = self._scene.watch, self.rig.run_code
         if watch is None:
             return
@@ -145,17 +145,17 @@ class Soak:
         self._explain_end(watch.life, code)
         self._scene.leave()
         if watch.life.written == 0 and sum(one.written == 0 for one in self.ledger.lives) > 3:
-            raise NotUp(f"the rig does not come up any more; see {self.rig.folder / 'run.out'}")
+            raise RigNotStarted(f"the rig cannot be restarted; see {self.rig.folder / 'run.out'}")
 
     def _audit(self, watch: LifeWatch, code: int | None) -> None:
         """Add the figures that a process reported, and the losses that it could not report."""
         life, config = watch.life, self.rig.config
-        left = left_by(self.rig.run_folder, config)
+        left = read_folder(self.rig.run_folder, config)
         watch.conclude(code, left)
         found = findings(left, config, Observed(code, resumed=life.resumed))
         self.ledger.untold += [f"run {life.number}: {line}" for line in found]
 
-    def _explain_end(self, life: Life, code: int | None) -> None:
+    def _explain_end(self, life: Lifetime, code: int | None) -> None:
         now_s = time.monotonic() - self._began_s - self.counts_from_s
         recent = [h for h, _, _ in self._underway]
         recent += [h for h in self.ledger.happenings if now_s - h.at_s < _EXPLAINED_S]
@@ -173,8 +173,8 @@ class Soak:
         limit_s = time.monotonic() + _END_S
         while self.rig.running and time.monotonic() < limit_s:
             if watch is not None:
-                watch.look()
-            time.sleep(_LOOK_S)
+                watch.poll()
+            time.sleep(_POLL_S)
         code = self.rig.run_code
         if watch is not None:
             self._audit(watch, code)

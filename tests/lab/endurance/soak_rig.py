@@ -1,4 +1,4 @@
-"""The rig of a soak: run after run on one device, a learner beyond a bad network, and faults of line and network."""
+"""The rig of a soak: successive runs on one device, a learner beyond a bad network, and faults of line and network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.lab.rig.run import Run
 from tests.lab.rig.wire import Mode, WireProcess
 
 BASE_DELAY_S: Final = 0.002
-"""Delay of the network to the learner where nothing is wrong with it."""
+"""Delay of the network to the learner without faults."""
 _SETTINGS: Final = (
     *REALTIME,
     "episodes=1000000",
@@ -36,12 +36,12 @@ _MODES: Final[tuple[tuple[Kind, Mode], ...]] = (
     (Kind.FROZEN_FRAMES, "freeze"),
     (Kind.CORRUPTED_BURST, "garble"),
 )
-"""What a fault makes of a line, the worst first."""
+"""Modes of a line under faults, worst first."""
 _DIGEST: Final = re.compile(r"mirrored \d+ writes, hash ([0-9a-f]+)")
 
 
 def settings_for(rate_hz: float, seed: int, more: Sequence[str]) -> list[str]:
-    """Overrides of a soak; the user's come last."""
+    """Return the overrides of a soak; the user's come last."""
     return [*_SETTINGS, f"rate_hz={rate_hz:g}", f"seed={seed}", *more]
 
 
@@ -62,12 +62,12 @@ class LineFaults:
         self._held: list[Kind] = []
 
     def hold(self, kind: Kind, amount: float = 0.0) -> None:
-        """Let a fault begin."""
+        """Begin a fault."""
         self._held.append(kind)
         self._apply()
 
     def release(self, kind: Kind, amount: float = 0.0) -> None:
-        """Let it end."""
+        """End a fault."""
         self._held.remove(kind)
         self._apply()
 
@@ -87,12 +87,12 @@ class NetworkFaults:
         self._held: list[tuple[Kind, float]] = []
 
     def hold(self, kind: Kind, amount: float = 0.0) -> None:
-        """Let a fault begin; ``amount`` is a delay in s or a share of the pieces that stall."""
+        """Begin a fault; ``amount`` is a delay in s or a share of stalled pieces."""
         self._held.append((kind, amount))
         self._apply()
 
     def release(self, kind: Kind, amount: float = 0.0) -> None:
-        """Let it end."""
+        """End a fault."""
         self._held.remove((kind, amount))
         self._apply()
 
@@ -100,8 +100,8 @@ class NetworkFaults:
         kinds = {kind for kind, _ in self._held}
         delays = [amount for kind, amount in self._held if kind is Kind.NETWORK_DELAY]
         losses = [amount for kind, amount in self._held if kind is Kind.NETWORK_LOSS]
-        self._link.behave(delay_s=BASE_DELAY_S + sum(delays), loss=max(losses, default=0.0))
-        self._link.mend()
+        self._link.set_quality(delay_s=BASE_DELAY_S + sum(delays), loss=max(losses, default=0.0))
+        self._link.restore()
         if Kind.NETWORK_SILENT in kinds:
             self._link.freeze()
         if Kind.NETWORK_CUT in kinds:
@@ -109,7 +109,7 @@ class NetworkFaults:
 
 
 class SoakRig(Rig):
-    """Run after run on one device, and a learner beyond a bad network."""
+    """Successive runs on one device, and a learner beyond a bad network."""
 
     def __init__(self, name: str, settings: Sequence[str], folder: Path, seed: int) -> None:
         self._keys = folder / "keys"
@@ -142,7 +142,7 @@ class SoakRig(Rig):
         return self.start_run(self.run_folder, resume=resume)
 
     def start_learner(self) -> None:
-        """Start a learner, with what the one before it left behind."""
+        """Start a learner with the state of the previous one."""
         self.learner_starts += 1
         where: list[str | Path] = ["--connect", self.link.endpoint, "--keys", self._keys / "learner"]
         state: list[str | Path] = ["--keep-trying", "--state", self.folder / "learner"]
@@ -158,11 +158,11 @@ class SoakRig(Rig):
 
     @property
     def learner_pid(self) -> int | None:
-        """Process id of the learner; None if there is none."""
+        """Process id of the learner, or None."""
         return self._learner.pid if self._learner is not None and self._learner.poll() is None else None
 
     def processes(self) -> dict[str, int]:
-        """Everything that runs, by role; a supervisor that has no loop imports what it needs but once."""
+        """Process ids by role."""
         found = super().processes()
         if "control" not in found:
             found.pop("supervisor", None)
@@ -171,7 +171,8 @@ class SoakRig(Rig):
         return {"wire": self._line.pid, "soak": os.getpid(), **found}
 
     def final_digest(self, limit_s: float) -> str | None:
-        """Wait for the learner's end, up to a limit; the hash of its mirror, if it heard of the run's end."""
+        """Wait for the learner's end, up to a limit; returns the hash of its mirror if it received the end of the
+        run."""
         if self._learner is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -45,20 +45,20 @@ def test_another_seed_gives_another_plan() -> None:
 
 @given(SEEDS, st.integers(len(Kind), 300))
 @settings(max_examples=40)
-def test_every_kind_comes_where_there_is_room_for_all(seed: int, count: int) -> None:
+def test_a_long_plan_contains_every_kind(seed: int, count: int) -> None:
     assert {f.kind for f in plan(5.0 * count, 5.0, seed)} == set(Kind)
 
 
 @given(SEEDS, st.integers(1, len(Kind)))
 @settings(max_examples=40)
-def test_no_kind_comes_twice_while_there_is_not_room_for_all(seed: int, count: int) -> None:
+def test_a_short_plan_repeats_no_kind(seed: int, count: int) -> None:
     kinds = [f.kind for f in plan(5.0 * count, 5.0, seed)]
     assert len(set(kinds)) == len(kinds) == count
 
 
 @given(SEEDS, st.floats(0.5, 30), st.floats(1, 3000))
 @settings(max_examples=60)
-def test_faults_are_evenly_spaced_and_lie_within_the_soak(seed: int, every_s: float, length_s: float) -> None:
+def test_faults_are_evenly_spaced_within_the_soak(seed: int, every_s: float, length_s: float) -> None:
     faults = plan(length_s, every_s, seed)
     assert all(b.at_s - a.at_s == pytest.approx(every_s) for a, b in itertools.pairwise(faults))
     assert all(every_s <= f.at_s <= length_s * (1 + 1e-6) for f in faults)
@@ -67,7 +67,7 @@ def test_faults_are_evenly_spaced_and_lie_within_the_soak(seed: int, every_s: fl
 
 @given(SEEDS)
 @settings(max_examples=60)
-def test_a_run_is_never_asked_for_more_than_it_answers(seed: int) -> None:
+def test_limited_faults_remain_within_their_limits(seed: int) -> None:
     for kinds in stretches(plan(3000, 5, seed)):
         assert sum(NATURES[k].rearms for k in kinds) <= MAX_REARMS
         assert kinds.count(Kind.REPLAY_KILLED) <= MAX_REPLAY_KILLS
@@ -75,7 +75,7 @@ def test_a_run_is_never_asked_for_more_than_it_answers(seed: int) -> None:
 
 @given(SEEDS, st.integers(2 * len(Kind), 200))
 @settings(max_examples=40)
-def test_nothing_dies_in_the_last_two_fifths_of_a_long_soak(seed: int, count: int) -> None:
+def test_no_process_is_killed_in_the_last_two_fifths_of_a_long_soak(seed: int, count: int) -> None:
     faults = plan(5.0 * count, 5.0, seed)
     assert not any(f.kind in LETHAL for f in faults[count - 2 * count // 5 :])
     assert {f.kind for f in faults[: count - 2 * count // 5]} >= LETHAL
@@ -83,20 +83,20 @@ def test_nothing_dies_in_the_last_two_fifths_of_a_long_soak(seed: int, count: in
 
 @given(SEEDS)
 @settings(max_examples=20)
-def test_length_and_amount_lie_in_what_the_kind_allows(seed: int) -> None:
+def test_duration_and_amount_are_within_the_kinds_limits(seed: int) -> None:
     for fault in plan(600, 5, seed):
         nature = NATURES[fault.kind]
         assert nature.lasts_s[0] <= fault.lasts_s <= nature.lasts_s[1]
         assert nature.amount[0] <= fault.amount <= nature.amount[1]
 
 
-def test_every_kind_has_a_nature_and_its_names_are_names_of_faults() -> None:
+def test_every_kind_has_a_nature_with_valid_fault_names() -> None:
     assert set(NATURES) == set(Kind)
     names = {name for nature in NATURES.values() for name in nature.names}
     assert names <= {f.value for f in FaultName} | {MISSED, RESTARTED}
 
 
 @pytest.mark.parametrize(("length_s", "every_s"), [(60, 0), (60, -1), (-1, 5), (60, float("nan"))])
-def test_no_plan_is_made_of_nonsense(length_s: float, every_s: float) -> None:
+def test_invalid_arguments_of_a_plan_are_refused(length_s: float, every_s: float) -> None:
     with pytest.raises(ValueError, match="no plan"):
         plan(length_s, every_s, 0)

@@ -25,7 +25,7 @@ class Recorded(LossyLink):
         self.state = "whole"
         self.quality = (0.0, 0.0)
 
-    def behave(self, *, delay_s: float, loss: float) -> None:
+    def set_quality(self, *, delay_s: float, loss: float) -> None:
         self.quality = (delay_s, loss)
 
     def cut(self) -> None:
@@ -34,7 +34,7 @@ class Recorded(LossyLink):
     def freeze(self) -> None:
         self.state = "silent"
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self.state = "whole"
 
 
@@ -49,7 +49,7 @@ class RecordedLine:
 
 @given(st.permutations(LASTING))
 @settings(max_examples=30)
-def test_a_line_carries_again_only_when_the_last_fault_is_over(order: list[Kind]) -> None:
+def test_a_line_recovers_after_the_last_fault(order: list[Kind]) -> None:
     wire = RecordedLine()
     line = LineFaults(wire)
     for kind in order:
@@ -87,7 +87,7 @@ def test_a_cut_ends_while_a_delay_goes_on() -> None:
     assert link.quality == (BASE_DELAY_S, 0.0)
 
 
-def test_a_line_in_another_process_changes_and_carries() -> None:
+def test_a_line_in_another_process_changes_its_mode() -> None:
     wire = Wire(2, 1, keep=False)
     served = ServedWire(wire)
     served.lose(3)
@@ -106,12 +106,12 @@ def test_a_line_in_another_process_changes_and_carries() -> None:
         finally:
             os.close(device)
             os.close(host)
-    assert line.ended
+    assert line.has_ended
 
 
 @pytest.mark.parametrize("name", ["pendulum", "magman", "pendulum-hidden"])
 @pytest.mark.parametrize("recipe", [None, "pendulum-sac", "pendulum-vracer"])
-def test_the_policy_that_acts_is_one_that_the_rig_admits(name: str, recipe: str | None, tmp_path: Path) -> None:
+def test_the_acting_policy_is_admissible(name: str, recipe: str | None, tmp_path: Path) -> None:
     if name == "magman" and recipe:
         pytest.skip("these recipes are for pendulums")
     overrides = ["device.pace=realtime", *([f"recipe={recipe}"] if recipe else [])]

@@ -22,7 +22,7 @@ from onrig.tools.workers import Unavailable
 ONRIG: Final = "onrig"
 PEER: Final = "stable-baselines3"
 JAX_PEER: Final = "sbx-rl"
-"""Stable-Baselines3's algorithms on JAX; compiled, all updates of a call in one loop."""
+"""Stable-Baselines3's algorithms on JAX; compiled, with all updates of a call in one loop."""
 LIMIT: Final = "torch"
 """Bare matrix products: the limit of the machine."""
 
@@ -32,18 +32,18 @@ LARGE: Final = 1024
 """Rows and columns of the large product."""
 
 Network = Literal["small", "ddpg_original", "64-64", "256-256"]
-"""Named sizes of DDPG, units of the others; a batch of the others is as large as their layers."""
+"""Named sizes for DDPG, units for the others, whose batch size equals the layer size."""
 
 
 class Work(enum.Enum):
-    """What is timed."""
+    """Timed work."""
 
     UPDATE = "update"
     """On prepared minibatches."""
     SAMPLED = "sample and update"
-    """Including drawing and gathering the minibatches."""
+    """With drawing and gathering of the minibatches."""
     PRODUCTS = "products alone"
-    """The matrix products of the updates, one after the other, and nothing else."""
+    """Only the matrix products of the updates, in sequence."""
     LARGE = "large product"
 
 
@@ -100,7 +100,7 @@ class LearnerCase(msgspec.Struct, frozen=True):
 
 
 def group(network: Network, shape: Shape, trials: tuple[int, ...]) -> tuple[LearnerCase, ...]:
-    """Cases that are measured in turns."""
+    """Group of cases that are measured in turns."""
     works = (Work.UPDATE, Work.SAMPLED, Work.PRODUCTS)
     cases = [LearnerCase(work, network, shape, n) for work in works for n in trials]
     return (*cases, LearnerCase(Work.LARGE, network, shape, 1))
@@ -123,23 +123,23 @@ GROUPS: Final = (
 )
 
 
-class Ride(msgspec.Struct, frozen=True):
+class StrategyRun(msgspec.Struct, frozen=True):
     """Whole episodes of one strategy, and a bound in minutes on the full experiment."""
 
     strategy: str
     bound_minutes: float
 
 
-RIDES: Final = (
-    Ride("FIFO[Uniform]", 20.0),
-    Ride("FULL[Uniform]", 20.0),
-    Ride("FULL[PER]", 40.0),
-    Ride("TDE(1.0)[Uniform]", 20.0),
+STRATEGY_RUNS: Final = (
+    StrategyRun("FIFO[Uniform]", 20.0),
+    StrategyRun("FULL[Uniform]", 20.0),
+    StrategyRun("FULL[PER]", 40.0),
+    StrategyRun("TDE(1.0)[Uniform]", 20.0),
 )
-RIDE_TRIALS: Final = 50
-RIDE_EPISODES: Final = 3000
+STRATEGY_TRIALS: Final = 50
+STRATEGY_EPISODES: Final = 3000
 WARM_UP: Final = 1
-"""Episodes at each point that do not count."""
+"""Warm-up episodes at each point."""
 
 
 class Product(NamedTuple):
@@ -160,7 +160,7 @@ def products(case: LearnerCase) -> tuple[Product, ...]:
     """Return the matrix products of one update of one trial, as its program lists them."""
     algorithm = algorithm_for(case.settings, case.shape.n_obs, case.shape.n_act, [np.random.default_rng(0)])
     if not isinstance(algorithm, Traced):
-        raise Unavailable(f"{case.algorithm} is no program of a tape")
+        raise Unavailable(f"{case.algorithm} is not a tape program")
     listed = [op for op in algorithm.program.operations if OPERATIONS[op["code"]].kind is Kind.PRODUCT]
     return tuple(Product(int(op["rows"]), int(op["inner"]), int(op["cols"])) for op in listed)
 
@@ -176,7 +176,7 @@ class Throughput(NamedTuple):
     rounds: tuple[float, ...]
     """Median of each round."""
     all: tuple[float, ...]
-    """Of every repetition."""
+    """Rate of every repetition."""
 
     @property
     def p50(self) -> float:
@@ -200,7 +200,7 @@ _TIMES_FASTER: Final = {
 
 
 def throughput(case: LearnerCase, updates: int, rounds: Sequence[Sequence[int]]) -> Throughput:
-    """Turn processor times of calls in ns, a sequence per round, into rates; ValueError when there are none."""
+    """Convert processor times of calls in ns, a sequence per round, to rates; ValueError without any."""
     if not any(rounds):
         raise ValueError("no durations")
     done = work_of_call(case, updates)
@@ -235,12 +235,12 @@ class Share(NamedTuple):
     """Floating-point rate of an update relative to the machine's limits."""
 
     mega_flop: float
-    """Of one trial-update."""
+    """Work of one trial-update."""
     gflop_per_s: float
     of_large: float
-    """Of the rate of one large product."""
+    """Share of the rate of one large product."""
     of_products: float
-    """Of the rate of the same small products with nothing between them."""
+    """Share of the rate of the same small products in isolation."""
 
 
 def share(rates: Rates, case: LearnerCase) -> Share | None:
@@ -262,12 +262,12 @@ def share_rows(rates: Rates) -> list[Row]:
         if subject == ONRIG and case.work is Work.UPDATE:
             giga_flop = mega_flop(case) / 1e3
             done = np.array(rates[case, ONRIG].all) * giga_flop
-            rows.append(percentiles(f"{case.title}, its products", ONRIG, "gflop_per_s", done))
+            rows.append(percentiles(f"matrix products of {case.title}", ONRIG, "gflop_per_s", done))
     return rows
 
 
 def speed_checks(rates: Rates) -> list[Check]:
-    """Bounds on speed, like for like: all draw their minibatches."""
+    """Bounds on speed in comparable cases: all draw their minibatches."""
     checks = []
     for case, subject in rates:
         if subject != ONRIG or case.work is not Work.SAMPLED:

@@ -29,9 +29,9 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
         "value_weight": 0.5,
     },
 }
-"""The peer's own settings where they are not ours: networks, batch, step size, rewards as they come."""
+"""The peer's settings where they differ from ours: networks, batch, step size, unscaled rewards."""
 _STEP_S: Final = {"td3": 0.019, "sac": 0.022, "ppo": 0.002}
-"""Of one environment step and its updates on a core of a small x86 machine."""
+"""Time of one environment step and its updates on a core of a small x86 machine."""
 
 
 class Case(NamedTuple):
@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 def case_of(algorithm: str, task: str, steps: int, every: int = 1000) -> Case:
-    """Case with the peer's settings, evaluated so often; its TD3 has no noise by default, both get N(0, 0.1)."""
+    """Case with the peer's settings, evaluated every ``every`` steps; TD3 gets noise N(0, 0.1) in both."""
     run = {
         "world": f"gym:{task}",
         "steps": steps,
@@ -84,7 +84,7 @@ def ours(case: Case, seed: int) -> NDArray[np.float64]:
 
 
 def theirs(case: Case, seed: int) -> NDArray[np.float64]:
-    """The same of Stable-Baselines3; its PPO, which bounds no action, acts on the normalised ones as ours does."""
+    """The same for Stable-Baselines3; its PPO, with unbounded actions, acts on normalised ones like ours."""
     import stable_baselines3
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.logger import Logger
@@ -99,7 +99,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     elif case.algorithm == "ppo":
         env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
     model: Any = getattr(stable_baselines3, case.algorithm.upper())("MlpPolicy", env, seed=seed, device="cpu", **own)
-    model.set_logger(Logger(None, []))  # its own leaves a folder behind
+    model.set_logger(Logger(None, []))  # its default leaves a folder behind
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], [Role.PLANT_EVAL] * actors[1])
     box = model.action_space
@@ -112,7 +112,7 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     returns: list[float] = []
 
     class Evaluate(BaseCallback):  # type: ignore[misc]
-        """Evaluates as often as our trials are."""
+        """Callback that evaluates as often as our trials."""
 
         def _on_step(self) -> bool:
             if self.num_timesteps % run.evaluation.every == 0:

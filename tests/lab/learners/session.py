@@ -12,20 +12,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
+from onrig.tools.bench.processes import START_S, Crew, Worker, round_robin
 from onrig.tools.bench.report import Check, Row, at_most, number, percentiles
 from onrig.tools.bench.timing import Timings
 from onrig.tools.progress import Progress
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 from tests.lab.learners.cases import (
     ONRIG,
-    RIDE_EPISODES,
-    RIDE_TRIALS,
-    RIDES,
+    STRATEGY_EPISODES,
+    STRATEGY_RUNS,
+    STRATEGY_TRIALS,
     WARM_UP,
     LearnerCase,
     Rates,
-    Ride,
+    StrategyRun,
     throughput,
 )
 
@@ -74,16 +74,16 @@ class Session:
             workers = self._crew.start(self._subjects, stack)
             for group in self._plan.groups:
                 self._time_group(workers, group)
-                self._progress.done(self._plan.group_s(group, self._subjects))
+                self._progress.finish_step(self._plan.group_s(group, self._subjects))
 
     def _time_group(self, workers: Sequence[Worker], group: Sequence[LearnerCase]) -> None:
         plan = self._plan
         rounds: dict[tuple[LearnerCase, str], list[list[int]]] = {}
-        for worker in in_turn(workers, plan.rounds):
+        for worker in round_robin(workers, plan.rounds):
             for case in group:
                 if worker.subject not in case.subjects:
                     continue
-                self._progress.doing(f"{case.title}: {worker.subject}")
+                self._progress.begin_step(f"{case.title}: {worker.subject}")
                 arguments = (case, plan.updates, _CALLS, plan.limit_ms * 1_000_000, _SEED)
                 timings = self._crew.ask(worker, case.title, "time", *arguments, returns=Timings)
                 if timings is not None and timings.calls:
@@ -96,20 +96,19 @@ class Session:
 
 
 WEIGHTS: Final = {0.1: 0.3, 0.5: 0.45, 1.0: 0.25}
-"""Share of all episodes that stands for each measured point: the integral of straight lines between the points, and of
-a level one before the first."""
+"""Weight of each measured point: the integral of linear interpolation between the points, constant before the first."""
 _EPISODE_S: Final = 0.5
 _FILL_S: Final = 40.0
 
 
-class RidePlan(msgspec.Struct, frozen=True):
+class StrategyPlan(msgspec.Struct, frozen=True):
     """How much is measured."""
 
-    rides: tuple[Ride, ...] = RIDES
-    trials: int = RIDE_TRIALS
-    of_episodes: int = RIDE_EPISODES
+    rides: tuple[StrategyRun, ...] = STRATEGY_RUNS
+    trials: int = STRATEGY_TRIALS
+    of_episodes: int = STRATEGY_EPISODES
     episodes: int = 10
-    """Timed at each point."""
+    """Episodes timed at each point."""
 
     def seconds(self) -> float:
         """Estimated duration."""
@@ -121,16 +120,16 @@ class RidePlan(msgspec.Struct, frozen=True):
 
 
 class Minutes(NamedTuple):
-    """Duration of a whole strategy, in minutes."""
+    """Duration of a complete strategy, in minutes."""
 
     least: float
-    """From the quietest episode of each point."""
+    """Estimate from the quietest episode of each point."""
     rounds: tuple[float, ...]
-    """From the first episodes of all points, from the second, and so on."""
+    """Estimates from the first episodes of all points, the second ones, and so on."""
     episode_s: tuple[float, ...]
     """Median duration of an episode at each point."""
     busy: float
-    """By processor time, medians; excludes time lost to other processes."""
+    """Medians by processor time, which excludes time lost to other processes."""
 
     @property
     def median(self) -> float:
@@ -139,7 +138,7 @@ class Minutes(NamedTuple):
 
 
 def minutes(points: Sequence[Timings], episodes: int) -> Minutes:
-    """Put durations of episodes together, those of each of the points of ``WEIGHTS``."""
+    """Combine durations of episodes at the points of ``WEIGHTS``."""
     weights = tuple(WEIGHTS.values())
 
     def whole(of_points: Sequence[float]) -> float:
@@ -153,8 +152,10 @@ def minutes(points: Sequence[Timings], episodes: int) -> Minutes:
     )
 
 
-def measure_strategies(plan: RidePlan, progress: Progress) -> tuple[dict[Ride, Minutes], dict[tuple[str, str], str]]:
-    """Measure the strategies, each in a process of its own; returns what they take, and why some are missing."""
+def measure_strategies(
+    plan: StrategyPlan, progress: Progress
+) -> tuple[dict[StrategyRun, Minutes], dict[tuple[str, str], str]]:
+    """Measure the strategies in separate processes; returns their durations, and why some are missing."""
     crew = Crew(progress, _SUBJECT)
     measured = {}
     for ride in plan.rides:
@@ -162,7 +163,7 @@ def measure_strategies(plan: RidePlan, progress: Progress) -> tuple[dict[Ride, M
             for worker in crew.start([ONRIG], stack):
                 points = []
                 for share in WEIGHTS:
-                    progress.doing(f"{ride.strategy}, at {share:.0%} of its episodes")
+                    progress.begin_step(f"{ride.strategy}, at {share:.0%} of its episodes")
                     done = min(round(share * plan.of_episodes), plan.of_episodes - plan.episodes - WARM_UP)
                     arguments = (ride.strategy, plan.trials, done, plan.episodes)
                     timings = crew.ask(worker, ride.strategy, "play", *arguments, returns=Timings)
@@ -170,11 +171,11 @@ def measure_strategies(plan: RidePlan, progress: Progress) -> tuple[dict[Ride, M
                         points.append(timings)
                 if len(points) == len(WEIGHTS):
                     measured[ride] = minutes(points, plan.of_episodes)
-        progress.done(plan.ride_s() - START_S)
+        progress.finish_step(plan.ride_s() - START_S)
     return measured, crew.unavailable
 
 
-def strategy_rows(measured: dict[Ride, Minutes], plan: RidePlan) -> list[Row]:
+def strategy_rows(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Row]:
     """Return the rows of the report."""
     rows = []
     for ride, m in measured.items():
@@ -185,13 +186,13 @@ def strategy_rows(measured: dict[Ride, Minutes], plan: RidePlan) -> list[Row]:
     return rows
 
 
-def strategy_checks(measured: dict[Ride, Minutes], plan: RidePlan) -> list[Check]:
+def strategy_checks(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Check]:
     """Return the bounds on whole strategies."""
     size = f"{plan.trials} trials x {plan.of_episodes} episodes"
     return [at_most(f"{r.strategy}, {size}: minutes at most", m.median, r.bound_minutes) for r, m in measured.items()]
 
 
-def strategy_table(measured: dict[Ride, Minutes], plan: RidePlan) -> str:
+def strategy_table(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> str:
     """Set out minutes per strategy, and seconds per episode at each point."""
     head = [f"{plan.trials} trials x {plan.of_episodes} episodes, one core", "minutes", "quietest", "processor"]
     rows = [head + [f"s/episode at {share:.0%}" for share in WEIGHTS]]
@@ -199,4 +200,4 @@ def strategy_table(measured: dict[Ride, Minutes], plan: RidePlan) -> str:
         rows.append(
             [ride.strategy, number(m.median), number(m.least), number(m.busy), *(f"{s:.3f}" for s in m.episode_s)]
         )
-    return aligned(rows)
+    return align(rows)

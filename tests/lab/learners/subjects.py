@@ -1,6 +1,6 @@
-"""The subjects of ``python -m tests.lab.learner``, each in a process of its own, on one torch thread.
+"""Subjects of ``python -m tests.lab.learner``, each in a separate process on one torch thread.
 
-For each subject a function makes ready, for a case, the call that is timed.
+For each subject a function prepares the timed call of a case.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.lab.learners.cases import (
     LIMIT,
     ONRIG,
     PEER,
-    RIDE_EPISODES,
     STORED,
+    STRATEGY_EPISODES,
     WARM_UP,
     LearnerCase,
     Product,
@@ -44,7 +44,7 @@ from tests.lab.learners.cases import (
 )
 
 Build = Callable[[LearnerCase, int, int], Callable[[], object]]
-"""Of a case, the updates of one call and a seed; raises ``Unavailable``."""
+"""Builds the timed call from a case, the updates per call and a seed; raises ``Unavailable``."""
 
 
 class Subject:
@@ -69,7 +69,7 @@ class Subject:
         return Timings(measure(lambda _: timed(), range(calls), limit_ns, clock=time.process_time_ns))
 
     def play(self, strategy: str, trials: int, done: int, episodes: int) -> Timings:
-        """Bring trials of one strategy to their state after ``done`` episodes, and time ``episodes`` whole ones."""
+        """Bring trials of one strategy to their state after ``done`` episodes, and time ``episodes`` complete ones."""
         if self._strategy is None:
             self._strategy = Strategy(strategy, trials)
         self._strategy.forward_to(done)
@@ -140,7 +140,7 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str =
     from stable_baselines3.common.logger import Logger
 
     class Nowhere(gymnasium.Env[Floats, Floats]):
-        """Spaces, for the sizes; nothing is ever played."""
+        """Environment that only has spaces."""
 
         observation_space = Box(-1.0, 1.0, (case.shape.n_obs,), np.float32)
         action_space = Box(-1.0, 1.0, (case.shape.n_act,), np.float32)
@@ -181,7 +181,7 @@ def stable_baselines3(case: LearnerCase, updates: int, seed: int, package: str =
 
 
 class Strategy:
-    """Trials of one strategy; a step ahead in time fills their memories with rows drawn at random."""
+    """Trials of one strategy, whose memories are filled with random rows to skip time."""
 
     def __init__(self, strategy: str, trials: int) -> None:
         self._config: Final = config_of(strategy)
@@ -193,8 +193,8 @@ class Strategy:
     def forward_to(self, done: int) -> None:
         """Skip to the state after ``done`` episodes without updates; schedules and sizes are those of that point.
 
-        A memory is filled once at most, however often it would have been overwritten.
-        Nothing in it has been replayed; a draw from a memory ordered by errors was found to take the same time after.
+        A memory is filled at most once, and its contents have not been replayed; this does not affect the time of a
+        draw, even in error order.
         """
         trials, memories = self._trials, self._trials.memories
         steps = episode_steps(self._config.task, self._config.rate_hz)
@@ -205,7 +205,7 @@ class Strategy:
         trials.episodes[:], trials.steps = done + 1, done * steps
 
     def durations(self, episodes: int) -> Timings:
-        """Time whole episodes, by the clock and by the processor's time."""
+        """Time complete episodes, by wall clock and processor time."""
         calls, busy_calls = [], []
         for _ in range(episodes):
             busy, start = time.process_time_ns(), time.perf_counter_ns()
@@ -217,7 +217,7 @@ class Strategy:
 
 def config_of(strategy: str) -> RunConfig:
     """Return the pendulum's configuration with ``strategy``, as long as a whole experiment."""
-    return load("pendulum", [f"selection.strategy={strategy}", f"episodes={RIDE_EPISODES}"])
+    return load("pendulum", [f"selection.strategy={strategy}", f"episodes={STRATEGY_EPISODES}"])
 
 
 BUILDS: Final[dict[str, Build]] = {
@@ -229,7 +229,7 @@ BUILDS: Final[dict[str, Build]] = {
 MODULES: Final = {ONRIG: "onrig", PEER: "stable_baselines3", JAX_PEER: "sbx", LIMIT: "torch"}
 
 
-def come_up(subject: str) -> Subject:
+def start_up(subject: str) -> Subject:
     """Import the subject's library; raises ``Unavailable`` when that fails."""
     build = BUILDS[subject]
     torch.set_num_threads(1)
@@ -241,4 +241,4 @@ def come_up(subject: str) -> Subject:
 
 
 if __name__ == "__main__":
-    Channel().serve(lambda: come_up(sys.argv[1]))
+    Channel().serve(lambda: start_up(sys.argv[1]))

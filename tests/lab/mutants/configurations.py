@@ -1,6 +1,6 @@
 """Damaged configurations, derived from the shipped ones, and the requirements that hold for any input file.
 
-`mutants` makes them; `judge` tells what a mutant does that no configuration may do.
+`mutants` generates them; `judge` finds violations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_NUMBER: Final = re.compile(r"(?<!\w)(?:nan|inf)(?!\w)")
 _MAX_SECONDS: Final = 30.0
 """Processor time for one configuration, tables of the shield included."""
 _MAX_GROWTH_BYTES: Final = 1 << 30
-_MOST_CHANGES: Final = 3
+_MAX_CHANGES: Final = 3
 _INLINE_SHARE: Final = 0.7
 _OVERRIDE_SHARE: Final = 0.1
 _RAW_SHARE: Final = 0.15
@@ -67,21 +67,21 @@ class Mutant(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Something a mutant did that no configuration may do."""
+    """Violation by a mutant."""
 
     mutant: Mutant
     what: str
 
 
 def mutants(seed: int) -> Iterator[Mutant]:
-    """Yield mutants without end; the same seed gives the same ones."""
+    """Yield an endless sequence of mutants, determined by the seed."""
     rng = np.random.default_rng(seed)
     bases = [_base(name, inline=inline) for name in shipped() for inline in (False, True)]
     for n in count():
         at = 2 * int(rng.integers(len(bases) // 2)) + int(rng.random() < _INLINE_SHARE)
         tree = bases[at]
         overrides: tuple[str, ...] = ()
-        for _ in range(1 + int(rng.integers(_MOST_CHANGES))):
+        for _ in range(1 + int(rng.integers(_MAX_CHANGES))):
             tree = spoil_tree(tree, rng)
         if rng.random() < _OVERRIDE_SHARE:
             overrides = (f"{_path(bases[at], rng)}={emitted(spoil_tree(_leaf(bases[at], rng), rng))}",)
@@ -92,7 +92,7 @@ def mutants(seed: int) -> Iterator[Mutant]:
 
 
 def judge(mutant: Mutant, folder: Path, *, max_seconds: float = _MAX_SECONDS) -> Finding | None:
-    """Check a mutant in this process, as `onrig check --explain` would; None where everything holds.
+    """Check a mutant in this process, as `onrig check --explain` would; None without violations.
 
     Exit code 0 or 2 and no traceback; every problem has a place; nothing but text on the terminal; bounded time and
     memory; and from a configuration that is called sound a run can build all it needs, without NaN or infinity.
@@ -123,7 +123,7 @@ def _wrong(path: Path, overrides: tuple[str, ...]) -> str | None:
         return f"exit code {code}: {said[:500]}"
     lines = err.getvalue().splitlines()
     if code and not lines:
-        return "refused without a word"
+        return "refused without a message"
     placeless = [line for line in lines if not _PLACED.fullmatch(line)]
     if placeless:
         return f"a problem without a place: {placeless[0]}"
@@ -140,7 +140,7 @@ def _unbuildable(config: RunConfig, may_say: set[str]) -> str | None:
         for line in str(table).splitlines():
             if not line.replace("°", "").isprintable():
                 return f"the explanation holds {line!r}"
-            if not set(_NO_NUMBER.findall(line)) <= may_say:  # a unit may be called so
+            if not set(_NO_NUMBER.findall(line)) <= may_say:  # may be the name of a unit
                 return f"the explanation says: {line}"
     return rehearse(config)
 
@@ -271,7 +271,7 @@ def _changed(tree: Data, path: tuple[str | int, ...], change: Callable[[Data], D
 
 
 def _number(value: Data, tree: Data, rng: np.random.Generator) -> Data:
-    """A number of another size or sign; anything else becomes a trick."""
+    """Change a number's size or sign; replace other values by a difficult one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _trick(value, tree, rng)
     match int(rng.integers(9)):

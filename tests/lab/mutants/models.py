@@ -1,8 +1,8 @@
 """Mutated models: judged by admission; well-formed ones also run as the loop would run them.
 
 A model that admission refuses for its form (size, format, operators, contract, shapes) never reaches onnxruntime.
-One that is sound in form but answers NaN, or too much, is taken up here all the same, as if it had done so only later:
-tick and shield must withstand it, and the switch must roll it back.
+A well-formed one with NaN or excessive outputs is nevertheless run here, as if its outputs became invalid later: tick
+and shield must tolerate it, and the switch must roll it back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
-from onrig.tools.bench.link.rig_end import untrained
+from onrig.tools.bench.link.rig_end import random_policy
 from tests.lab.rig.processes import resident_bytes
 
 Mutate = Callable[[bytes, random.Random], bytes]
@@ -39,17 +39,17 @@ HUGE_LENGTHS: Final = [b"\xff", b"\xff\x7f", b"\xff\xff\xff\xff\x0f", b"\xff" * 
 INTEGERS: Final = [0, 1, -1, 2, 7, 11, 64, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 63) - 1, -(1 << 63)]
 FLOATS: Final = (0.0, -1.0, 1e38, float("nan"), float("inf"), 1e-42)
 TICKS: Final = 4
-"""Ticks in which each acts."""
+"""Number of ticks for which each acts."""
 _TERMS: Final = Terms(ticks=TICKS + 1, slow_ns=None, slow_ticks=1, excess_fallback=10.0)
 _ACTS: Final = ("admitted", "finite", "bounds", "ports")
 _IDS: Final = (0, 1, 2, 1 << 16, (1 << 31) - 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, (1 << 63) - 1)
 _NAMES: Final = ("", "run", "\x1b[2J\x1b]0;x\x07", "[/x]", "[bold]", "../../etc", "a" * 100_000, "\u202e", "\0")
 _SETTLED: Final = 0.2
-"""Share of the mutants after which the process has its final size."""
+"""Share of the mutants after which the process must not grow."""
 
 
 class Subject(NamedTuple):
-    """What is mutated, and the configuration of the loop in which it acts."""
+    """Original models, and the configuration of the loop in which mutants act."""
 
     config: RunConfig
     contract: PolicyContract
@@ -57,7 +57,7 @@ class Subject(NamedTuple):
 
     @property
     def probes(self) -> npt.NDArray[np.float32]:
-        """States at which admission asks a policy."""
+        """Probe states of admission."""
         return probe_states(self.contract, 8, seed=0)
 
 
@@ -65,7 +65,7 @@ def subject() -> Subject:
     """Policies of the shipped pendulum, of two sizes."""
     config = load_run("pendulum")
     contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="attack", training_step=0)
-    return Subject(config, contract, [untrained(config, contract, seed) for seed in range(2)])
+    return Subject(config, contract, [random_policy(config, contract, seed) for seed in range(2)])
 
 
 class Outcome(NamedTuple):
@@ -198,13 +198,13 @@ class Loop:
             self.tick(random.Random(0))
 
     def _state(self, sensors: tuple[int, ...]) -> State:
-        """A frame that reports that the one before it was answered."""
+        """A frame that reports an answered predecessor."""
         n = self._frame
         still = tuple(0 for _ in self._config.rig.actuators)
         return State(n, n * self._config.period_us, Status.ARMED, 0, 5, n - 1, 0, sensors, still, still)
 
     def take_up(self, model: bytes) -> bool:
-        """Hand over a policy as the replay process does; whether it acts now."""
+        """Publish a policy as the replay process does; returns whether it acts."""
         self._offered += 1
         self._slot.put(self._offered, model)
         self.switch.take_newest()
@@ -234,7 +234,7 @@ class Loop:
 
 
 def campaign(mutants: int, seed: int, mutate: Mutate, folder: Path, subject: Subject) -> Outcome:
-    """Judge mutants, and run the well-formed ones; raises the error of any that breaks something."""
+    """Judge mutants, and run the well-formed ones; raises the error of any that causes one."""
     rng = random.Random(seed)
     loop = Loop(folder, subject)
     probes = subject.probes

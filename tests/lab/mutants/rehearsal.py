@@ -28,7 +28,7 @@ from onrig.sim.twin.options import TwinOptions
 _FEW: Final = 1000
 """Slots of the trial memory; the size of the full one is computed."""
 _PERIODS: Final = 50
-_MOST_STEPS: Final = 2000
+_MAX_STEPS: Final = 2000
 """Maximum integration steps of the plant."""
 _SINGLE: Final = float(np.finfo(np.float32).max)
 """Records and memories hold single precision."""
@@ -105,7 +105,7 @@ def _twin(config: RunConfig) -> Iterator[tuple[str, float]]:
     TwinDevice(rig, options, config.task.start, time_scale=0.0)
     for action in (tuple(a.low for a in rig.actuators), tuple(a.high for a in rig.actuators)):
         state = tuple(config.task.start[name] for name in plant.state_names)
-        for _ in range(min(_PERIODS, max(1, _MOST_STEPS // options.substeps))):
+        for _ in range(min(_PERIODS, max(1, _MAX_STEPS // options.substeps))):
             state = step(plant, state, action, period_s, options.substeps)
         yield from (("the plant's state", value) for value in state)
     if config.selection.synthetic is not None:

@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_mutants() -> None:
     assert list(islice(mutants(3), 20)) != list(islice(mutants(4), 20))
 
 
-def test_some_mutants_are_sound_and_some_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutants_are_both_valid_and_invalid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Or the oracle would judge one branch alone."""
     from onrig.tools.cli import main
 
@@ -46,7 +46,7 @@ def test_some_mutants_are_sound_and_some_are_not(tmp_path: Path, capsys: pytest.
     assert codes == {0, 2}
 
 
-def test_what_is_emitted_is_read_back_equal() -> None:
+def test_emitted_yaml_is_read_back_equal() -> None:
     data = {"a": [1, 2.5e-7, None, True], "b c": {"x": "[/x]\u202e", "y": {}}, "012": "on"}
     for block in (True, False):
         tree = read_tree(emitted(data, block=block), "here")  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_what_is_emitted_is_read_back_equal() -> None:
     assert emitted({"a": Raw("1:30")}) == '{"a": 1:30}'
 
 
-def test_spoiling_leaves_the_document_it_was_given_alone() -> None:
+def test_spoiling_does_not_change_the_original_document() -> None:
     rng = np.random.default_rng(0)
     tree = {"a": [1, 2], "b": {"c": 3.0}}
     for _ in range(200):
@@ -69,7 +69,7 @@ def test_spoiling_leaves_the_document_it_was_given_alone() -> None:
     [
         ("mine.yaml:1:1: \x1b[31m\n", 2, "printed '\\x1b'"),
         ("no place at all\n", 2, "a problem without a place"),
-        ("", 2, "refused without a word"),
+        ("", 2, "refused without a message"),
         ("x:1:1: y\n", 70, "exit code 70"),
     ],
 )

@@ -14,7 +14,7 @@ def test_a_shipped_configuration_builds_sound_numbers(config: RunConfig) -> None
     assert rehearsal.rehearse(config) is None
 
 
-def test_the_numbers_within_what_is_built_are_looked_at() -> None:
+def test_numbers_of_built_objects_are_checked() -> None:
     shield = Shield(PENDULUM.limits, PENDULUM.rig, PENDULUM.period_us * 1e-6)
     assert len(list(rehearsal._numbers(shield))) > 5
     assert list(rehearsal._numbers(Explorer(PENDULUM)))

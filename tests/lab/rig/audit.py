@@ -1,8 +1,8 @@
 """Audit of a finished run: its own account must agree with its files, and every loss must be reported.
 
-Compared are what a run says of itself, what is on disk (``run_folder``), what was counted beside it, and a mirror of
-the memory that only watched.  The mirror is written against the link's messages and the storage alone, without the
-learner's own: two implementations of one protocol must arrive at the same bytes.
+The audit compares the run's own account, the files on disk (``run_folder``), independent counts, and a passive mirror
+of the memory.  The mirror is written against the link's messages and the storage alone, without the learner's own: two
+implementations of one protocol must arrive at the same bytes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from onrig.runtime.link.messages import LINK_VERSION, UNKNOWN, Attach, Attached,
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 from onrig.runtime.run_config import RunConfig
-from tests.lab.rig.run_folder import Fields, Left, kept_memory
+from tests.lab.rig.run_folder import Fields, FolderContents, kept_memory
 
 AS_ASKED: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)
 """Exit codes of a run ended by a request."""
 _ACCOUNTED: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERRUPTED)
-"""Ends after which a summary must exist and be true; the others say that a part of the rig was lost."""
+"""Exit codes after which a summary must exist and be correct; others mean a lost part of the rig."""
 
 
 class Observed(NamedTuple):
@@ -39,12 +39,12 @@ class Observed(NamedTuple):
     code: int | None
     """Exit code, negative for a signal; None while it is not over."""
     closed: int | None = None
-    """Training episodes that the loop closed, by the board; None where that was not read."""
+    """Training episodes closed by the loop, from the board; None if not read."""
     resumed: bool = False
-    """Whether it was started more than once: then what came after a checkpoint was done again."""
+    """Whether it was resumed: episodes after a checkpoint were then repeated."""
 
 
-def lost(left: Left, config: RunConfig, observed: Observed) -> list[str]:
+def lost(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
     """Data missing on disk, one line each."""
     return [
         *([left.rows_problem] if left.rows_problem else []),
@@ -55,19 +55,19 @@ def lost(left: Left, config: RunConfig, observed: Observed) -> list[str]:
     ]
 
 
-def findings(left: Left, config: RunConfig, observed: Observed) -> list[str]:
-    """Where a run's own account does not agree with what is on disk; empty where nothing is wrong."""
+def findings(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
+    """List the contradictions between a run's account and its files."""
     missing = lost(left, config, observed)
     if observed.code not in _ACCOUNTED:  # which says that a part of it died
         return []
     if not left.summary:
         return [f"ended with {observed.code} and left no summary.json"]
     whole = left.summary.get("whole")
-    names = ", ".join(sorted(left.half_written)[:5])
+    names = ", ".join(sorted(left.unfinished_files)[:5])
     told = isinstance(whole, dict) and whole.get("complete") is False
-    found = [f"{len(left.half_written)} files were left half-written: {names}"] if left.half_written else []
+    found = [f"{len(left.unfinished_files)} files were left half-written: {names}"] if left.unfinished_files else []
     if missing and not told:
-        found += [f"lost without a word (exit {observed.code}): {line}" for line in missing]
+        found += [f"lost without a report (exit {observed.code}): {line}" for line in missing]
     if told and observed.code == ExitCode.OK:
         found.append("summary.json says that data are missing, and the exit code is 0")
     if observed.code == ExitCode.INCOMPLETE and not told:
@@ -79,7 +79,7 @@ def findings(left: Left, config: RunConfig, observed: Observed) -> list[str]:
     return found
 
 
-def unlike(ours: Left, reference: Left) -> list[str]:
+def unlike(ours: FolderContents, reference: FolderContents) -> list[str]:
     """Differences from an undisturbed run; in lockstep there must be none."""
     found = []
     if ours.rows != reference.rows:
@@ -97,15 +97,15 @@ def unlike_policies(ours: dict[int, bytes], reference: dict[int, bytes]) -> list
     return [f"policies differ: {_ranges(other)}"] if other else []
 
 
-def _digest(left: Left) -> str:
+def _digest(left: FolderContents) -> str:
     return "" if left.checkpoint is None else left.checkpoint.digest
 
 
-def _offered(left: Left) -> int | None:
+def _offered(left: FolderContents) -> int | None:
     return None if left.checkpoint is None else left.checkpoint.offered
 
 
-def _lost_rows(left: Left, config: RunConfig, observed: Observed) -> list[str]:
+def _lost_rows(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
     trained = [row.episode for row in left.rows if row.kind == "train"]
     evaluated = [row.episode for row in left.rows if row.kind == "eval"]
     last = max(trained, default=0)
@@ -126,7 +126,7 @@ def _lost_rows(left: Left, config: RunConfig, observed: Observed) -> list[str]:
     return found
 
 
-def _lost_records(left: Left) -> list[str]:
+def _lost_records(left: FolderContents) -> list[str]:
     log, found = left.log, []
     if log is None:
         return []
@@ -144,8 +144,8 @@ def _lost_records(left: Left) -> list[str]:
     return found
 
 
-def _lost_experiences(left: Left, config: RunConfig, observed: Observed) -> list[str]:
-    """A row counts the steps of its episode that make experiences; as many must have been offered to the memory."""
+def _lost_experiences(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
+    """Rows count the steps that make experiences; as many must have been offered to the memory."""
     made, offered = sum(row.steps for row in left.rows if row.kind == "train"), _offered(left)
     if offered is None:
         return [f"no checkpoint that can be read, and {made} experiences made"] if made else []
@@ -153,7 +153,7 @@ def _lost_experiences(left: Left, config: RunConfig, observed: Observed) -> list
     return [f"{offered} experiences of {made}"] if short else []
 
 
-def _lost_policies(left: Left) -> list[str]:
+def _lost_policies(left: FolderContents) -> list[str]:
     acted = {row.policy_id for row in left.rows} - {0}
     if left.log is not None:
         acted |= {number for episode in left.log.episodes.values() for number in episode.policies}
@@ -161,7 +161,7 @@ def _lost_policies(left: Left) -> list[str]:
     return [f"policies {_ranges(absent)} acted and are not kept"] if absent else []
 
 
-def _false_counts(whole: Fields, left: Left) -> list[str]:
+def _false_counts(whole: Fields, left: FolderContents) -> list[str]:
     rows = whole.get("rows")
     present = rows.get("present") if isinstance(rows, dict) else None
     if present is None or present == len(left.rows):
@@ -186,7 +186,7 @@ _PAUSE_S: Final = 0.2
 
 
 def differing(mirror: Storage, kept: Storage) -> int:
-    """Slots in which two readings of one memory differ and must not.
+    """Find the slots in which two readings of one memory must not differ but do.
 
     Either may have seen more writes than the other.  A slot whose last write both have seen must hold the same write,
     bit for bit.
@@ -212,7 +212,7 @@ class Seen(NamedTuple):
 
 
 class WatchingMirror(threading.Thread):
-    """Mirrors whatever memory answers at ``endpoint`` until ``close``, and compares it with the run folder's."""
+    """Mirror of the memory at ``endpoint`` until ``close``, compared with the run folder's."""
 
     def __init__(self, config: RunConfig, endpoint: str, keys: LearnerKeys) -> None:
         super().__init__(daemon=True)
@@ -243,7 +243,7 @@ class WatchingMirror(threading.Thread):
 
     @property
     def standing(self) -> tuple[float, int]:
-        """(when it last heard, how many writes it is behind), at no cost."""
+        """(time of the last message, number of writes behind), cheap to call."""
         return self._heard_s, self._behind
 
     def run(self) -> None:
@@ -292,7 +292,7 @@ class WatchingMirror(threading.Thread):
             self._token = answer.memory
 
     def _pull(self, client: LinkClient) -> bool:
-        """Apply the next writes; whether the run is over and nothing is missing."""
+        """Apply the next writes; returns whether the run is over and the mirror complete."""
         storage = self._storage
         assert storage is not None
         closed = 1 << 62  # only writes are news

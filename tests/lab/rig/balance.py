@@ -19,21 +19,21 @@ from onrig.runtime.record import Miss
 from onrig.tools.bench.report import Check, at_least, at_most
 from tests.lab.endurance.schedule import NATURES, Kind
 from tests.lab.rig.processes import use_of
-from tests.lab.rig.run_folder import Told
+from tests.lab.rig.run_folder import ReportedCounts
 
 WARM_UP_S: Final = 20.0
 JUDGED_S: Final = 90.0
 """Shortest life after warm-up for which a slope is judged; over less time, a single page looks like a slope."""
 GROWN_S: Final = 20.0
-"""Growth is judged over at least so much after the warm-up."""
+"""Minimum time after warm-up over which growth is judged."""
 MOST: Final = 400
-"""Samples of one series that are paired; a longer one is thinned out evenly."""
+"""Maximum samples of a series used for slopes; longer ones are thinned out evenly."""
 SHORTEST_S: Final = 10.0
 """Shortest series after its warm-up that has a slope."""
 
 
 class Series(NamedTuple):
-    """One process."""
+    """Time series of one process."""
 
     role: str
     pid: int
@@ -65,7 +65,7 @@ class Gauges:
         return list(dict.fromkeys(role for role, _ in self.series))
 
     def of(self, role: str) -> list[Series]:
-        """Every process that had a role."""
+        """Return the series of a role."""
         return [s for s in self.series.values() if s.role == role]
 
     def grown_mb(self, warm_up_s: float = WARM_UP_S) -> dict[str, float]:
@@ -152,32 +152,32 @@ JUDGED: Final = ("device", "control", "replay", "learner", "supervisor")
 
 
 @dataclass
-class Life:
-    """One start of the rig: as the soak counted from outside, and by the rig's own account."""
+class Lifetime:
+    """One lifetime of the rig: the soak's own counts, and the rig's account."""
 
     number: int
     resumed: bool = False
     exit_code: int | None = None
     graceful: bool = False
     """Whether it left a summary; a rig that is killed as a whole leaves a checkpoint only."""
-    before: Told = field(default_factory=Told)
+    before: ReportedCounts = field(default_factory=ReportedCounts)
     """The rig's counts at the start (a resumed run continues them)."""
-    told: Told = field(default_factory=Told)
+    told: ReportedCounts = field(default_factory=ReportedCounts)
     written: int = 0
     """Records in the ring, by its own counter."""
     read: int = 0
-    """Records that the soak read along; the counts below are of these."""
+    """Records read by the soak; the counts below are of these."""
     missed: Counter[str] = field(default_factory=Counter)
     """Missed ticks by cause."""
     produced: int = 0
     """Transitions that follow from the records."""
     replay_kills: int = 0
     admitted: int = 0
-    """By the rig's events, as the two below."""
+    """Count from the rig's events, as the two below."""
     refused: int = 0
     rolled_back: int = 0
     final_mirrors: dict[str, str] = field(default_factory=dict)
-    """Hash of each mirror that heard of the end, by owner."""
+    """Hash of each mirror that received the end, by owner."""
 
     @property
     def taken_in(self) -> int:
@@ -201,12 +201,12 @@ class Life:
 
     @property
     def lost(self) -> int:
-        """Records written and not in the rig's account: kills lost them."""
+        """Records written but missing from the rig's account: lost by kills."""
         return self.written - self.taken_in
 
 
 @dataclass
-class Happening:
+class FaultRecord:
     """One fault and its consequences."""
 
     kind: Kind
@@ -216,7 +216,7 @@ class Happening:
     lasts_s: float
     life: int
     names: list[str] = field(default_factory=list)
-    """What events called it."""
+    """Names in events."""
     recovered_s: float | None = None
     """From its injection to its end; None: not within the time allowed."""
     ended_run: bool = False
@@ -227,8 +227,8 @@ class Happening:
 class Ledger:
     """The ledger of a whole soak."""
 
-    lives: list[Life] = field(default_factory=list)
-    happenings: list[Happening] = field(default_factory=list)
+    lives: list[Lifetime] = field(default_factory=list)
+    happenings: list[FaultRecord] = field(default_factory=list)
     planned: int = 0
     durable_records: int = 0
     """Maximum loss in records per kill of the replay process or the rig."""
@@ -238,14 +238,14 @@ class Ledger:
     mismatches: int = 0
     unexpected_ends: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
-    """Where a run's own account is not what is on disk."""
+    """Contradictions between a run's account and its files."""
     learner_starts: int = 0
     memory: dict[str, Trend] = field(default_factory=dict)
     """MB, by role."""
     descriptors: dict[str, Trend] = field(default_factory=dict)
 
 
-def life_checks(life: Life, durable_records: int) -> list[Check]:
+def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
     """The identities that must hold for one life of the rig."""
     name = f"run {life.number}"
     kills = life.replay_kills + (not life.graceful)
@@ -316,7 +316,7 @@ def checks(ledger: Ledger) -> list[Check]:
 
 def _final_mirrors(ledger: Ledger) -> int:
     """Mirrors compared at the end of the last run, where that was as asked; an end by a fault has none."""
-    last = ledger.lives[-1] if ledger.lives else Life(0)
+    last = ledger.lives[-1] if ledger.lives else Lifetime(0)
     return len(last.final_mirrors) if last.graceful else 0
 
 
@@ -325,9 +325,9 @@ def causes() -> tuple[str, ...]:
     return tuple(m.name.lower() for m in Miss if m is not Miss.NONE)
 
 
-def by_kind(happenings: Iterable[Happening]) -> dict[Kind, list[Happening]]:
+def by_kind(happenings: Iterable[FaultRecord]) -> dict[Kind, list[FaultRecord]]:
     """Faults by kind, in the order of the kinds."""
-    groups: dict[Kind, list[Happening]] = {kind: [] for kind in Kind}
+    groups: dict[Kind, list[FaultRecord]] = {kind: [] for kind in Kind}
     for h in happenings:
         groups[h.kind].append(h)
     return {kind: group for kind, group in groups.items() if group}

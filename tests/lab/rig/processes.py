@@ -28,7 +28,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 T = TypeVar("T")
 
 
-class Impatient(Exception):
+class WaitTimeout(Exception):
     """A condition was not met in time, or can no longer be met."""
 
 
@@ -48,11 +48,11 @@ class Process:
         self.fd = os.pidfd_open(pid)
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it has ended (it may not have been reaped yet)."""
         return bool(select.select((self.fd,), (), (), 0)[0])
 
-    def sleeps(self) -> int:
+    def is_sleeping(self) -> int:
         """Number of times its main thread has gone to sleep."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
@@ -65,7 +65,7 @@ class Process:
     def wait(self, limit_s: float = PATIENCE_S) -> None:
         """Wait for its end; raises Impatient after ``limit_s``."""
         if not select.select((self.fd,), (), (), limit_s)[0]:
-            raise Impatient(f"process {self.pid} did not end within {limit_s:g} s")
+            raise WaitTimeout(f"process {self.pid} did not end within {limit_s:g} s")
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -85,14 +85,14 @@ def until(
     """
     limit = time.monotonic() + limit_s
     while True:
-        ended = [p.pid for p in processes if p.ended]
+        ended = [p.pid for p in processes if p.has_ended]
         found = condition()
         if found is not None and found is not False:
             return found
         if ended:
-            raise Impatient(f"process {ended[0]} ended before {what}")
+            raise WaitTimeout(f"process {ended[0]} ended before {what}")
         if time.monotonic() > limit:
-            raise Impatient(f"waited {limit_s:g} s for {what}")
+            raise WaitTimeout(f"waited {limit_s:g} s for {what}")
         select.select([p.fd for p in processes], (), (), every_s)
 
 
@@ -157,11 +157,11 @@ def marked(mark: str) -> list[int]:
     return found
 
 
-def cut(pids: Callable[[], Iterable[int]]) -> None:
+def power_cut(pids: Callable[[], Iterable[int]]) -> None:
     """Simulate a power cut: stop all processes, including any that start in the meantime, then kill them."""
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         while missed := [pid for pid in pids() if send(pid, signum)]:
-            if signum is signal.SIGSTOP and all(_stands(pid) for pid in missed):
+            if signum is signal.SIGSTOP and all(_has_stopped(pid) for pid in missed):
                 break
 
 
@@ -174,7 +174,7 @@ def send(pid: int, signum: int) -> bool:
     return True
 
 
-def _stands(pid: int) -> bool:
+def _has_stopped(pid: int) -> bool:
     """Whether a process that was sent SIGSTOP has stopped or will run no more user code.
 
     In state D it is in the kernel, and stops before it returns to user space.  It may stay there: the parent of a vfork

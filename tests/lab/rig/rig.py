@@ -31,7 +31,7 @@ from tests.lab.rig.wire import Wire, WireProcess
 PATIENCE_S: Final = 60.0
 CHECKPOINT_S: Final = 0.5
 _GRACE_S: Final = 20.0
-_LOOK_S: Final = 0.001
+_POLL_S: Final = 0.001
 _EPISODE_S: Final = 2.0
 _LEVEL: Final = 0.2
 REALTIME: Final = ("device.pace=realtime", f"task.episode_s={_EPISODE_S:g}", f"checkpoint_s={CHECKPOINT_S:g}")
@@ -185,10 +185,10 @@ class Rig:
     @property
     def running(self) -> bool:
         """Whether its supervisor is running."""
-        return self._run is not None and not self._run.process.ended
+        return self._run is not None and not self._run.process.has_ended
 
     @property
-    def run_gone(self) -> bool:
+    def run_has_ended(self) -> bool:
         """Whether the supervisor and all of its last known processes are gone."""
         return not self.running and not any(map(is_alive, self._inside))
 
@@ -237,7 +237,7 @@ class WatchedRig(Rig):
 
     def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> None:
         """Poll every millisecond; raises Impatient after ``limit_s``."""
-        until(condition, what, limit_s=limit_s, every_s=_LOOK_S)
+        until(condition, what, limit_s=limit_s, every_s=_POLL_S)
 
     def until_moving(self) -> None:
         """Wait for the middle of any episode after the first, with a command in force."""

@@ -21,7 +21,7 @@ import msgspec
 
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment, SegmentError
-from tests.lab.rig.processes import PATIENCE_S, Process, children, cut, marked, until
+from tests.lab.rig.processes import PATIENCE_S, Process, children, marked, power_cut, until
 from tests.lab.rig.room import Room
 
 _MARK: Final = "ONRIG_FAULTLAB"
@@ -34,8 +34,8 @@ UNHURRIED: Final = (
     "rig.lease_periods=255",
     "limits.predicted=null",
 )
-"""Real time as tests can have it: they share the machine, so a late command must not end in a lease fault; nothing can
-be predicted over so long a lease."""
+"""Real-time settings for tests on a shared machine: a long lease, so that late commands cause no fault, and therefore
+no prediction."""
 ENDLESS: Final = (
     *UNHURRIED,
     "device.pace={scaled: 4}",
@@ -45,7 +45,7 @@ ENDLESS: Final = (
     "selection={strategy: 'FIFO[Uniform]', capacity: 500}",
     "learner.updates_per_episode=5",
 )
-"""Twenty episodes of ten ticks per second until somebody ends it; faster ones only keep the machine busy."""
+"""Twenty episodes of ten ticks per second until the run is ended; faster ones only load the machine."""
 LOCKSTEP: Final = ("task.episode_s=1", "learner.updates_per_episode=10", "evaluate_every=0")
 """Short episodes, bit for bit reproducible."""
 
@@ -111,10 +111,10 @@ class PoweredRun:
 
     def cut(self) -> None:
         """Cut the power: stop all processes, then kill them."""
-        cut(self.living)
+        power_cut(self.live_processes)
         self._popen.wait(PATIENCE_S)
 
-    def living(self) -> list[int]:
+    def live_processes(self) -> list[int]:
         """Process ids of all live processes, including orphans."""
         return marked(self._mark)
 
@@ -179,7 +179,7 @@ class Run(PoweredRun):
     def children(self) -> Mapping[str, Process]:
         """Running child processes by module."""
         self._look()
-        return {module: process for module, process in self._seen.values() if not process.ended}
+        return {module: process for module, process in self._seen.values() if not process.has_ended}
 
     def child(self, module: str, *, other_than: Process | None = None) -> Process:
         """Wait for the child process that runs a module."""
@@ -242,9 +242,9 @@ class Run(PoweredRun):
         self.stop(signal.SIGINT)
         return self.ended()
 
-    def leftovers(self) -> list[str]:
+    def leftover_paths(self) -> list[str]:
         """Processes and shared memory that an ended run has left behind; must be empty."""
-        left = [module for module, process in self._seen.values() if not process.ended]
+        left = [module for module, process in self._seen.values() if not process.has_ended]
         return left + ([] if self.shm is None else [str(self.shm)])
 
     def summary(self) -> dict[str, object]:

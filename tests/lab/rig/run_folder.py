@@ -42,15 +42,15 @@ class LoggedRun(NamedTuple):
     episodes: dict[tuple[int, str], Episode]
     """Complete episodes by number and kind; the last one if recorded twice."""
     problem: str
-    """Why it could not be read to its end; empty where it could."""
+    """Why it could not be read completely; empty if it could."""
 
 
 @dataclass
-class Told:
+class ReportedCounts:
     """A run's own counts: from its summary, or from its newest checkpoint where it left no summary."""
 
     taken_in: int = 0
-    """Records that the replay process took out of the ring."""
+    """Records read from the ring by the replay process."""
     missed: int = 0
     offered: int = 0
     """Experiences offered to the memory."""
@@ -70,34 +70,34 @@ class Told:
     capacity: int = 0
 
 
-class Left(NamedTuple):
+class FolderContents(NamedTuple):
     """Contents of a run folder."""
 
     summary: Fields
-    """Empty where there is none."""
+    """Content of ``summary.json``; empty if missing."""
     rows: list[EpisodeRow]
     rows_problem: str
     policies: frozenset[int]
     log: LoggedRun | None
-    """None where no log was kept, or where reading it needs what is not installed."""
-    checkpoint: Told | None
+    """None without a log, or without the library to read it."""
+    checkpoint: ReportedCounts | None
     """Counts of the newest checkpoint; None where there is none that can be read."""
-    half_written: list[str]
+    unfinished_files: list[str]
     """Names of files that were being written."""
 
     @property
-    def told_by_checkpoint(self) -> Told:
+    def told_by_checkpoint(self) -> ReportedCounts:
         """Counts of the newest checkpoint if its memory is intact, else zeros."""
-        return self.checkpoint if self.checkpoint is not None and self.checkpoint.digest else Told()
+        return self.checkpoint if self.checkpoint is not None and self.checkpoint.digest else ReportedCounts()
 
     @property
-    def told_by_summary(self) -> Told | None:
+    def told_by_summary(self) -> ReportedCounts | None:
         """Counts of the summary (writes to the memory are in the last checkpoint alone); None where there is none."""
         try:
             told = msgspec.convert(self.summary, _Summary)
         except msgspec.ValidationError:
             return None
-        return Told(
+        return ReportedCounts(
             taken_in=told.ticks,
             missed=told.missed_ticks,
             offered=told.transitions,
@@ -152,7 +152,7 @@ def newest_manifest(folder: Path) -> Manifest | None:
 
 
 def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
-    """The memory of the newest checkpoint; None if none is readable and intact."""
+    """Restore the memory of the newest checkpoint; None if none is readable and intact."""
     memory = Memory(config)
     try:
         restored = restore(folder / "buffer", memory, identity_of(memory, config.seed))
@@ -161,12 +161,12 @@ def kept_memory(config: RunConfig, folder: Path) -> Memory | None:
     return None if restored is None or restored.damaged else memory
 
 
-def checkpoint_counts(config: RunConfig, folder: Path) -> Told | None:
+def checkpoint_counts(config: RunConfig, folder: Path) -> ReportedCounts | None:
     """Counts of the newest checkpoint of a run folder; None where there is none that can be read."""
     manifest, memory = newest_manifest(folder), kept_memory(config, folder)
     if manifest is None:
         return None
-    told = Told(
+    told = ReportedCounts(
         taken_in=manifest.extra["ticks"],
         missed=manifest.extra["missed"],
         offered=manifest.counts["offered"],
@@ -185,8 +185,8 @@ def config_of(folder: Path) -> RunConfig:
     return load_resolved(folder / "config.yaml")
 
 
-def left_by(folder: Path, config: RunConfig) -> Left:
-    """Read what a run left."""
+def read_folder(folder: Path, config: RunConfig) -> FolderContents:
+    """Read a run folder."""
     rows: list[EpisodeRow] = []
     rows_problem = ""
     try:
@@ -196,7 +196,7 @@ def left_by(folder: Path, config: RunConfig) -> Left:
     except ValueError as error:
         rows_problem = str(error)
     names = [path.name for path in folder.rglob("*") if path.name.endswith((".tmp", ".part"))]
-    return Left(
+    return FolderContents(
         read_fields(folder / "summary.json"),
         rows,
         rows_problem,
@@ -210,7 +210,7 @@ def left_by(folder: Path, config: RunConfig) -> Left:
 def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     """Read the log files of a run; None where there are none, or the extra ``log`` is not installed."""
     try:
-        from onrig.runtime.log.reading import Beginning, LogDamaged, read_log
+        from onrig.runtime.log.reading import LogDamaged, LogStart, read_log
         from onrig.runtime.log.staged_file import log_files
     except ImportError:
         return None
@@ -221,8 +221,8 @@ def logged(folder: Path, config: RunConfig) -> LoggedRun | None:
     open_: list[NDArray[np.void]] = []
     episodes: dict[tuple[int, str], Episode] = {}
     try:
-        for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.composed):
-            if isinstance(part, Beginning):
+        for part in read_log(folder, config.rig, behaviour=config.stochastic, inputs=config.input_names):
+            if isinstance(part, LogStart):
                 if part.metadata.get("session") != session:
                     session, expected, open_ = part.metadata.get("session", ""), 0, []
             elif isinstance(part, np.ndarray) and len(part):
@@ -254,7 +254,7 @@ def _close(
 
 
 def tracebacks(folder: Path) -> list[str]:
-    """Exceptions that programs of a run died of: ``FILE: last line``, once each."""
+    """Exceptions that ended programs of a run: ``FILE: last line``, once each."""
     found: dict[str, None] = {}
     for path in sorted({*folder.parent.glob("*.out"), *folder.rglob("stderr*.log"), *folder.rglob("*.out")}):
         with contextlib.suppress(OSError):

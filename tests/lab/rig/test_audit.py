@@ -10,40 +10,43 @@ from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
 from tests.lab.rig.audit import Observed, differing, findings, lost, unlike, unlike_policies
 from tests.lab.rig.folders import CONFIG, row, whole
-from tests.lab.rig.run_folder import Episode, Left, LoggedRun, Told
+from tests.lab.rig.run_folder import Episode, FolderContents, LoggedRun, ReportedCounts
 
 OVER = Observed(ExitCode.OK)
 
 
-def log_of(left: Left) -> LoggedRun:
+def log_of(left: FolderContents) -> LoggedRun:
     assert left.log is not None
     return left.log
 
 
-def without_rows(*numbers: int) -> Left:
+def without_rows(*numbers: int) -> FolderContents:
     left = whole()
     rows = [r for r in left.rows if r.kind == "eval" or r.episode not in numbers]
     return left._replace(
-        rows=rows, checkpoint=Told(offered=sum(r.steps for r in rows if r.kind == "train"), digest="d")
+        rows=rows, checkpoint=ReportedCounts(offered=sum(r.steps for r in rows if r.kind == "train"), digest="d")
     )
 
 
-def told(left: Left) -> Left:
+def told(left: FolderContents) -> FolderContents:
     return left._replace(summary={**left.summary, "whole": {"complete": False, "lost": ["something"]}})
 
 
-def test_of_a_whole_run_nothing_is_found() -> None:
+def test_a_complete_run_has_no_findings() -> None:
     assert lost(whole(), CONFIG, OVER) == []
     assert findings(whole(), CONFIG, OVER) == []
 
 
-DAMAGED: list[tuple[Left, str]] = [
+DAMAGED: list[tuple[FolderContents, str]] = [
     (without_rows(2, 3), "training episodes 2-3 of 4"),
     (without_rows(4), "training episodes 4 of 4"),
-    (whole()._replace(rows=[*whole().rows, row(1)], checkpoint=Told(offered=1000)), "episodes 1 are there twice"),
+    (
+        whole()._replace(rows=[*whole().rows, row(1)], checkpoint=ReportedCounts(offered=1000)),
+        "episodes 1 are there twice",
+    ),
     (whole()._replace(rows=[r for r in whole().rows if r != row(2, "eval")]), "evaluation episodes 2"),
     (whole()._replace(rows_problem="half a row"), "half a row"),
-    (whole()._replace(checkpoint=Told(offered=700)), "700 experiences of 800"),
+    (whole()._replace(checkpoint=ReportedCounts(offered=700)), "700 experiences of 800"),
     (whole()._replace(checkpoint=None), "no checkpoint"),
     (whole()._replace(policies=frozenset({1, 3, 4})), "policies 2 acted"),
     (whole()._replace(log=log_of(whole())._replace(missing=3)), "lacks 3 records"),
@@ -61,54 +64,54 @@ DAMAGED: list[tuple[Left, str]] = [
 
 
 @pytest.mark.parametrize(("left", "said"), DAMAGED, ids=[said for _, said in DAMAGED])
-def test_whatever_is_lost_without_a_word_is_found_and_what_is_told_is_not(left: Left, said: str) -> None:
+def test_only_unreported_losses_are_findings(left: FolderContents, said: str) -> None:
     (line,) = [line for line in findings(left, CONFIG, OVER) if said in line]
-    assert line.startswith("lost without a word (exit 0)")
+    assert line.startswith("lost without a report (exit 0)")
     assert findings(told(left), CONFIG, Observed(ExitCode.INCOMPLETE)) == []
 
 
-def test_episodes_that_the_loop_closed_have_their_rows_however_the_run_ended() -> None:
+def test_closed_episodes_have_rows_after_any_end() -> None:
     left = whole()._replace(summary={"exit_reason": "interrupted"})
     assert findings(left, CONFIG, Observed(ExitCode.INTERRUPTED, closed=4)) == []
     (line,) = findings(left, CONFIG, Observed(ExitCode.INTERRUPTED, closed=6))
     assert "training episodes 5-6 of 6" in line
 
 
-def test_summary_and_exit_code_must_tell_the_same() -> None:
+def test_summary_and_exit_code_must_agree() -> None:
     left = without_rows(3)
     assert findings(told(left), CONFIG, OVER) == ["summary.json says that data are missing, and the exit code is 0"]
     found = findings(whole(), CONFIG, Observed(ExitCode.INCOMPLETE))
     assert found == ["the exit code says that data are missing, and summary.json does not"]
 
 
-def test_a_count_that_is_not_that_of_the_file_is_found() -> None:
+def test_a_wrong_count_is_found() -> None:
     left = whole()._replace(summary={"whole": {"complete": True, "rows": {"expected": 7, "present": 7}}})
     assert findings(left, CONFIG, OVER) == ["summary.json counts 7 rows, episodes.csv holds 6"]
 
 
-def test_data_that_are_missing_have_a_line_that_says_which() -> None:
+def test_missing_data_are_named() -> None:
     left = whole()._replace(summary={"whole": {"complete": False, "lost": []}})
     (line,) = findings(left, CONFIG, Observed(ExitCode.INCOMPLETE))
     assert line.endswith("not which")
 
 
-def test_files_left_half_written_are_found_whether_or_not_anything_is_missing() -> None:
-    left = whole()._replace(half_written=["8.tmp", "9.tmp"])
+def test_unfinished_files_are_found() -> None:
+    left = whole()._replace(unfinished_files=["8.tmp", "9.tmp"])
     assert findings(left, CONFIG, OVER) == ["2 files were left half-written: 8.tmp, 9.tmp"]
 
 
-def test_a_run_that_ends_leaves_a_summary_and_one_that_dies_need_not() -> None:
+def test_only_a_run_that_ends_must_leave_a_summary() -> None:
     left = whole()._replace(summary={})
     assert findings(left, CONFIG, OVER) == ["ended with 0 and left no summary.json"]
     assert findings(left, CONFIG, Observed(-9)) == []
 
 
-def test_where_no_log_is_kept_the_other_accounts_are_compared() -> None:
+def test_without_a_log_the_other_accounts_are_compared() -> None:
     assert findings(whole()._replace(log=None), CONFIG, OVER) == []
 
 
-def test_a_difference_from_a_run_left_alone_is_told_with_its_place() -> None:
-    other = whole()._replace(checkpoint=Told(offered=797, digest="e"))
+def test_a_difference_from_an_undisturbed_run_is_located() -> None:
+    other = whole()._replace(checkpoint=ReportedCounts(offered=797, digest="e"))
     other.rows[3] = row(3, steps=197)
     assert unlike(other, whole()) == [
         "episodes.csv differs: from row 4 on",
@@ -137,7 +140,7 @@ def storages(writes: int, seen: int, *, cyclic: bool, seed: int) -> tuple[Storag
 
 @given(st.integers(1, 60), st.integers(0, 60), st.booleans(), st.integers(0, 99))
 @settings(max_examples=60)
-def test_a_mirror_and_a_memory_agree_however_far_each_has_come(writes: int, seen: int, cyclic: bool, seed: int) -> None:
+def test_a_mirror_and_a_memory_agree_at_any_progress(writes: int, seen: int, cyclic: bool, seed: int) -> None:
     memory, mirror = storages(writes, min(seen, writes), cyclic=cyclic, seed=seed)
     assert differing(mirror, memory) == 0
     assert differing(memory, mirror) == 0
@@ -152,13 +155,13 @@ def test_a_single_bit_is_found(slot: int, word: int, bit: int, cyclic: bool) -> 
 
 
 @pytest.mark.parametrize("cyclic", [True, False])
-def test_a_write_that_went_to_another_slot_is_found(cyclic: bool) -> None:
+def test_a_write_to_a_wrong_slot_is_found(cyclic: bool) -> None:
     memory, mirror = storages(CAPACITY, CAPACITY, cyclic=cyclic, seed=2)
     mirror.words[[0, 1]] = mirror.words[[1, 0]]
     assert differing(mirror, memory) == 2
 
 
-def test_slots_that_only_one_has_seen_written_again_are_left() -> None:
+def test_slots_rewritten_in_only_one_copy_are_ignored() -> None:
     memory, mirror = storages(CAPACITY + 5, CAPACITY, cyclic=True, seed=3)
     assert (mirror.words != memory.words).any(axis=1).sum() == 5
     assert differing(mirror, memory) == 0

@@ -14,9 +14,9 @@ from tests.lab.rig.balance import (
     JUDGED,
     MOST,
     WARM_UP_S,
-    Happening,
+    FaultRecord,
     Ledger,
-    Life,
+    Lifetime,
     Trend,
     checks,
     failed,
@@ -25,16 +25,16 @@ from tests.lab.rig.balance import (
     slopes_per_minute,
     trend,
 )
-from tests.lab.rig.run_folder import Told
+from tests.lab.rig.run_folder import ReportedCounts
 
 COST = 1000
 
 
-def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = False, base: int = 0) -> Life:
+def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = False, base: int = 0) -> Lifetime:
     """A life of which everything is accounted for."""
     offered = ticks - lost - 20
-    before = Told(base, base // 9, base, base, policies_offered=0)
-    told = Told(
+    before = ReportedCounts(base, base // 9, base, base, policies_offered=0)
+    told = ReportedCounts(
         taken_in=base + ticks - lost,
         missed=base // 9 + 7,
         offered=base + offered,
@@ -46,7 +46,7 @@ def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = Fal
         stored=min(200, base + offered),
         capacity=200,
     )
-    return Life(
+    return Lifetime(
         1,
         resumed=resumed,
         exit_code=130,
@@ -68,9 +68,9 @@ def balanced() -> Ledger:
     return Ledger(
         lives=[life()],
         happenings=[
-            Happening(Kind.CABLE_PULLED, 5, 5.01, 0, 1, ["link_silent"], 4.0, True, 4),
-            Happening(Kind.NETWORK_CUT, 10, 10.0, 2, 1, [], 2.5),
-            Happening(Kind.REPLAY_KILLED, 15, 15.0, 0, 1, ["started again"], 1.0),
+            FaultRecord(Kind.CABLE_PULLED, 5, 5.01, 0, 1, ["link_silent"], 4.0, True, 4),
+            FaultRecord(Kind.NETWORK_CUT, 10, 10.0, 2, 1, [], 2.5),
+            FaultRecord(Kind.REPLAY_KILLED, 15, 15.0, 0, 1, ["restarted"], 1.0),
         ],
         planned=3,
         durable_records=COST,
@@ -84,7 +84,7 @@ def balanced() -> Ledger:
 
 @given(st.integers(50, 5000), st.integers(0, 3), st.integers(0, 900), st.integers(0, 10_000))
 @settings(max_examples=60)
-def test_a_life_balances_whatever_it_lost_by_kills(ticks: int, kills: int, lost: int, base: int) -> None:
+def test_losses_by_kills_balance(ticks: int, kills: int, lost: int, base: int) -> None:
     lost = min(lost, ticks - 20) if kills else 0
     one = life(ticks, kills=kills, lost=lost, resumed=base > 0, base=base)
     assert failed(life_checks(one, COST)) == []
@@ -92,19 +92,19 @@ def test_a_life_balances_whatever_it_lost_by_kills(ticks: int, kills: int, lost:
 
 @given(st.integers(1, 100))
 @settings(max_examples=20)
-def test_a_record_lost_without_a_kill_is_told(lost: int) -> None:
+def test_a_loss_without_a_kill_is_reported(lost: int) -> None:
     assert failed(life_checks(life(lost=lost), COST))
 
 
 @given(st.integers(1, 3), st.integers(1, 500))
 @settings(max_examples=20)
-def test_more_lost_than_kills_may_cost_is_told(kills: int, beyond: int) -> None:
+def test_excessive_losses_by_kills_are_reported(kills: int, beyond: int) -> None:
     lost = kills * COST + beyond
     assert failed(life_checks(life(lost + 100, kills=kills, lost=lost), COST))
 
 
-def _told(**changes: int | str) -> Callable[[Life], None]:
-    def change(one: Life) -> None:
+def _told(**changes: int | str) -> Callable[[Lifetime], None]:
+    def change(one: Lifetime) -> None:
         for name, value in changes.items():
             was = getattr(one.told, name)
             setattr(one.told, name, was + value if isinstance(value, int) else value)
@@ -112,11 +112,11 @@ def _told(**changes: int | str) -> Callable[[Life], None]:
     return change
 
 
-def _own(name: str, by: int) -> Callable[[Life], None]:
+def _own(name: str, by: int) -> Callable[[Lifetime], None]:
     return lambda one: setattr(one, name, getattr(one, name) + by)
 
 
-WRONG: dict[str, Callable[[Life], None]] = {
+WRONG: dict[str, Callable[[Lifetime], None]] = {
     "a record taken in twice": _told(taken_in=1),
     "a record never taken in": _told(taken_in=-1),
     "a record dropped": _told(dropped=1),
@@ -138,7 +138,7 @@ WRONG: dict[str, Callable[[Life], None]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_each_kind_of_imbalance_of_a_life_is_told(wrong: str) -> None:
+def test_each_imbalance_of_a_lifetime_is_reported(wrong: str) -> None:
     one = life()
     WRONG[wrong](one)
     assert failed(life_checks(one, COST))
@@ -154,7 +154,7 @@ AMISS: dict[str, Callable[[Ledger], None]] = {
     "a fault not named": _happens(names=[]),
     "a fault that did not end the run": _happens(ended_run=False),
     "an end that nothing explains": lambda books: books.unexpected_ends.append("run 1 ended with code 70"),
-    "a loss that was not told": lambda books: books.untold.append("run 1: lost without a word"),
+    "a loss that was not told": lambda books: books.untold.append("run 1: lost without a report"),
     "a mismatch": lambda books: setattr(books, "mismatches", 1),
     "no comparison": lambda books: setattr(books, "compared", 0),
     "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
@@ -171,7 +171,7 @@ def test_a_sound_ledger_balances() -> None:
 
 
 @pytest.mark.parametrize("amiss", AMISS)
-def test_each_kind_of_imbalance_of_the_whole_is_told(amiss: str) -> None:
+def test_each_imbalance_of_the_ledger_is_reported(amiss: str) -> None:
     books = balanced()
     AMISS[amiss](books)
     assert failed(checks(books))
@@ -183,7 +183,7 @@ def test_a_slope_over_a_short_life_is_not_judged() -> None:
     assert failed(checks(books)) == []
 
 
-def test_an_end_that_no_mirror_heard_of_is_told() -> None:
+def test_an_end_without_a_mirror_is_reported() -> None:
     books = balanced()
     books.lives[-1].final_mirrors.clear()
     assert [check.name for check in failed(checks(books))] == ["mirrors that heard of the last end and were compared"]
@@ -202,7 +202,7 @@ def test_a_line_has_its_slope(per_minute: float, start: float) -> None:
 
 @given(st.lists(st.integers(0, 119), min_size=1, max_size=15, unique=True))
 @settings(max_examples=30)
-def test_one_sample_in_eight_may_be_anything(at: list[int]) -> None:
+def test_slopes_tolerate_an_outlier_in_eight_samples(at: list[int]) -> None:
     values = [100.0 + t / 60 for t in TIMES]
     for i in at:
         values[i] = 1e6
@@ -211,7 +211,7 @@ def test_one_sample_in_eight_may_be_anything(at: list[int]) -> None:
     assert abs(found.per_minute - 1.0) < 3.0
 
 
-def test_what_grows_while_warming_up_does_not_count() -> None:
+def test_growth_during_warm_up_is_ignored() -> None:
     values = [min(t, 20.0) for t in TIMES]
     warm = trend([(TIMES, values)], 20.0)
     assert warm is not None
@@ -225,7 +225,7 @@ def test_a_step_from_one_process_to_the_next_is_no_slope() -> None:
     assert (found.per_minute, found.series) == (0.0, 2)
 
 
-def test_series_that_are_too_short_tell_nothing() -> None:
+def test_short_series_have_no_slope() -> None:
     assert trend([([0.0, 1.0, 2.0], [1.0, 2.0, 3.0]), ([], [])], 0.0) is None
 
 
@@ -243,7 +243,7 @@ def test_growth_is_that_of_the_last_tenth_over_the_first_after_the_warm_up() -> 
     assert abs(found - 18.0) < 0.2
 
 
-def test_a_single_peak_is_no_growth_and_a_short_life_tells_nothing() -> None:
+def test_a_peak_or_a_short_lifetime_is_no_growth() -> None:
     times = [float(t) for t in range(220)]
     assert grown_mb(times, [900.0 if t == 215 else 100.0 for t in times]) == 0.0
     assert grown_mb(times[: int(WARM_UP_S + GROWN_S) - 1], [1.0] * int(WARM_UP_S + GROWN_S - 1)) is None

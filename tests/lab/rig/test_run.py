@@ -11,7 +11,7 @@ from tests.lab.rig.room import Room, can_be_built
 SIZE = 1 << 20
 
 
-def test_a_full_disk_is_full_inside_and_nowhere_else_and_can_be_given_back(tmp_path: Path) -> None:
+def test_a_full_disk_is_limited_to_the_namespace_and_can_be_freed(tmp_path: Path) -> None:
     if not can_be_built():
         pytest.skip("this user may not mount here, not even in a namespace of its own")
     with Room({tmp_path: SIZE}) as room:

@@ -31,7 +31,7 @@ _PRIORITY: Final = 60
 _IDLE_S: Final = 0.05
 _READ_BYTES: Final = 4096
 FLIP: Final = bytes(b ^ 0x5A for b in range(256))
-"""What garbling makes of each byte."""
+"""XOR mask of garbled bytes."""
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Seen(NamedTuple):
-    """A state frame, and when it left the device's end of the line (monotonic ns)."""
+    """A state frame, and its time at the device's end of the line (monotonic ns)."""
 
     at_ns: int
     state: State
@@ -124,7 +124,7 @@ class Wire(threading.Thread):
         if self.mode != "cut" and out and not self._unplugged:
             os.write(self._host, out.translate(FLIP) if self.mode == "garble" else out)
 
-    def lose(self, frames: int) -> None:
+    def drop_frames(self, frames: int) -> None:
         """Lose the next state frames."""
         self.still_to_lose += frames
 
@@ -136,7 +136,7 @@ class Wire(threading.Thread):
         self.close()
 
     def stop(self) -> None:
-        """Carry nothing any more."""
+        """Stop forwarding."""
         self._closing = True
         self.join()
 
@@ -156,7 +156,7 @@ def _raw_pty() -> tuple[int, int]:
 
 
 def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
-    """The device's clock at a moment of the host's, judged by the frames that came with the least delay.
+    """Convert a host time to the device's clock, using the frames with the least delay.
 
     ``transit_ns`` is the least time between a frame's sample and its arrival.
     """
@@ -189,15 +189,15 @@ class ServedWire:
 
     def lose(self, frames: int) -> None:
         """Lose the next state frames."""
-        self._wire.lose(frames)
+        self._wire.drop_frames(frames)
 
     def behave(self, mode: Mode) -> None:
-        """Carry in another mode from now on."""
+        """Set the mode."""
         self._wire.mode = mode
 
 
 class WireProcess(WorkerProcess):
-    """A wire in a process of its own, for callers whose work must not delay the bytes; a context that ends it."""
+    """A wire in a separate process, for callers whose work must not delay the bytes; a context manager."""
 
     def __init__(self, n_sensors: int, n_actuators: int) -> None:
         super().__init__(__name__, str(n_sensors), str(n_actuators))

@@ -344,7 +344,7 @@ def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str
         ("rig[0]=1", "no item 0 to set: rig is {rate_hz: 50}"),
         ("rig.new[0]=1", "rig.new[0]: there are no items to change; give all of them"),
         ("seed=012", "012 could be meant as octal: drop the leading zero, or quote it if it is text"),
-        ("seed={a: 1, a: 2}", "key 'a' stands here and already in line 1, column 2"),
+        ("seed={a: 1, a: 2}", "duplicate key 'a', first used in line 1, column 2"),
         ("seed=[1", "while parsing a flow sequence (line 1): expected ',' or ']', but got '<stream end>'"),
         (".".join("a" * 40) + "=1", "nested more than 32 levels deep"),
     ],

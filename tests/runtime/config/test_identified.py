@@ -103,7 +103,7 @@ def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
     [
         (None, "there is no file"),
         ("rig: magman\ntwin: {}\npredicted: {}\n", "identified on rig 'magman', this is 'pendulum'"),
-        ("rig: pendulum\n", "as `onrig identify` writes them"),
+        ("rig: pendulum\n", "as `onrig identify` writes"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(text: str | None, told: str, tmp_path: Path) -> None:

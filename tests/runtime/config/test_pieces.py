@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime import python_files, registry
-from onrig.runtime.config.document import Document, document_of
+from onrig.runtime.config.document import Document, parse_content
 from onrig.runtime.config.pieces import register_resolved, with_pieces
 from onrig.runtime.config.problem import ConfigError
 
@@ -28,7 +28,7 @@ Write = Callable[[str], Path]
 def nothing_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A process that has read no configuration, in a folder of its own."""
     monkeypatch.setattr(registry, "_files", {group: {} for group in registry.GROUPS})
-    monkeypatch.setattr(python_files, "_everything", False)
+    monkeypatch.setattr(python_files, "_all_trusted", False)
     monkeypatch.setenv("ONRIG_TRUST", "")
     monkeypatch.chdir(tmp_path)
 
@@ -43,12 +43,12 @@ def write(tmp_path: Path) -> Write:
 
 
 def named(place: str = "mine.py:Mine", name: str = "Mine", group: str = "retentions") -> Document:
-    return document_of(f"python: {{{group}: {{{name}: '{place}'}}}}".encode(), "run.yaml")
+    return parse_content(f"python: {{{group}: {{{name}: '{place}'}}}}".encode(), "run.yaml")
 
 
-def said(document: Document, beside: Path | None = Path()) -> str:
+def said(document: Document, base: Path | None = Path()) -> str:
     with pytest.raises(ConfigError) as failure:
-        with_pieces(document, beside)
+        with_pieces(document, base)
     return str(failure.value)
 
 
@@ -113,7 +113,7 @@ def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monke
     for name in ("_allowed", "_received"):
         monkeypatch.setattr(python_files, name, {})
     monkeypatch.setenv("ONRIG_TRUST", "")
-    assert "cannot be read" in said(named(place), beside=None)
+    assert "cannot be read" in said(named(place), base=None)
     python_files.receive(sent)
     with_pieces(named(place), None)
     assert registry.load(registry.RETENTIONS, "Mine").name == "Mine"
@@ -137,10 +137,10 @@ def test_what_is_run_is_what_was_hashed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (named("/etc/mine.py:Mine"), "'/etc/mine.py' must be beside the configuration or in a folder below it"),
-        (named("../mine.py:Mine"), "must be beside the configuration"),
+        (named("/etc/mine.py:Mine"), "'/etc/mine.py' must be in the configuration's folder or below it"),
+        (named("../mine.py:Mine"), "must be in the configuration's folder"),
         (named("absent.py:Mine"), "absent.py' cannot be read: No such file or directory at python.retentions.Mine"),
-        (named("mine:Mine"), "'mine:Mine' is no piece in a file: expected FILE.py:NAME"),
+        (named("mine:Mine"), "'mine:Mine' does not name a piece in a file: expected FILE.py:NAME"),
         (named(name="FIFO"), "onrig registers 'FIFO' in onrig.retentions: choose another name"),
         (named(group="retention"), "unknown group 'retention' (did you mean 'retentions'?)"),
     ],
@@ -157,7 +157,9 @@ def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None
     (tmp_path / "copy.py").write_text(SOURCE)
     with_pieces(named(), Path())
     with_pieces(named("copy.py:Mine"), Path())  # the same content elsewhere is the same piece
-    assert re.search(r"'Mine' names \S+/mine\.py:Mine already: choose another name", said(named("other.py:Mine")))
+    assert re.search(
+        r"'Mine' is already the name of \S+/mine\.py:Mine: choose another one", said(named("other.py:Mine"))
+    )
 
 
 @pytest.mark.parametrize(

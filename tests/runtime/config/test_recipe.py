@@ -79,7 +79,7 @@ def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
     assert refusal(f"recipe={recipe}").startswith(f"{recipe}:4:11: ")
     recipe.write_text(RECIPE + "limits: {unguarded: true}\n")
     told = refusal(f"recipe={recipe}")
-    assert told.startswith(f"{recipe}:5:1: 'limits' is not for a recipe, which has learner, ")
+    assert told.startswith(f"{recipe}:5:1: 'limits' cannot be set by a recipe, only learner, ")
     recipe.write_text("[1]\n")
     assert refusal(f"recipe={recipe}").startswith(f"{recipe}:1:1: expected sections of a run")
 

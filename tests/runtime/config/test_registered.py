@@ -9,7 +9,7 @@ import pytest
 
 from onrig.runtime import registry
 from onrig.runtime.config.conversion import read
-from onrig.runtime.config.document import document_of
+from onrig.runtime.config.document import parse_content
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.sim.plants import Magman, Pendulum
 
@@ -28,7 +28,7 @@ class House(msgspec.Struct, frozen=True):
 
 
 def messages(text: str) -> list[str]:
-    return [str(problem) for problem in read(document_of(text.encode(), "house.yaml"), (), House).problems]
+    return [str(problem) for problem in read(parse_content(text.encode(), "house.yaml"), (), House).problems]
 
 
 def test_they_are_built_wherever_they_stand() -> None:

@@ -89,8 +89,8 @@ def test_ambiguous_or_unusable_scalars_are_refused_where_they_stand(text: str, m
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: {c: 2,\n    c: 3}", "f.yaml:3:5: key 'c' stands here and already in line 2, column 5"),
-        ("on: 1\n'on': 2", "f.yaml:2:1: key 'on' stands here and already in line 1, column 1"),
+        ("a: 1\nb: {c: 2,\n    c: 3}", "f.yaml:3:5: duplicate key 'c', first used in line 2, column 5"),
+        ("on: 1\n'on': 2", "f.yaml:2:1: duplicate key 'on', first used in line 1, column 1"),
         ("1: a", "f.yaml:1:1: a key must be text: quote it, '1'"),
         ("~: a", "f.yaml:1:1: a key must be text: quote it, '~'"),
         ("01: a", "f.yaml:1:1: a key must be text: quote it, '01'"),

@@ -14,7 +14,7 @@ MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 
 def used(ledger: Ledger, trips: int) -> Ledger:
     for _ in range(trips):
-        ledger.use(Amounts(trips=1))
+        ledger.book(Amounts(trips=1))
     return ledger
 
 
@@ -57,7 +57,7 @@ USES = st.lists(st.tuples(st.integers(0, 20 * MINUTE_US), st.floats(0, 5)), min_
 def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, float]]) -> None:
     ledger, now, booked = Ledger(Budgets(hour=Quota(energy_s=10.0))), 0, []
     for gap_us, energy_s in uses:
-        ledger.pass_time(gap_us)
+        ledger.advance(gap_us)
         now += gap_us
         pause = ledger.pause()
         if pause is not None:
@@ -66,7 +66,7 @@ def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, flo
             now += round(1e6 * pause.wait_s)
             assert ledger.pause() is None
             assert ledger.factor() == 1.0
-        ledger.use(Amounts(energy_s=energy_s))
+        ledger.book(Amounts(energy_s=energy_s))
         booked.append((now, energy_s))
         within = math.fsum(e for at, e in booked[:-1] if now - at <= HOUR_US)
         assert within < 10.0 + 1e-9
@@ -74,9 +74,9 @@ def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, flo
 
 def test_what_was_used_counts_for_an_hour_and_no_longer_than_a_minute_more() -> None:
     ledger = used(Ledger(Budgets(hour=Quota(trips=1))), 1)
-    ledger.pass_time(HOUR_US)
+    ledger.advance(HOUR_US)
     assert ledger.pause() is not None
-    ledger.pass_time(MINUTE_US)
+    ledger.advance(MINUTE_US)
     assert ledger.pause() is None
 
 
@@ -92,21 +92,21 @@ def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
 def test_time_in_many_ticks_is_time_in_one_piece() -> None:
     many, one = (used(Ledger(Budgets(hour=Quota(trips=5))), 3) for _ in range(2))
     for _ in range(36_600):
-        many.pass_time(100_000)
-    one.pass_time(3_660_000_000)
+        many.advance(100_000)
+    one.advance(3_660_000_000)
     assert many.state() == one.state() == {"minute_us": 0.0, "hour.trips": 0.0}
 
 
 def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_the_upper() -> None:
     ledger = Ledger(Budgets(temperature=Temperature(sensor="winding", warn=340.0, limit=360.0, cool_s=90.0)))
-    assert ledger.watches
+    assert ledger.is_active
     factors = []
     for degrees in (-10.0, 340.0, 345.0, 359.0):
-        ledger.sense(degrees)
+        ledger.set_temperature(degrees)
         factors.append(ledger.factor())
         assert ledger.pause() is None
     assert factors == pytest.approx([1.0, 1.0, 0.75, 0.05])
-    ledger.sense(360.5)
+    ledger.set_temperature(360.5)
     pause = ledger.pause()
     assert pause is not None
     assert (pause.cause, pause.wait_s) == ("'winding' reads 360.5, its limit is 360", 90.0)
@@ -122,17 +122,17 @@ def test_a_restored_ledger_goes_on_as_the_one_that_was_saved(
     budgets = Budgets(hour=Quota(energy_s=40.0, wear_strokes=30.0), session=Quota(energy_s=100.0))
     first, second = Ledger(budgets), Ledger(budgets)
     for gap_us, amount in before:
-        first.pass_time(gap_us)
-        first.use(Amounts(energy_s=amount, wear_strokes=amount / 2))
+        first.advance(gap_us)
+        first.book(Amounts(energy_s=amount, wear_strokes=amount / 2))
     second.restore(first.state())
     for gap_us, amount in after:
         for ledger in (first, second):
-            ledger.pass_time(gap_us)
-            ledger.use(Amounts(energy_s=amount))
+            ledger.advance(gap_us)
+            ledger.book(Amounts(energy_s=amount))
         assert (first.state(), first.factor(), first.pause()) == (second.state(), second.factor(), second.pause())
 
 
 def test_without_budgets_there_is_nothing_to_watch() -> None:
     ledger = Ledger(Budgets())
-    assert not ledger.watches
+    assert not ledger.is_active
     assert (used(ledger, 1000).factor(), ledger.pause()) == (1.0, None)

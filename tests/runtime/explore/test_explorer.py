@@ -40,7 +40,7 @@ def explorer(exploration: Exploration, config: RunConfig = PENDULUM) -> Explorer
 
 
 def go(e: Explorer, *, tripped: bool = False, intervened: bool = False, volts: float = 0.0, sensor: int = 0) -> None:
-    e.after(intervened=intervened or tripped, tripped=tripped, applied=(volts,), sensors=(sensor, 0))
+    e.record_outcome(intervened=intervened or tripped, tripped=tripped, applied=(volts,), sensors=(sensor, 0))
 
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=["pendulum", "magman"])
@@ -116,7 +116,7 @@ def test_a_schedule_over_steps_advances_in_training_and_never_in_evaluation_or_q
     for episode, kind in ((1, Kind.TRAIN), (1, Kind.EVAL), (2, Kind.TRAIN), (3, Kind.TRAIN)):
         e.begin_episode(kind, episode)
         signal = e.signal(kind, episode)
-        assert bool(signal) is (episode != 2 and kind is Kind.TRAIN) is e.explores
+        assert bool(signal) is (episode != 2 and kind is Kind.TRAIN) is e.is_exploring
         for _ in range(3):
             seen.append(e.amplitude(1.0)[0])
             go(e)
@@ -171,7 +171,7 @@ def test_effort_is_counted_from_the_safe_output_and_evaluation_wears_as_well() -
     e = Explorer(msgspec.structs.replace(MAGMAN, exploration=OrnsteinUhlenbeck(budgets=budgets)))
     e.begin_episode(Kind.EVAL, 1)
     for applied in ((0.0,) * 4, (0.6, 0.3, 0.0, 0.0)):
-        e.after(intervened=False, tripped=False, applied=applied, sensors=(0,))
+        e.record_outcome(intervened=False, tripped=False, applied=applied, sensors=(0,))
     state = e.state()
     assert state["budget.session.energy_s"] == pytest.approx(0.02 * 1.25)
     assert state["budget.session.wear_strokes"] == pytest.approx(1.5)
@@ -197,7 +197,7 @@ def test_an_hour_s_driving_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> 
 def test_lost_frames_count_as_time_under_command() -> None:
     e = explorer(NoExploration(budgets=Budgets(hour=Quota(driven_s=100.0, energy_s=100.0))))
     e.begin_episode(Kind.TRAIN, 1)
-    e.after(intervened=False, tripped=False, applied=(3.0,), sensors=(0, 0), periods=4)
+    e.record_outcome(intervened=False, tripped=False, applied=(3.0,), sensors=(0, 0), periods=4)
     state = e.state()
     assert state["budget.hour.driven_s"] == pytest.approx(0.08)
     assert state["budget.hour.energy_s"] == pytest.approx(0.08)

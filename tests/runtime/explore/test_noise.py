@@ -11,8 +11,8 @@ from onrig.learner.export import export_policy
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.explore.noise import (
     Scale,
+    adapt_scale,
     episode_noise,
-    measured,
     ornstein_uhlenbeck,
     perturbed_model,
     signal_width,
@@ -60,7 +60,7 @@ def test_random_levels_are_all_as_likely() -> None:
     values, counts = np.unique(signal[:, 1], return_counts=True)
     assert values.tolist() == [-1.0, -0.5, 0.0, 0.5, 1.0]
     assert counts.min() > 700
-    with pytest.raises(ValueError, match="take the place"):
+    with pytest.raises(ValueError, match="replace the policy"):
         episode_noise(process, stream(3, Role.EXPLORATION, 7), 7, 4000, ["a"])
 
 
@@ -133,7 +133,7 @@ def test_a_first_layer_that_is_stored_transposed_is_scaled_along_its_inputs() ->
 
 def test_a_model_without_weights_of_its_own_is_refused() -> None:
     model = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
-    with pytest.raises(ModelRefused, match="finds no Gemm or MatMul"):
+    with pytest.raises(ModelRefused, match="found no Gemm or MatMul"):
         perturbed_model(model.SerializeToString(), np.random.default_rng(0), 0.1, *WHOLE)
 
 
@@ -145,7 +145,7 @@ def test_every_n_steps_the_scale_follows_the_distance(distances: list[list[float
     scale = Scale(0.5)
     for k, deviation in enumerate(distances, start=1):
         assert (scale.std, scale.steps) == (0.5, k - 1)
-        scale = measured(NOISE, scale, deviation)
+        scale = adapt_scale(NOISE, scale, deviation)
     near = np.sqrt(np.mean(np.square(distances))) <= 0.2
     assert scale == Scale(pytest.approx(0.5 * 1.1 if near else 0.5 / 1.1))  # type: ignore[arg-type]
 
@@ -164,7 +164,7 @@ def test_the_scale_settles_where_the_action_is_as_far_off_as_wished() -> None:
                 s.observation[0] = x
                 s.run()
             distance = float(sessions[1].action[0, 0] - sessions[0].action[0, 0]) / 3.0
-            scale = measured(noise, scale, [distance])
+            scale = adapt_scale(noise, scale, [distance])
             squares.append(distance**2)
         distances.append(np.sqrt(np.mean(squares)))
     assert np.median(distances[-100:]) == pytest.approx(0.2, abs=0.05), "as many above it as below"

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.explore.schedule import (
-    Retreat,
+    BackOffState,
     after_clean_episode,
     after_trip,
     amplitudes,
     attenuation,
-    follows_episode_alone,
+    back_off_factor,
+    budget_factor,
+    depends_on_episode_only,
     interpolate,
     is_quiet,
-    retreat_factor,
-    room,
     schedules,
 )
 from onrig.runtime.explore.settings import (
@@ -92,7 +92,7 @@ def test_so_many_of_every_n_episodes_are_quiet_and_the_first_is_not(every: int, 
     ],
 )
 def test_only_ungated_signals_over_episodes_follow_from_the_episode(exploration: Exploration, alone: bool) -> None:
-    assert follows_episode_alone(exploration) is alone
+    assert depends_on_episode_only(exploration) is alone
 
 
 UNIT = st.floats(0, 1)
@@ -117,11 +117,11 @@ def test_a_margin_that_is_negative_or_no_number_leaves_the_floor() -> None:
 
 @given(BACK_OFFS, st.lists(st.booleans(), max_size=60))
 def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(b: BackOff, trips: list[bool]) -> None:
-    retreat = Retreat()
+    retreat = BackOffState()
     for trip in trips:
-        before = retreat_factor(b, retreat)
+        before = back_off_factor(b, retreat)
         retreat = after_trip(b, retreat) if trip else after_clean_episode(b, retreat)
-        now = retreat_factor(b, retreat)
+        now = back_off_factor(b, retreat)
         assert b.least <= now <= 1.0
         assert now <= before if trip else now >= before
         if trip:
@@ -130,7 +130,7 @@ def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(b: B
 
 @given(BACK_OFFS, st.integers(1, 30))
 def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: BackOff, trips: int) -> None:
-    retreat = Retreat()
+    retreat = BackOffState()
     for _ in range(trips):
         retreat = after_trip(b, retreat)
     assert b.factor ** (retreat.level - 1) > b.least or retreat.level <= 1, "no further than the least"
@@ -140,15 +140,15 @@ def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: Back
             assert retreat == (level, clean + 1)
         retreat = after_clean_episode(b, retreat)
         assert retreat == (level - 1, 0)
-    assert retreat_factor(b, retreat) == 1.0
+    assert back_off_factor(b, retreat) == 1.0
 
 
 def test_a_trip_starts_the_count_of_clean_episodes_anew() -> None:
     b = BackOff(factor=0.5, least=0.1, clean_episodes=3)
-    retreat = after_trip(b, Retreat())
+    retreat = after_trip(b, BackOffState())
     retreat = after_clean_episode(b, after_clean_episode(b, retreat))
-    assert after_trip(b, retreat) == Retreat(2, 0)
-    assert after_clean_episode(b, retreat) == Retreat(0, 0)
+    assert after_trip(b, retreat) == BackOffState(2, 0)
+    assert after_clean_episode(b, retreat) == BackOffState(0, 0)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e5), UNIT)
@@ -156,7 +156,7 @@ def test_room_shrinks_with_use_from_the_warning_on_and_is_nothing_once_spent(
     a: float, b: float, limit: float, warn: float
 ) -> None:
     low, high = sorted((a, b))
-    assert 0.0 <= room(high, limit, warn) <= room(low, limit, warn) + 1e-9 <= 1.0 + 2e-9
-    assert room(limit, limit, warn) == 0.0
-    assert room(0.0, limit, warn) == 1.0
-    assert room(math.nan, limit, warn) == 0.0
+    assert 0.0 <= budget_factor(high, limit, warn) <= budget_factor(low, limit, warn) + 1e-9 <= 1.0 + 2e-9
+    assert budget_factor(limit, limit, warn) == 0.0
+    assert budget_factor(0.0, limit, warn) == 1.0
+    assert budget_factor(math.nan, limit, warn) == 0.0

@@ -130,7 +130,7 @@ def fuzz_rig(mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[
                 end.desk.handle(ticket, Attach(session=b"fuzz", role="push"), ())
                 frames = damaged([encode(request), *payloads], rng)
                 malformed = end.server.malformed
-                end.server.take(ticket, frames, end.desk.handle)
+                end.server.handle_message(ticket, frames, end.desk.handle)
                 end.desk.feed.due()
                 refused += end.server.malformed - malformed
             grown = resident_bytes() - settled

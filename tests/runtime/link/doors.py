@@ -10,7 +10,7 @@ from types import TracebackType
 from onrig.runtime.link.endpoint import Tcp
 from onrig.runtime.link.keys import RigKeys
 from onrig.runtime.link.messages import Accepted, RequestMessage
-from onrig.runtime.link.server import Answer, LinkServer, TcpDoor, Ticket
+from onrig.runtime.link.server import Answer, LinkServer, TcpAccess, Ticket
 
 PATIENCE_S = 60.0
 
@@ -19,7 +19,7 @@ class OpenRig:
     """Accepts whatever it is asked, and keeps the keys of those who ask."""
 
     def __init__(self, folder: Path, keys: RigKeys | None, host: str = "127.0.0.1") -> None:
-        door = TcpDoor(Tcp(host, 0), keys)
+        door = TcpAccess(Tcp(host, 0), keys)
         self.server = LinkServer(f"ipc://{folder}/s", door)
         self.local, self.endpoint, *_ = self.server.endpoints
         self.heard: list[str] = []

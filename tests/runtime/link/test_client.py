@@ -187,7 +187,7 @@ def test_a_goodbye_arrives_though_nobody_waits_for_its_answer(endpoint: str) -> 
     client = LinkClient(endpoint, lambda: False)
     rig = Rig(endpoint, [OK], [OK])
     client.ask(Attach())
-    client.tell(Leave())
+    client.post(Leave())
     client.close()
     rig.close()
     assert rig.seen[1][1] == encode(Leave())

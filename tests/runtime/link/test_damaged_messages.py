@@ -10,7 +10,7 @@ import pytest
 from onrig.runtime.link.messages import ReplyMessage, RequestMessage, encode
 from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_loading import load_run
-from onrig.tools.bench.link.rig_end import untrained
+from onrig.tools.bench.link.rig_end import random_policy
 from tests.runtime.link.damaged_messages import Outcome, damaged, fuzz_learner, fuzz_rig
 from tests.runtime.link.sound_messages import REPLIES, REQUESTS
 
@@ -21,7 +21,7 @@ GROWTH_BYTES = 48 << 20
 def model() -> bytes:
     config = load_run("pendulum")
     contract = contract_for(config.rig, config.rate_hz, policy_id=5, parent_run="bench", training_step=0)
-    return untrained(config, contract)
+    return random_policy(config, contract)
 
 
 def check(outcomes: list[Outcome], types: set[str], mutations: int) -> None:

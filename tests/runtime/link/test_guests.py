@@ -10,8 +10,8 @@ from onrig.runtime.link.guests import (
     MAX_FRAMES,
     STALE_S,
     Guest,
+    end_reason,
     may_read,
-    outstayed,
 )
 
 MIB = 1 << 20
@@ -19,54 +19,54 @@ MIB = 1 << 20
 
 def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
     guest = Guest("a", 0.0)
-    assert outstayed(guest, HANDSHAKE_S, 0.0, 0) is None
-    assert outstayed(guest, HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
-    guest.take([8, 30], 0, 5.0)
-    assert outstayed(guest, 1e6, 1e6, 0) is None
+    assert end_reason(guest, HANDSHAKE_S, 0.0, 0) is None
+    assert end_reason(guest, HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
+    guest.add_received([8, 30], 0, 5.0)
+    assert end_reason(guest, 1e6, 1e6, 0) is None
 
 
 def test_the_time_in_line_is_not_the_learner_s() -> None:
     guest = Guest("a", 0.0, signed=True)
-    assert outstayed(guest, 10 * HANDSHAKE_S, 0.0, 0) is None
+    assert end_reason(guest, 10 * HANDSHAKE_S, 0.0, 0) is None
     guest.seated_s = 10 * HANDSHAKE_S
-    assert outstayed(guest, 11 * HANDSHAKE_S, 0.0, 0) is None
-    assert outstayed(guest, 11 * HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
+    assert end_reason(guest, 11 * HANDSHAKE_S, 0.0, 0) is None
+    assert end_reason(guest, 11 * HANDSHAKE_S + 0.1, 0.0, 0) == "no request"
 
 
 def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:
     overhead = 33
     guest = Guest("a", 0.0)
     for n in range(10_000):
-        guest.pass_on([38 + overhead, 8 + overhead, 20_000 + overhead], float(n))
-        guest.take([8, 20_000], overhead, float(n))
-        assert guest.under_way == 0
-    guest.pass_on([40, 41, 53], 1.0)
-    assert guest.under_way == 40 + 41 + 53 + 3 * FRAME_COST
+        guest.add_forwarded([38 + overhead, 8 + overhead, 20_000 + overhead], float(n))
+        guest.add_received([8, 20_000], overhead, float(n))
+        assert guest.in_flight == 0
+    guest.add_forwarded([40, 41, 53], 1.0)
+    assert guest.in_flight == 40 + 41 + 53 + 3 * FRAME_COST
 
 
 def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection() -> None:
     guest = Guest("a", 0.0, entered=True)
-    guest.pass_on([4 * MIB] * 3, 10.0)
-    assert not may_read(guest, guest.under_way)
-    assert outstayed(guest, 99.0, 10.0 + STALE_S, guest.under_way) is None, "a rig that does not look is no reason"
-    assert outstayed(guest, 99.0, 10.1 + STALE_S, guest.under_way) == "a message without end"
-    guest.take([4 * MIB] * 3, 0, 99.0)
-    assert may_read(guest, guest.under_way)
+    guest.add_forwarded([4 * MIB] * 3, 10.0)
+    assert not may_read(guest, guest.in_flight)
+    assert end_reason(guest, 99.0, 10.0 + STALE_S, guest.in_flight) is None, "a rig that does not look is no reason"
+    assert end_reason(guest, 99.0, 10.1 + STALE_S, guest.in_flight) == "a message that is never completed"
+    guest.add_received([4 * MIB] * 3, 0, 99.0)
+    assert may_read(guest, guest.in_flight)
 
 
 def test_all_together_are_bounded_too() -> None:
     guest = Guest("a", 0.0)
     assert may_read(guest, module.MAX_BYTES_OF_ALL - 1)
     assert not may_read(guest, module.MAX_BYTES_OF_ALL)
-    assert guest.under_way < MAX_BYTES
+    assert guest.in_flight < MAX_BYTES
 
 
 def test_frames_without_end_end_the_connection() -> None:
     guest = Guest("a", 0.0, entered=True)
-    guest.pass_on([0] * MAX_FRAMES, 0.0)
-    assert outstayed(guest, 0.0, 0.0, 0) is None
-    guest.pass_on([0], 0.0)
-    assert outstayed(guest, 0.0, 0.0, 0) == "frames without end"
+    guest.add_forwarded([0] * MAX_FRAMES, 0.0)
+    assert end_reason(guest, 0.0, 0.0, 0) is None
+    guest.add_forwarded([0], 0.0)
+    assert end_reason(guest, 0.0, 0.0, 0) == "too many frames without a complete message"
 
 
 def test_answers_that_nobody_reads_do_not_pile_up() -> None:

@@ -116,7 +116,7 @@ def test_a_link_to_keys_elsewhere_is_refused(folder: Path) -> None:
 
 def test_a_list_without_learners_is_refused(folder: Path) -> None:
     (folder / "rig" / "learners" / "learner.key").unlink()
-    with pytest.raises(KeyFault, match="no learner may enter"):
+    with pytest.raises(KeyFault, match="contains no learner's key"):
         load_rig_keys(folder)
 
 

@@ -43,8 +43,8 @@ class Door:
 
     def look(self, now_s: float) -> None:
         while (change := next_change(self.there, now_s)) is not None:
-            if change.gives_way is not None:
-                self._end(change.gives_way)
+            if change.previous is not None:
+                self._end(change.previous)
             change.to.seated_s, change.to.ahead = now_s, change.ahead
         for guest in surplus(self.there):
             self._end(guest)
@@ -151,9 +151,9 @@ def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_anoth
 
 
 def test_inside_the_one_silent_longest_leaves() -> None:
-    there = [Guest("a", float(n), entered=True, heard_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)]
+    there = [Guest("a", float(n), entered=True, last_request_s=100.0 - n) for n in range(INSIDE_PER_ADDRESS + 1)]
     outside = [Guest("a", 0.0) for _ in range(SILENT_PER_ADDRESS)]
     assert surplus([*there, *outside]) == [there[-1]]
     assert surplus([*there[1:], *outside]) == []
-    many = [Guest(f"host {n}", 0.0, entered=True, heard_s=float(n)) for n in range(INSIDE + 1)]
+    many = [Guest(f"host {n}", 0.0, entered=True, last_request_s=float(n)) for n in range(INSIDE + 1)]
     assert surplus(many) == [many[0]]

@@ -243,14 +243,14 @@ def test_a_peer_is_gone_once_its_connection_is(rig: Rig) -> None:
     peer.send(b"00000001", encode(Attach()))
     rig.serve()
     ticket = rig.handled[0][0]
-    assert not rig.server.is_gone(ticket.peer)
+    assert not rig.server.is_disconnected(ticket.peer)
     peer.receive()
     assert peer.socket.recv_multipart() == [bytes(8)], "what feels whether it is there is no answer to anything"
     peer.socket.close()
-    while not rig.server.is_gone(ticket.peer):
+    while not rig.server.is_disconnected(ticket.peer):
         rig.server.wait(1)
-    assert rig.server.is_gone(b"")
-    assert rig.server.is_gone(b"\x07nobody")
+    assert rig.server.is_disconnected(b"")
+    assert rig.server.is_disconnected(b"\x07nobody")
 
 
 def test_the_reason_of_a_refusal_is_text(rig: Rig) -> None:

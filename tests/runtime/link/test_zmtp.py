@@ -15,7 +15,7 @@ def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], cuts: l
     stream = greeting() + READY + b"".join(frame(bytes(size), more=True) for size in sizes)
     meter, found, at = FrameMeter(LONGEST), [], 0
     for cut in [*cuts, len(stream)]:
-        found += meter.take(stream[at : at + cut])
+        found += meter.feed(stream[at : at + cut])
         at += cut
     assert found == [len(READY) - 2, *sizes]
     assert meter.frames == len(found)
@@ -24,11 +24,11 @@ def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], cuts: l
 def test_a_stream_is_signed_once_its_signature_is_there() -> None:
     meter = FrameMeter(LONGEST)
     for byte in greeting()[:9]:
-        meter.take(bytes([byte]))
+        meter.feed(bytes([byte]))
     assert not meter.signed
-    meter.take(greeting()[9:10])
+    meter.feed(greeting()[9:10])
     assert meter.signed
-    assert meter.take(greeting()[10:GREETING_BYTES]) == []
+    assert meter.feed(greeting()[10:GREETING_BYTES]) == []
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_a_stream_is_signed_once_its_signature_is_there() -> None:
 )
 def test_what_comes_from_no_learner_is_noticed_at_once(stream: bytes) -> None:
     with pytest.raises(NotZmtp):
-        FrameMeter(LONGEST).take(stream)
+        FrameMeter(LONGEST).feed(stream)

@@ -23,13 +23,13 @@ from mcap_protobuf.decoder import DecoderFactory
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_file import McapFile
 from onrig.runtime.log.mcap_log import McapLog
-from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_log
+from onrig.runtime.log.reading import Event, Kept, LogDamaged, LogEnd, LogStart, count_steps, read_log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.process_settings import Log
 from onrig.runtime.record import Flag, Kind
+from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeAccounts
-from onrig.runtime.run_state.wholeness import LogAccount
 from tests.runtime.log.test_staged_file import fill
 from tests.runtime.samples import LAYOUT, PENDULUM, Records, episode
 
@@ -154,13 +154,13 @@ def test_records_events_and_what_the_loop_kept_come_back_as_they_were(folder: Fo
     log.add(EPISODE[3:])
     log.close()
     parts = list(read_log(folder.path, PENDULUM.rig))
-    assert [type(p) for p in parts] == [Beginning, Kept, Kept, Event, np.ndarray, Ending]  # states before records
+    assert [type(p) for p in parts] == [LogStart, Kept, Kept, Event, np.ndarray, LogEnd]  # states before records
     assert [p.fields for p in parts if isinstance(p, Kept)] == [
         {"tick": 0, "explorer": {"scale.std": 0.1}},
         {"tick": 3},
     ]
     assert [p.fields for p in parts if isinstance(p, Event)] == [{"t_unix_s": 1.0, "kind": "event"}]
-    assert parts[-1] == Ending(folder.path / "log.mcap", True)
+    assert parts[-1] == LogEnd(folder.path / "log.mcap", True)
     assert folder.records().tobytes() == EPISODE.tobytes()
 
 
@@ -195,8 +195,8 @@ def test_a_file_torn_off_anywhere_gives_its_whole_chunks(unfinished: bytes, tmp_
     torn = unfinished[: max(8, round(share * len(unfinished)))]
     (tmp_path / "log.mcap").write_bytes(torn)
     *parts, ending = read_log(tmp_path, PENDULUM.rig)
-    assert isinstance(ending, Ending)
-    assert not ending.whole
+    assert isinstance(ending, LogEnd)
+    assert not ending.complete
     rows = [p for p in parts if isinstance(p, np.ndarray)]
     mine = b"".join(p.tobytes() for p in rows)
     assert mine == EPISODE[: len(mine) // LAYOUT.size].tobytes()
@@ -273,7 +273,7 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
     folder.second(log)
     assert log.logged == 20
     fill(file_of(log)._staged, 0)
-    monkeypatch.setattr(McapLog, "_began", lambda log: False)
+    monkeypatch.setattr(McapLog, "_start_file", lambda log: False)
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
         folder.second(log)

@@ -102,7 +102,7 @@ def altered(**changes: object) -> PolicyContract:
     [
         (altered(rig="magman"), "rig is 'magman', the rig has 'pendulum'"),
         (altered(rate_hz=100.0), "rate is 100.0 Hz, the rig runs at 50.0 Hz"),
-        (altered(format=3), "format is 3, formats read are (1, 2)"),
+        (altered(format=3), "format is 3, supported are (1, 2)"),
         (altered(behaviour="beta"), "behaviour is 'beta', known are"),
         (altered(behaviour="gaussian"), "behaviour is 'gaussian', which needs format 2"),
         (altered(behaviour="gaussian", format=2), "the rig adds its own exploration"),
@@ -126,7 +126,7 @@ def test_a_deterministic_policy_may_be_of_either_format() -> None:
 def test_a_policy_trained_for_less_delay_is_admitted_with_a_warning() -> None:
     result = verdict(models.policy(contract=altered(delay_periods=0.0)))
     assert isinstance(result, Admitted)
-    assert result.warnings == ("trained for 0.0 periods of delay, the rig has 1.0",)
+    assert result.warnings == ("trained for 0.0 periods of delay, the rig has 1.0 periods",)
 
 
 @pytest.mark.parametrize("port", ["input", "output"])
@@ -150,7 +150,7 @@ def test_nan_weights_are_refused_even_where_relu_hides_them() -> None:
     weights = numpy_helper.to_array(tensor).copy()
     weights[0, 0] = np.nan
     tensor.CopyFrom(numpy_helper.from_array(weights, "w0"))
-    assert refused(model) == ("finite", "constant 'w0' has 1 elements that are not finite numbers")
+    assert refused(model) == ("finite", "constant 'w0' has 1 non-finite elements")
 
 
 @pytest.mark.parametrize("op", ["Sqrt", "Div"])
@@ -196,7 +196,7 @@ def test_probe_states_that_are_not_finite_are_left_out() -> None:
     recorded = np.concatenate([PROBES, np.array([[np.nan, 0], [0, np.inf]], np.float32)])
     result = admit(models.serialized(models.policy()), CONTRACT, recorded, clock_ns=ticking(5))
     assert isinstance(result, Admitted)
-    assert result.warnings == ("2 of 66 probe states are not finite and were left out",)
+    assert result.warnings == ("2 of 66 probe states are not finite and were ignored",)
 
 
 def test_probe_states_of_another_width_are_the_callers_error() -> None:

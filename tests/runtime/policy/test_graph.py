@@ -207,7 +207,7 @@ def test_refuses_a_declaration_that_is_not_true(shape: list[int | str]) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_refuses_weights_that_are_not_finite(value: float) -> None:
     model = models.linear([node("Add", ["observation", "a"], ["x"])], {"a": np.array([[0, value]], np.float32)})
-    assert refusal_of(model).startswith("finite: constant 'a' has 1 elements")
+    assert refusal_of(model).startswith("finite: constant 'a' has 1 non-finite elements")
 
 
 def test_refuses_more_parameters_or_operations_than_allowed() -> None:

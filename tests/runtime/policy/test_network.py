@@ -186,7 +186,7 @@ def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
     assert not verdict.native
     [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine warns of its latency, too
     assert warning.startswith("onnxruntime evaluates it: the C library's 'action' differs by ")
-    assert warning.endswith(", 1e-05 is rounding")
+    assert warning.endswith(", more than rounding (1e-05)")
 
 
 @needs_library

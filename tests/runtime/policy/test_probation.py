@@ -17,7 +17,7 @@ QUICK, SLOW = 1000, 1001
 
 def feed(tenure: Tenure, ticks: int, rule: Rule = Rule.NONE, policy_ns: int = QUICK) -> list[int]:
     """Take so many ticks alike; the numbers of those in which it failed."""
-    return [k for k in range(ticks) if tenure.take(rule, policy_ns) is not None]
+    return [k for k in range(ticks) if tenure.add_tick(rule, policy_ns) is not None]
 
 
 def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_judged_any_more() -> None:
@@ -34,7 +34,7 @@ def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_j
 def test_an_answer_that_is_no_number_fails_at_once(before: int) -> None:
     tenure = Tenure(TERMS, 1.0)
     feed(tenure, before)
-    assert tenure.take(Rule.FINITE, QUICK) is Reason.FINITE
+    assert tenure.add_tick(Rule.FINITE, QUICK) is Reason.FINITE
     assert (tenure.failed, tenure.on_probation, tenure.passed) == (Reason.FINITE, False, False)
     assert feed(tenure, 30, Rule.FINITE) == [], "it fails once"
     assert not tenure.passed
@@ -89,8 +89,8 @@ def test_without_terms_nobody_is_on_probation() -> None:
 @given(st.lists(st.tuples(st.sampled_from(list(Rule)), st.sampled_from([QUICK, SLOW])), max_size=60))
 def test_equal_ticks_give_equal_verdicts_and_at_most_one(ticks: list[tuple[Rule, int]]) -> None:
     first, again = Tenure(TERMS, 0.1), Tenure(TERMS, 0.1)
-    verdicts = [first.take(*tick) for tick in ticks]
-    assert verdicts == [again.take(*tick) for tick in ticks]
+    verdicts = [first.add_tick(*tick) for tick in ticks]
+    assert verdicts == [again.add_tick(*tick) for tick in ticks]
     assert sum(v is not None for v in verdicts) <= 1
     assert not (first.passed and first.failed)
 

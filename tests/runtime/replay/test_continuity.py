@@ -22,8 +22,8 @@ from onrig.runtime.replay.continuity import Continuity
 from onrig.runtime.replay.intake import closed_before
 from onrig.runtime.replay.recovery import Point, encode_point
 from onrig.runtime.run_state.checksums import Extent, extent_of
+from onrig.runtime.run_state.completeness import LogAccount
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow, Sums
-from onrig.runtime.run_state.wholeness import LogAccount
 from tests.runtime.samples import PENDULUM
 
 LIFE = 5
@@ -35,7 +35,7 @@ def ring(*waiting: tuple[int, Kind], dropped: int = 0, tail: int = 0, taken: int
     records = np.array([(e, k) for e, k in waiting], [("episode", "u4"), ("kind", "u1")])
     made = SimpleNamespace(dropped=dropped, tail=tail, taken=taken, waiting=len(waiting), damaged=0)
     made.peek = lambda n: records[:n]
-    made.kept = lambda: list(range(made.tail, made.taken))
+    made.retained = lambda: list(range(made.tail, made.taken))
     made.take = lambda n: setattr(made, "taken", made.taken + n)
     return made
 

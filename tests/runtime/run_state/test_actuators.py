@@ -12,14 +12,14 @@ SHOWN = DRIVEN._replace(safe_ns=60_000_000_000, since_ns=59_000_000_000)
 
 
 def test_only_a_frame_received_after_the_request_shows_them_safe() -> None:
-    assert SHOWN.shown_safe(asked_ns=59_999_999_999)
-    assert not SHOWN.shown_safe(asked_ns=60_000_000_000)
-    assert not DRIVEN.shown_safe(asked_ns=0)
+    assert SHOWN.confirmed_safe(asked_ns=59_999_999_999)
+    assert not SHOWN.confirmed_safe(asked_ns=60_000_000_000)
+    assert not DRIVEN.confirmed_safe(asked_ns=0)
 
 
 def test_the_last_frame_of_a_loop_that_has_ended_holds_for_good() -> None:
-    assert SHOWN._replace(ended=True).shown_safe(asked_ns=99_000_000_000)
-    assert not DRIVEN._replace(ended=True).shown_safe(asked_ns=0)
+    assert SHOWN._replace(ended=True).confirmed_safe(asked_ns=99_000_000_000)
+    assert not DRIVEN._replace(ended=True).confirmed_safe(asked_ns=0)
 
 
 @pytest.mark.parametrize(("now_ms", "verb"), [(50_050, "ends"), (50_130, "ended")])
@@ -36,7 +36,7 @@ def test_the_lease_s_end_is_told_by_the_wall_clock() -> None:
 
 
 def test_where_no_lease_runs_none_is_promised() -> None:
-    assert "stands still" in DRIVEN._replace(hold_ns=0).unconfirmed(0, 0.0)
+    assert "has stopped" in DRIVEN._replace(hold_ns=0).unconfirmed(0, 0.0)
 
 
 def test_what_was_never_commanded_needs_no_lease() -> None:
@@ -45,13 +45,13 @@ def test_what_was_never_commanded_needs_no_lease() -> None:
 
 @pytest.mark.parametrize("code", [ExitCode.OK, ExitCode.INTERRUPTED])
 def test_no_run_ends_well_whose_actuators_nobody_confirms(code: int) -> None:
-    assert SHOWN.settle(code, 0, 0.0) == (code, SAFE)
-    assert DRIVEN._replace(answered_ns=0).settle(code, 0, 0.0) == (code, UNTOUCHED)
-    settled, told = DRIVEN.settle(code, 0, 0.0)
+    assert SHOWN.final_verdict(code, 0, 0.0) == (code, SAFE)
+    assert DRIVEN._replace(answered_ns=0).final_verdict(code, 0, 0.0) == (code, UNTOUCHED)
+    settled, told = DRIVEN.final_verdict(code, 0, 0.0)
     assert settled == ExitCode.HARDWARE
     assert told.startswith("unconfirmed")
 
 
 @pytest.mark.parametrize("code", [ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERNAL])
 def test_what_ended_badly_keeps_its_exit_code(code: int) -> None:
-    assert DRIVEN.settle(code, 0, 0.0)[0] == code
+    assert DRIVEN.final_verdict(code, 0, 0.0)[0] == code

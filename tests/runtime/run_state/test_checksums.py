@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onrig.runtime.run_state.checksums import (
     EMPTY,
     Extent,
-    Growing,
+    RunningChecksums,
     difference,
     extent_of,
     measure,
@@ -38,7 +38,7 @@ def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPat
         (b"0123456789", False, None),
         (b"0123456789more", True, None),
         (b"0123456789more", False, "has 4 bytes more than the run wrote"),
-        (b"0123", True, "is cut: 4 of 10 bytes are left"),
+        (b"0123", True, "is truncated: 4 of 10 bytes are left"),
         (b"0123456798", True, "is not what the run wrote: its checksum differs"),
         (None, True, "is missing"),
     ],
@@ -56,7 +56,7 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
 
 def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    growing = Growing(tmp_path, {"log.mcap": Extent(7, 7)})
+    growing = RunningChecksums(tmp_path, {"log.mcap": Extent(7, 7)})
     for content, whole in ((b"{}\n{", b"{}\n"), (b"{}\n{}\n", b"{}\n{}\n")):
         path.write_bytes(content)
         assert growing.advance(["events.jsonl", "log.mcap"]) == {

@@ -18,10 +18,10 @@ from onrig.runtime.run_state.episodes import (
     EpisodeFile,
     EpisodeRow,
     Sums,
-    keep_rows,
     read_rows,
+    truncate_rows,
 )
-from onrig.runtime.scoring import normalized, unlived_reward
+from onrig.runtime.scoring import cut_off_reward, normalized
 from onrig.runtime.task import Task, episode_steps
 from tests.runtime.samples import PENDULUM, Records, episode
 
@@ -73,10 +73,10 @@ def ended(records: Records, flag: Flag) -> Records:
 
 
 @pytest.mark.parametrize(
-    ("terminal", "unlived"), [({}, -163.51), ({"terminal": -500.0}, -500.0), ({"terminal": 7.0}, -163.51)]
+    ("terminal", "cut_off_steps"), [({}, -163.51), ({"terminal": -500.0}, -500.0), ({"terminal": 7.0}, -163.51)]
 )
 def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_reward(
-    terminal: dict[str, float], unlived: float
+    terminal: dict[str, float], cut_off_steps: float
 ) -> None:
     task, whole = with_bounds(**terminal), episode_steps(TASK, 50.0)
     records = ended(episode(10), Flag.TERMINATED)
@@ -84,10 +84,10 @@ def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_rew
     (row,) = EpisodeAccounts(task, 50.0).add(records)
     assert row.steps == 10
     assert row.mean_reward == pytest.approx(-43.1)
-    mean = (10 * -43.1 + (whole - 10) * unlived) / whole
+    mean = (10 * -43.1 + (whole - 10) * cut_off_steps) / whole
     assert TASK.normalization is not None
     assert row.normalized == pytest.approx(TASK.normalization.performance(mean), rel=1e-5)
-    assert unlived_reward(task) == unlived
+    assert cut_off_reward(task) == cut_off_steps
     assert row.score == row.normalized
 
 
@@ -243,7 +243,7 @@ def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path
 def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
     path = tmp_path / "episodes.csv"
     filed(path, 3)
-    keep_rows(path, read_rows(path), count)
+    truncate_rows(path, read_rows(path), count)
     assert [row.episode for row in read_rows(path).rows] == list(range(1, count + 1))
     assert path.read_text().startswith("episode,kind")
 

@@ -9,12 +9,12 @@ import pytest
 from onrig.runtime.run_state import events as module
 from onrig.runtime.run_state.events import (
     COUNT,
-    FIRST_S,
-    LONGEST_S,
+    MAX_WINDOW_S,
     MAX_WINDOWS,
+    MIN_WINDOW_S,
     EventFile,
+    PendingEvent,
     Repeats,
-    Told,
     Value,
     Weight,
     kind_of,
@@ -202,7 +202,7 @@ def test_a_line_that_counts_adds_up_what_is_an_amount_and_shows_the_last_of_the_
     for n in range(4):
         file.write("connections_ended", address=f"127.0.0.{n}", why="too many", connections=10)
     clock.now_s += 2
-    file.look()
+    file.poll()
     first, rest = lines_of(path)
     assert (first["connections"], first["address"], "count" in first) == (10, "127.0.0.0", False)
     assert (rest["connections"], rest["address"], rest["count"]) == (30, "127.0.0.3", 3)
@@ -281,8 +281,8 @@ def test_a_line_stands_for_so_many(count: object, n: int) -> None:
     assert times({"count": count} if count is not None else {}) == n
 
 
-def refused(repeats: Repeats, now_s: float, policy: int, stage: str = "contract") -> list[Told]:
-    return repeats.take("policy_refused", {"policy": policy, "learner": "plain", "stage": stage}, now_s, now_s)
+def refused(repeats: Repeats, now_s: float, policy: int, stage: str = "contract") -> list[PendingEvent]:
+    return repeats.add("policy_refused", {"policy": policy, "learner": "plain", "stage": stage}, now_s, now_s)
 
 
 def test_the_first_is_told_at_once_and_those_like_it_when_the_window_closes() -> None:
@@ -292,7 +292,7 @@ def test_the_first_is_told_at_once_and_those_like_it_when_the_window_closes() ->
     assert refused(repeats, 0.1, 2) == refused(repeats, 0.2, 3) == []
     (other,) = refused(repeats, 0.3, 4, "bounds")
     assert other.fields["policy"] == 4, "another stage is another event"
-    (rest,) = repeats.due(FIRST_S)
+    (rest,) = repeats.due(MIN_WINDOW_S)
     assert (rest.fields["policy"], rest.fields[COUNT], rest.t_unix_s) == (3, 2, 0.2)
 
 
@@ -303,7 +303,7 @@ def test_windows_double_while_it_goes_on_and_begin_anew_after_a_silence() -> Non
         if refused(repeats, n / 10, n):
             told_s.append(n / 10)
     gaps = [round(b - a) for a, b in itertools.pairwise(told_s)]
-    assert gaps == [2, 4, 8, 16, 32, LONGEST_S, LONGEST_S, LONGEST_S]
+    assert gaps == [2, 4, 8, 16, 32, MAX_WINDOW_S, MAX_WINDOW_S, MAX_WINDOW_S]
     repeats.due(1000.0)
     assert repeats.due(2000.0) == []
     assert len(refused(repeats, 2001.0, 1)) == 1
@@ -313,22 +313,22 @@ def test_another_event_s_turn_closes_what_is_due_before_it() -> None:
     repeats = Repeats()
     refused(repeats, 0.0, 1)
     refused(repeats, 0.1, 2)
-    assert [told.kind for told in repeats.take("stop", {}, 5.0, 5.0)] == ["policy_refused", "stop"]
+    assert [told.kind for told in repeats.add("stop", {}, 5.0, 5.0)] == ["policy_refused", "stop"]
 
 
 def test_a_fault_is_never_counted_but_told() -> None:
     repeats = Repeats()
     fields: dict[str, Value] = {"episode": 1, "rule": "none", "cause": "none", "missed": 0, "fault": 3}
-    assert [len(repeats.take("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
+    assert [len(repeats.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
     fields["fault"] = 0
-    assert [len(repeats.take("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 0, 0]
+    assert [len(repeats.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 0, 0]
 
 
 def test_there_are_so_many_windows_and_no_more() -> None:
     repeats = Repeats()
     for n in range(10 * MAX_WINDOWS):
         for _ in range(2):
-            repeats.take("policy_refused", {"learner": str(n)}, 0.0, 0.0)
+            repeats.add("policy_refused", {"learner": str(n)}, 0.0, 0.0)
     assert len(repeats._windows) == MAX_WINDOWS
-    assert len(repeats.rest()) == MAX_WINDOWS
-    assert repeats.rest() == []
+    assert len(repeats.remaining()) == MAX_WINDOWS
+    assert repeats.remaining() == []

@@ -17,8 +17,8 @@ from onrig.runtime.run_state.faults import (
     LinkFault,
     Rearm,
     device_fault,
-    gravest,
     link_fault,
+    most_severe,
 )
 
 
@@ -78,11 +78,11 @@ def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
 @pytest.mark.parametrize("code", Fault)
 def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(latched: FaultName, code: Fault) -> None:
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NOBODY]
-    found = gravest(latched, code)
+    found = most_severe(latched, code)
     assert found in (latched, device_fault(code))
     faults = [latched, device_fault(code)] if code else [latched]
     assert order.index(FAULTS[found].rearm) == max(order.index(FAULTS[fault].rearm) for fault in faults)
-    assert gravest(latched, 0) is latched
+    assert most_severe(latched, 0) is latched
 
 
 @pytest.mark.rules("H626", "H627", "H628")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.runtime.run_state.folder_access import NotOurs, check_folder, check_way, hold
+from onrig.runtime.run_state.folder_access import UnsafeFolder, check_folder, check_path, hold
 from onrig.runtime.supervise.run_folder import write_run_folder
 from onrig.tools.cli import main
 from onrig.tools.load import load
@@ -28,7 +28,7 @@ def as_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_of_ones_own_is_fine_there_or_not(runs: Path) -> None:
-    check_way(runs / "fresh")
+    check_path(runs / "fresh")
     (runs / "policies").mkdir()
     (runs / "policies" / "1.onnx").write_bytes(b"")
     check_folder(runs)
@@ -43,7 +43,7 @@ def test_ones_own_link_to_ones_own_folder_is_fine(runs: Path, tmp_path: Path) ->
 def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_path: Path) -> None:
     (runs / name).parent.mkdir(exist_ok=True)
     (runs / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(NotOurs, match=f"{name} is a link; remove it"):
+    with pytest.raises(UnsafeFolder, match=f"{name} is a link; remove it"):
         check_folder(runs)
 
 
@@ -51,29 +51,29 @@ def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_p
 def test_a_fifo_within_is_refused(name: str, runs: Path) -> None:
     (runs / name).parent.mkdir(exist_ok=True)
     os.mkfifo(runs / name)
-    with pytest.raises(NotOurs, match=f"{name} is neither a file nor a folder; remove it"):
+    with pytest.raises(UnsafeFolder, match=f"{name} is neither a file nor a folder; remove it"):
         check_folder(runs)
 
 
 def test_somebody_elses_folder_is_refused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_somebody_else(monkeypatch)
-    with pytest.raises(NotOurs, match=r"runs belongs to user .*; take another folder, or run as that user"):
+    with pytest.raises(UnsafeFolder, match=r"runs belongs to user .*; use another folder, or run as that user"):
         check_folder(runs)
 
 
 def test_a_folder_that_anybody_may_write_to_is_refused_sticky_or_not(runs: Path) -> None:
     for mode in (0o777, 0o1777):
         runs.chmod(mode)
-        with pytest.raises(NotOurs, match="by anybody on this machine; take another folder, or chmod o-w it"):
+        with pytest.raises(UnsafeFolder, match="by every user of this machine; use another folder, or chmod o-w it"):
             check_folder(runs)
 
 
 def test_the_way_leads_through_no_folder_that_anybody_may_change(runs: Path) -> None:
     runs.chmod(0o777)
-    with pytest.raises(NotOurs, match="may be changed by anybody"):
-        check_way(runs / "fresh" / "run")
+    with pytest.raises(UnsafeFolder, match="is writable by every user"):
+        check_path(runs / "fresh" / "run")
     runs.chmod(0o1777)  # like /tmp: others cannot rename our files
-    check_way(runs / "fresh" / "run")
+    check_path(runs / "fresh" / "run")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links that belong to others")
@@ -81,11 +81,11 @@ def test_somebody_elses_link_is_not_followed(runs: Path, tmp_path: Path) -> None
     link = tmp_path / "link"
     link.symlink_to(runs)
     os.lchown(link, SOMEBODY, SOMEBODY)
-    with pytest.raises(NotOurs, match=f"link is a link of user {SOMEBODY}; name its target instead"):
-        check_way(link)
+    with pytest.raises(UnsafeFolder, match=f"link is a link of user {SOMEBODY}; name its target instead"):
+        check_path(link)
     (runs / "notes").write_text("")
     os.chown(runs / "notes", SOMEBODY, SOMEBODY)
-    with pytest.raises(NotOurs, match=f"notes belongs to user {SOMEBODY}; remove it"):
+    with pytest.raises(UnsafeFolder, match=f"notes belongs to user {SOMEBODY}; remove it"):
         check_folder(runs)
 
 
@@ -93,15 +93,15 @@ def test_a_run_writes_nothing_into_such_a_folder(runs: Path, tmp_path: Path) -> 
     target = tmp_path / "target"
     target.write_text("precious")
     (runs / "meta.json.tmp").symlink_to(target)
-    with pytest.raises(NotOurs):
+    with pytest.raises(UnsafeFolder):
         write_run_folder(runs, load("pendulum"))
     (runs / "meta.json.tmp").unlink()
     (runs / "stderr.log").symlink_to(target)
-    with pytest.raises(NotOurs):
+    with pytest.raises(UnsafeFolder):
         hold(runs)
     assert target.read_text() == "precious"
     assert [p.name for p in runs.iterdir()] == ["stderr.log"]
-    with pytest.raises(NotOurs):
+    with pytest.raises(UnsafeFolder):
         write_run_folder(runs, load("pendulum"))
 
 
@@ -109,7 +109,7 @@ def test_the_command_says_so_in_one_line(runs: Path, tmp_path: Path, capsys: pyt
     (runs / "events.jsonl").symlink_to(tmp_path / "elsewhere")
     assert main(["run", "pendulum", "--run-dir", str(runs), "--set", "local_learner=false"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"onrig run: --run-dir: '{runs}' is not empty, and not of a run; choose another folder"
+    assert line == f"onrig run: --run-dir: '{runs}' is not empty and does not hold a run; choose another folder"
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -39,7 +39,7 @@ def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
     announce(shm, tmp_path / "run")
     monkeypatch.setenv("ONRIG_TRUST", "")
     running_rigs()
-    assert python_files.trusted() == {"abc"}
+    assert python_files.trusted_digests() == {"abc"}
     (shm / "trusted").unlink()  # as of a version that knew of no files
     assert len(running_rigs()) == 1
     remove_folder(shm)

@@ -78,11 +78,11 @@ def machine() -> tuple[StateMachine, list[Transition]]:
 
 def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> None:
     m, told = machine()
-    m.take(Event.CONNECTED)
-    m.take(Event.TRIP, FaultName.DEVICE_ESTOP, "pressed")
-    m.take(Event.TRIP, FaultName.DEVICE_LEASE, "later")
+    m.apply(Event.CONNECTED)
+    m.apply(Event.TRIP, FaultName.DEVICE_ESTOP, "pressed")
+    m.apply(Event.TRIP, FaultName.DEVICE_LEASE, "later")
     assert (m.fault, m.detail) == (FaultName.DEVICE_ESTOP, "pressed")
-    m.take(Event.REARM)
+    m.apply(Event.REARM)
     assert (m.state, m.fault) == (State.READY, None)
     assert [(t.event, t.fault) for t in told] == [
         (Event.CONNECTED, None),
@@ -93,15 +93,15 @@ def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> N
 
 def test_an_impossible_event_is_the_programs_fault_and_says_which() -> None:
     m, told = machine()
-    assert m.take(Event.AT_START) == (Action.DISARM,)
+    assert m.apply(Event.AT_START) == (Action.DISARM,)
     assert (m.state, m.fault) == (State.FAULT, FaultName.PROGRAM)
     assert told[-1].detail == "'at_start' cannot happen while disconnected"
 
 
 def test_a_transition_is_told_with_cause_and_hint() -> None:
     m, told = machine()
-    m.take(Event.CONNECTED)
-    m.take(Event.TRIP, FaultName.DEVICE_SENSOR, "angle")
+    m.apply(Event.CONNECTED)
+    m.apply(Event.TRIP, FaultName.DEVICE_SENSOR, "angle")
     entry = FAULTS[FaultName.DEVICE_SENSOR]
     assert describe(told[-1]) == {
         "before": "ready",
@@ -116,19 +116,19 @@ def test_a_transition_is_told_with_cause_and_hint() -> None:
 
 def test_a_closed_line_needs_a_person_whatever_the_run_could_have_re_armed_by_itself() -> None:
     m, _ = machine()
-    m.take(Event.CONNECTED)
-    m.take(Event.TRIP, FaultName.DEVICE_LEASE)
-    m.take(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
+    m.apply(Event.CONNECTED)
+    m.apply(Event.TRIP, FaultName.DEVICE_LEASE)
+    m.apply(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
     assert (m.state, m.fault) == (State.DISCONNECTED, FaultName.LINK_UNPLUGGED)
-    assert m.take(Event.PLUGGED_IN) == ()
+    assert m.apply(Event.PLUGGED_IN) == ()
     assert (m.state, m.fault) == (State.FAULT, FaultName.LINK_UNPLUGGED)
 
 
 def test_a_closed_line_leaves_a_fault_that_needs_a_person_as_it_is() -> None:
     m, _ = machine()
-    m.take(Event.CONNECTED)
-    m.take(Event.TRIP, FaultName.DEVICE_ESTOP)
-    m.take(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
+    m.apply(Event.CONNECTED)
+    m.apply(Event.TRIP, FaultName.DEVICE_ESTOP)
+    m.apply(Event.UNPLUGGED, FaultName.LINK_UNPLUGGED)
     assert m.fault is FaultName.DEVICE_ESTOP
 
 
@@ -137,7 +137,7 @@ def test_whatever_happens_the_device_is_armed_in_the_armed_states_only(events: l
     m, _ = machine()
     armed = False
     for event in events:
-        for action in m.take(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
+        for action in m.apply(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
             armed = action is Action.ARM or (armed and action is not Action.DISARM)
         if event in LINE_GONE:
             armed = False  # by the device's own lease

@@ -11,12 +11,12 @@ from tests.runtime.samples import MAGMAN, PENDULUM
 from tests.runtime.spoiled import told
 
 SPOILED = {
-    "observation": ("pendulum", "limits.predicted.angle=angel", "no observation 'angel', did you mean 'angle'"),
-    "actuator": ("pendulum", "limits.predicted.actuator=volts", "no actuator 'volts', did you mean 'voltage'"),
+    "observation": ("pendulum", "limits.predicted.angle=angel", "no observation 'angel' (did you mean 'angle'"),
+    "actuator": ("pendulum", "limits.predicted.actuator=volts", "no actuator 'volts' (did you mean 'voltage'"),
     "gain": ("pendulum", "limits.predicted.gain_per_v_s2=0", "expected at least 1e-18, got 0"),
     "damping": ("pendulum", "limits.predicted.damping_per_s=-1", "expected 0 or more, got -1"),
     "dead band": ("pendulum", "limits.predicted.dead_band=-1", "expected 0 or more, got -1"),
-    "wide dead band": ("pendulum", "limits.predicted.dead_band=2.9", "leave no room for a velocity"),
+    "wide dead band": ("pendulum", "limits.predicted.dead_band=2.9", "allow no velocity"),
     "spread": ("pendulum", "limits.predicted.spread=1", "expected 0 to less than 1, got 1"),
     "late": ("pendulum", "limits.predicted.late_us=20001", "expected 0 to one period (20000 us), got 20001"),
     "error": (
@@ -48,7 +48,7 @@ SPOILED = {
     "brake": (
         "magman",
         "limits.fallback={kind: damp, actuator: current_1, observation: velocity, full_at: 1}",
-        "'current_1' cannot brake both directions: its safe output 0 A^2",
+        "'current_1' cannot brake in both directions: its safe output 0 A^2",
     ),
     "half a range": ("pendulum", "limits.range={voltage: [-3, 0]}", "is an end of its range [-3, 0]"),
 }
@@ -116,7 +116,7 @@ def test_a_range_without_a_whole_count_is_refused() -> None:
 def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:
     problems = told("pendulum", "rig.actuators[0].low=0")
     message = (
-        "'voltage' cannot brake both directions: its safe output 0 V, from which it brakes, is an end of its range"
+        "'voltage' cannot brake in both directions: its safe output 0 V, from which it brakes, is an end of its range"
     )
     assert [message in problem for problem in problems] == [True, True]
     assert ["limits.fallback.actuator" in p or "task.reset.actuator" in p for p in problems] == [True, True]

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.safety import phase_plane
 from onrig.runtime.safety.pendulum import PendulumBox, cases
-from onrig.runtime.safety.phase_plane import LEVELS, NODES, Case, NoSafeSet, Sides, Span, feasible, mirrored, upper_side
+from onrig.runtime.safety.phase_plane import (
+    LEVELS,
+    NODES,
+    Case,
+    NoSafeSet,
+    Sides,
+    Span,
+    check_feasible,
+    mirrored,
+    upper_side,
+)
 
 H = 2 * math.pi / NODES
 RUNS = ("pendulum", "pendulum-hardware")
@@ -202,17 +212,17 @@ def test_equal_limits_on_both_sides_are_one_case() -> None:
 )
 def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, said: str) -> None:
     with pytest.raises(NoSafeSet, match=said):
-        feasible(c)
+        check_feasible(c)
     with pytest.raises(NoSafeSet, match=said):
         upper_side(c)
 
 
 @pytest.mark.parametrize("shape", [(NODES,), (3, NODES)])
-def test_curves_are_drawn_anew_bit_for_bit_as_numpy_draws_periodic_ones(shape: tuple[int, ...]) -> None:
+def test_curves_are_resample_bit_for_bit_as_numpy_draws_periodic_ones(shape: tuple[int, ...]) -> None:
     rng, nodes = np.random.default_rng(4), np.linspace(-math.pi, math.pi, NODES, endpoint=False)
     angle = nodes + 0.9 * H * rng.uniform(size=shape) + rng.uniform(-9.0, 9.0, (*shape[:-1], 1))
     velocity = rng.normal(size=shape)
-    drawn = phase_plane._drawn_anew(nodes, angle, velocity).reshape(-1, NODES)
+    drawn = phase_plane._resample(nodes, angle, velocity).reshape(-1, NODES)
     rows = zip(angle.reshape(-1, NODES), velocity.reshape(-1, NODES), strict=True)
     for found, (a, v) in zip(drawn, rows, strict=True):
         assert np.array_equal(found, np.interp(nodes, a, v, period=2 * math.pi))

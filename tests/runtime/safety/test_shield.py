@@ -13,7 +13,7 @@ from onrig.runtime.record import Rule
 from onrig.runtime.safety.fallback import Damp, SafeOutput
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.safety.rules import Envelope
-from onrig.runtime.safety.shield import MOST, Shield
+from onrig.runtime.safety.shield import MAX_AMOUNT, Shield
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RIG, PERIOD_S = PENDULUM.rig, 0.02
@@ -240,7 +240,7 @@ def test_any_limits_hold_for_any_sequence_of_outputs(
         assert math.isfinite(out)
         assert low <= out <= high
         assert 0.0 <= verdict.margin <= 1.0
-        assert 0.0 <= verdict.amount <= MOST
+        assert 0.0 <= verdict.amount <= MAX_AMOUNT
         assert (verdict.amount == 0.0) <= (verdict.rule in (Rule.NONE, Rule.FALLBACK))
         if verdict.rule not in LAWLESS:
             assert abs(out - previous) <= step * (1 + 1e-5) + 1e-8

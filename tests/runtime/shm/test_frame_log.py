@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from onrig.runtime.shm.frame_log import (
     FRAME_LOG_SCHEMA,
-    KEPT_S,
+    RETAINED_S,
     FrameLogReader,
     FrameLogWriter,
     LoggedFrame,
     frame_log_bytes,
-    tap_of,
+    frame_tap,
 )
 from onrig.runtime.shm.segment import Segment
 
@@ -78,7 +78,7 @@ def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None
 @pytest.mark.parametrize("rate_hz", [50, 1000, 2000])
 def test_it_holds_both_directions_for_as_long_as_it_says(tmp_path: Path, rate_hz: float) -> None:
     segment = Segment.create(tmp_path / "frames", frame_log_bytes(rate_hz), FRAME_LOG_SCHEMA)
-    assert FrameLogWriter(segment).capacity >= 2 * KEPT_S * rate_hz
+    assert FrameLogWriter(segment).capacity >= 2 * RETAINED_S * rate_hz
 
 
 def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def check_whole(frames: list[LoggedFrame]) -> None:
 
 
 def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) -> None:
-    assert tap_of(tmp_path) is None
+    assert frame_tap(tmp_path) is None
     _, reader = a_tape(tmp_path / "frames")
-    tap = tap_of(tmp_path)
+    tap = frame_tap(tmp_path)
     assert tap is not None
     tap(7, b"\x11\x22")
     assert reader.since(0) == [LoggedFrame(7, b"\x11\x22")]

@@ -110,13 +110,13 @@ def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
         ring.writer.push(fields(tick))
     ring.reader.take(3)
     assert ring.ticks() == [3]
-    assert ring.reader.kept()["tick"].tolist() == [0, 1, 2]
+    assert ring.reader.retained()["tick"].tolist() == [0, 1, 2]
     assert ring.writer.full
     ring.reader.release(2)
-    assert (ring.reader.tail, ring.reader.kept()["tick"].tolist()) == (2, [2])
+    assert (ring.reader.tail, ring.reader.retained()["tick"].tolist()) == (2, [2])
     ring.reader.release(1)
     assert ring.reader.tail == 2, "what is free is not taken back"
-    with pytest.raises(ValueError, match="those from 3 on were not taken in"):
+    with pytest.raises(ValueError, match="records from 3 on were not read"):
         ring.reader.release(4)
     successor = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
     assert successor.peek()["tick"].tolist() == [2, 3]

@@ -14,7 +14,7 @@ from onrig.runtime.shm.segment import (
     HEADER_BYTES,
     Segment,
     SegmentError,
-    SegmentGone,
+    SegmentMissing,
     create_folder,
     remove_folder,
     sweep_folders,
@@ -37,12 +37,12 @@ def test_both_ends_see_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_one_that_is_missing_is_told_from_one_that_is_laid_out_differently(tmp_path: Path) -> None:
-    with pytest.raises(SegmentGone):
+    with pytest.raises(SegmentMissing):
         Segment.attach(tmp_path / "s", "schema")
     Segment.create(tmp_path / "s", 8, "schema").close()
     with pytest.raises(SegmentError, match="another schema") as told:
         Segment.attach(tmp_path / "s", "other")
-    assert not isinstance(told.value, SegmentGone)
+    assert not isinstance(told.value, SegmentMissing)
 
 
 def test_only_its_owner_may_open_it(tmp_path: Path) -> None:
@@ -81,11 +81,11 @@ def _damaged(tmp_path: Path, **changes: object) -> Path:
         ({"magic": b"SOMETHIN"}, "not an Onrig segment"),
         ({"version": 2}, "not an Onrig segment of version 1"),
         ({"digest": bytes(16)}, "another schema"),
-        ({"size": 33}, "its header says 97"),
-        ({"length": HEADER_BYTES + 31}, "its header says 96"),
-        ({"length": HEADER_BYTES + 33}, "its header says 96"),
-        ({"length": HEADER_BYTES - 1}, "too few"),
-        ({"length": 0}, "0 bytes are too few"),
+        ({"size": 33}, "96 bytes instead of 97"),
+        ({"length": HEADER_BYTES + 31}, "95 bytes instead of 96"),
+        ({"length": HEADER_BYTES + 33}, "97 bytes instead of 96"),
+        ({"length": HEADER_BYTES - 1}, "too short"),
+        ({"length": 0}, "too short for a segment \\(0 bytes\\)"),
     ],
 )
 def test_what_is_foreign_or_not_whole_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:

@@ -26,7 +26,7 @@ class Stub(Crew):
         super().__init__(PENDULUM, folder, folder, self.board, reports, resumes=False)
 
     def _launch(self, name: str, module: str, arguments: list[str]) -> Child:
-        child: Any = SimpleNamespace(born_s=0.0, signs=0, poll=lambda: self._code, close=lambda: None)
+        child: Any = SimpleNamespace(started_s=0.0, n_reports=0, poll=lambda: self._code, close=lambda: None)
         return child  # type: ignore[no-any-return]
 
 
@@ -46,7 +46,7 @@ def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
 ) -> None:
     crew = Stub(tmp_path, code)
     process = {"replay": crew.replay, "learner": crew.learner}[name]
-    crew.start_revived(process)
+    crew.start_restartable(process)
     crew.board[Word.ENDED] = ended
     crew.revive()
     assert process.starts == 1 + again

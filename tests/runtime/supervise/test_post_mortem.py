@@ -145,11 +145,11 @@ def test_the_story_tells_what_when_why_and_what_to_do(rig: Rig) -> None:
 def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
     rig.run(100)
     rig.fault()
-    rig.post_mortem.look()
+    rig.post_mortem.poll()
     assert rig.dumped() == []
     after = round(AFTER_S * CONFIG.rate_hz) + 1
     rig.run(after)
-    rig.post_mortem.look()
+    rig.post_mortem.poll()
     [name] = rig.dumped()
     assert [int(r["tick"]) for r in rig.records(name)][-after:] == list(range(100, 100 + after))
 

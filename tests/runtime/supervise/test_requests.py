@@ -24,7 +24,7 @@ def board(tmp_path: Path) -> Board:
 def requests(board: Board) -> Iterator[Requests]:
     before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
     requests = Requests()
-    requests.show(board)
+    requests.attach_board(board)
     yield requests
     requests.restore()
     assert {s: signal.getsignal(s) for s in before} == before
@@ -57,15 +57,15 @@ def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:
 
 def test_what_came_before_the_loop_could_be_told_is_told_then(board: Board) -> None:
     requests = Requests()
-    requests.take(Request.STOP_NOW, "keyboard")
-    requests.show(board)
+    requests.add(Request.STOP_NOW, "keyboard")
+    requests.attach_board(board)
     requests.restore()
     assert board[Word.STOP] == 2
 
 
 def test_a_gentle_request_never_weakens_an_urgent_one(requests: Requests, board: Board) -> None:
-    requests.take(Request.STOP_NOW, "keyboard")
-    requests.take(Request.STOP, "keyboard")
+    requests.add(Request.STOP_NOW, "keyboard")
+    requests.add(Request.STOP, "keyboard")
     assert board[Word.STOP] == 2
 
 
@@ -80,7 +80,7 @@ def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Reques
             before = self._level
             if self.pending and before == 1:
                 self.pending = False
-                self.take(Request.STOP_NOW, "SIGINT")
+                self.add(Request.STOP_NOW, "SIGINT")
             return before
 
         @level.setter
@@ -89,8 +89,8 @@ def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Reques
 
     requests.restore()
     interrupted = Interrupted()
-    interrupted.show(board)
-    interrupted.take(Request.STOP, "key q")
+    interrupted.attach_board(board)
+    interrupted.add(Request.STOP, "key q")
     interrupted.restore()
     assert board[Word.STOP] == 2
 
@@ -102,8 +102,8 @@ def test_another_terminal_is_heard_and_named(requests: Requests, board: Board) -
 
 
 def test_resuming_is_counted(requests: Requests, board: Board) -> None:
-    requests.take(Request.RESUME, "keyboard")
-    requests.take(Request.RESUME, "keyboard")
+    requests.add(Request.RESUME, "keyboard")
+    requests.add(Request.RESUME, "keyboard")
     assert board[Word.RESUME] == 2
     assert requests.stop == 0
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.revival import (
-    FIRST_SIGN_CPU_S,
-    FIRST_SIGN_S,
+    FIRST_HEARTBEAT_CPU_S,
+    FIRST_HEARTBEAT_S,
     GIVE_UP_S,
-    KILLED,
-    LONG_LIFE_S,
-    MOST,
-    MOST_WITHOUT_ROOM,
+    KILLED_WEIGHT,
+    LONG_LIFETIME_S,
+    MAX_FAILED_STARTS,
+    MAX_SHORT_LIFETIMES,
+    RestartableProcess,
     Restarts,
-    Revived,
     Verdict,
     Watchdog,
 )
@@ -30,8 +30,8 @@ LOOK_S = 0.25
 class Child:
     """A child that ends when told to."""
 
-    def __init__(self, born_s: float) -> None:
-        self.born_s, self.code, self.cpu_s = born_s, None, 0.0
+    def __init__(self, started_s: float) -> None:
+        self.started_s, self.code, self.cpu_s = started_s, None, 0.0
         self.killed = self.closed = False
 
     def poll(self) -> int | None:
@@ -52,7 +52,7 @@ class Bench:
         self.children: list[Any] = []
         self.said: list[str] = []
         self.refused = 0
-        self.process = Revived("replay", self._launch, HANG_S, self.said.append)
+        self.process = RestartableProcess("replay", self._launch, HANG_S, self.said.append)
         self.process.start()
 
     def _launch(self) -> Any:
@@ -65,7 +65,7 @@ class Bench:
     def look(self, seconds: float, *, sign: int = 0, reached: int = 0, may_end: bool = False) -> None:
         for _ in range(int(seconds / LOOK_S)):
             self.now_s += LOOK_S
-            self.process.look(self.now_s, sign=sign, reached=reached, may_end=may_end)
+            self.process.check(self.now_s, sign=sign, reached=reached, may_end=may_end)
 
     def end(self, code: int, **how: Any) -> None:
         self.children[-1].code = code
@@ -87,41 +87,41 @@ def test_one_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed()
 
 def test_one_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_notice() -> None:
     bench = Bench()
-    bench.process = Revived("learner", bench._launch, 2 * LONG_LIFE_S, bench.said.append)
+    bench.process = RestartableProcess("learner", bench._launch, 2 * LONG_LIFETIME_S, bench.said.append)
     bench.process.start()
-    for sign in range(4 * MOST * 2):
+    for sign in range(4 * MAX_SHORT_LIFETIMES * 2):
         bench.look(1.0, sign=2 * sign)  # a first sign, another, and no more
-        bench.look(2 * LONG_LIFE_S + 10.0, sign=2 * sign + 1)
-        if bench.process.gone:
+        bench.look(2 * LONG_LIFETIME_S + 10.0, sign=2 * sign + 1)
+        if bench.process.abandoned:
             break
         bench.end(-signal.SIGKILL, sign=2 * sign + 1)
         bench.look(20.0, sign=2 * sign + 1)
-    assert bench.process.gone
-    assert bench.process.hangs == int(MOST / KILLED) + 1
+    assert bench.process.abandoned
+    assert bench.process.hangs == int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT) + 1
 
 
 def test_one_that_hangs_after_long_work_is_started_again_at_once() -> None:
     bench = Bench()
-    for _ in range(4 * MOST * 2):
+    for _ in range(4 * MAX_SHORT_LIFETIMES * 2):
         for sign in range(20):
             bench.look(HANG_S - 1.0, sign=sign)
         bench.look(HANG_S + 1.0, sign=19)
         bench.end(-signal.SIGKILL, sign=19)
-    assert not bench.process.gone
+    assert not bench.process.abandoned
 
 
 def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
     bench = Bench()
-    bench.refused = 10 * MOST_WITHOUT_ROOM
+    bench.refused = 10 * MAX_FAILED_STARTS
     bench.end(1)
-    bench.look(2.0 * MOST_WITHOUT_ROOM)
-    assert bench.process.gone
-    assert "the loop goes on without it" in bench.said[-1]
+    bench.look(2.0 * MAX_FAILED_STARTS)
+    assert bench.process.abandoned
+    assert "the loop continues without it" in bench.said[-1]
 
 
 def test_until_its_first_sign_it_has_longer() -> None:
     bench = Bench()
-    bench.look(FIRST_SIGN_S - 1.0, sign=3)
+    bench.look(FIRST_HEARTBEAT_S - 1.0, sign=3)
     assert not bench.children[0].killed
     bench.look(2.0, sign=3)
     assert bench.children[0].killed
@@ -130,9 +130,9 @@ def test_until_its_first_sign_it_has_longer() -> None:
 def test_until_then_processor_time_is_progress_but_not_for_ever() -> None:
     bench = Bench()
     (starved,) = bench.children
-    for _ in range(int(FIRST_SIGN_CPU_S) - 1):
+    for _ in range(int(FIRST_HEARTBEAT_CPU_S) - 1):
         starved.cpu_s += 1.0
-        bench.look(FIRST_SIGN_S - 1.0, sign=3)
+        bench.look(FIRST_HEARTBEAT_S - 1.0, sign=3)
     assert not starved.killed, "it imports torch on a machine that is busy with other things"
     starved.cpu_s += 1.0
     bench.look(LOOK_S, sign=3)
@@ -153,40 +153,40 @@ def test_an_end_that_was_to_come_is_none() -> None:
     bench = Bench()
     bench.end(ExitCode.OK, may_end=True)
     assert len(bench.children) == 1
-    assert not bench.process.gone
+    assert not bench.process.abandoned
     bench.end(ExitCode.OK, may_end=False)
     assert len(bench.children) == 2
 
 
 def test_a_loop_of_crashes_ends_and_one_of_kills_takes_longer() -> None:
     bench = Bench()
-    for _ in range(MOST):
+    for _ in range(MAX_SHORT_LIFETIMES):
         bench.end(1)
         bench.look(20.0, sign=len(bench.children))
-    assert not bench.process.gone
+    assert not bench.process.abandoned
     bench.end(1)
-    assert bench.process.gone
+    assert bench.process.abandoned
     killed = Bench()
-    for _ in range(int(MOST / KILLED)):
+    for _ in range(int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT)):
         killed.end(-signal.SIGKILL)
         killed.look(20.0, sign=len(killed.children))
-    assert not killed.process.gone
+    assert not killed.process.abandoned
     killed.end(-signal.SIGKILL)
-    assert killed.process.gone
+    assert killed.process.abandoned
 
 
 def test_whoever_brings_the_run_further_is_in_no_loop() -> None:
     bench = Bench()
     for reached in range(1, 100):
         bench.end(1, reached=reached)
-    assert not bench.process.gone
+    assert not bench.process.abandoned
     assert len(bench.children) == 100
 
 
 def test_a_refusal_of_the_configuration_is_final() -> None:
     bench = Bench()
     bench.end(ExitCode.CONFIGURATION)
-    assert bench.process.gone
+    assert bench.process.abandoned
 
 
 def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
@@ -194,39 +194,39 @@ def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
     bench.refused = 2
     bench.end(1)
     assert bench.process.child is None
-    assert "cannot be started: Too many open files" in bench.said[-1]
+    assert "could not be started: Too many open files" in bench.said[-1]
     bench.look(3.0)
     assert len(bench.children) == 2
     assert len(bench.said) == 2, "said once, however often it is tried"
-    assert not bench.process.gone
+    assert not bench.process.abandoned
 
 
 def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> None:
     bench = Bench()
-    for _ in range(MOST_WITHOUT_ROOM):
+    for _ in range(MAX_FAILED_STARTS):
         bench.end(ExitCode.PREFLIGHT)
         bench.look(2.0)
-        assert not bench.process.gone
+        assert not bench.process.abandoned
     bench.end(ExitCode.PREFLIGHT)
-    assert bench.process.gone
+    assert bench.process.abandoned
 
 
 def test_only_starts_in_a_row_without_room_count() -> None:
     bench = Bench()
     for reached in range(1, 4):
-        for _ in range(MOST_WITHOUT_ROOM):
+        for _ in range(MAX_FAILED_STARTS):
             bench.end(ExitCode.PREFLIGHT)
             bench.look(2.0)
         bench.end(1, reached=reached)
-        assert not bench.process.gone
+        assert not bench.process.abandoned
 
 
 def test_a_loop_of_crashes_is_left_ever_longer_and_then_for_good() -> None:
     restarts = Restarts()
-    assert [restarts.ended(0.5) for _ in range(MOST + 1)] == [0.0, 1.0, 2.0, 4.0, 8.0, None]
+    assert [restarts.ended(0.5) for _ in range(MAX_SHORT_LIFETIMES + 1)] == [0.0, 1.0, 2.0, 4.0, 8.0, None]
 
 
-@given(st.lists(st.floats(LONG_LIFE_S, 1e6), max_size=50))
+@given(st.lists(st.floats(LONG_LIFETIME_S, 1e6), max_size=50))
 def test_whoever_lives_long_is_always_started_again_at_once(lives: list[float]) -> None:
     restarts = Restarts()
     assert all(restarts.ended(lived_s) == 0.0 for lived_s in lives)
@@ -234,31 +234,31 @@ def test_whoever_lives_long_is_always_started_again_at_once(lives: list[float]) 
 
 def test_a_long_life_forgives_the_short_ones_before_it() -> None:
     restarts = Restarts()
-    for _ in range(MOST):
+    for _ in range(MAX_SHORT_LIFETIMES):
         restarts.ended(0.0)
-    assert [restarts.ended(LONG_LIFE_S), restarts.ended(0.0)] == [0.0, 1.0]
+    assert [restarts.ended(LONG_LIFETIME_S), restarts.ended(0.0)] == [0.0, 1.0]
 
 
 LOOK_S = 0.125
 
 
 def looks(watchdog: Watchdog, start_s: float, seconds: float, ticks: int, *, ticking: bool = True) -> list[Verdict]:
-    """Look every eighth of a second; ``ticks`` stands still."""
+    """Check every eighth of a second; ``ticks`` does not change."""
     n = int(seconds / LOOK_S)
-    return [watchdog.look(start_s + LOOK_S * k, ticks, ticking=ticking) for k in range(n)]
+    return [watchdog.check(start_s + LOOK_S * k, ticks, ticking=ticking) for k in range(n)]
 
 
 def test_a_loop_that_ticks_is_fine() -> None:
     watchdog = Watchdog(0.02)
-    assert {watchdog.look(LOOK_S * k, k, ticking=True) for k in range(1000)} == {Verdict.FINE}
+    assert {watchdog.check(LOOK_S * k, k, ticking=True) for k in range(1000)} == {Verdict.FINE}
 
 
 def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> None:
     watchdog = Watchdog(0.02)
     verdicts = looks(watchdog, 0.0, 5.0, 7)
     assert [v for v in verdicts if v is not Verdict.FINE] == [Verdict.HANGS]
-    assert watchdog.look(5.0, 8, ticking=True) is Verdict.BACK
-    assert watchdog.look(5.1, 9, ticking=True) is Verdict.FINE
+    assert watchdog.check(5.0, 8, ticking=True) is Verdict.BACK
+    assert watchdog.check(5.1, 9, ticking=True) is Verdict.FINE
 
 
 def test_a_loop_that_does_not_come_back_is_given_up() -> None:
@@ -280,4 +280,4 @@ def test_a_loop_that_no_longer_polls_hangs_in_a_state_without_ticks_too() -> Non
 def test_time_in_which_the_supervisor_slept_itself_does_not_count() -> None:
     watchdog = Watchdog(0.02)
     looks(watchdog, 0.0, 0.5, 7)
-    assert watchdog.look(3600.0, 7, ticking=True) is Verdict.FINE
+    assert watchdog.check(3600.0, 7, ticking=True) is Verdict.FINE

@@ -12,8 +12,8 @@ from onrig.runtime.files import read_fields
 from onrig.runtime.run_changes import Difference
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.checksums import EMPTY, difference, extent_of, read_list, write_list
+from onrig.runtime.run_state.completeness import Completeness, Counted
 from onrig.runtime.run_state.folder_access import FolderBusy, claim, hold
-from onrig.runtime.run_state.wholeness import Counted, Whole
 from onrig.runtime.supervise.run_folder import (
     Resumption,
     complete_summary,
@@ -67,19 +67,19 @@ def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
 def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(FileExistsError, match="holds a run already"):
+    with pytest.raises(FileExistsError, match="already holds a run"):
         write_run_folder(tmp_path, PENDULUM)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tmp_path: Path) -> None:
-    take_back = write_run_folder(tmp_path / "new" / "run", PENDULUM)
+    undo = write_run_folder(tmp_path / "new" / "run", PENDULUM)
     (tmp_path / "new" / "run" / "policies").mkdir()
-    take_back()
+    undo()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / ".notes").write_text("mine")
-    take_back = write_run_folder(tmp_path, PENDULUM)
-    take_back()
+    undo = write_run_folder(tmp_path, PENDULUM)
+    undo()
     assert [p.name for p in tmp_path.iterdir()] == [".notes"]
 
 
@@ -93,8 +93,8 @@ def test_a_folder_with_something_of_others_takes_no_run(tmp_path: Path, name: st
 
 
 WHOLE: dict[str, Any] = {"complete": True, "rows": {"expected": 3, "present": 3}}
-BY_REPLAY = Whole(True, Counted(3, 3))
-OTHERWISE = Whole(False, Counted(3, 1), lost=("rows",))
+BY_REPLAY = Completeness(True, Counted(3, 3))
+OTHERWISE = Completeness(False, Counted(3, 1), lost=("rows",))
 
 
 def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
@@ -152,12 +152,12 @@ def test_a_resume_that_never_started_is_taken_back_to_the_byte(tmp_path: Path) -
     (tmp_path / "stderr.log").write_bytes(b"old\n")
     before = content(tmp_path)
     longer = msgspec.structs.replace(PENDULUM, episodes=PENDULUM.episodes + 1)
-    take_back, _ = reopen_run_folder(tmp_path, Resumption(longer))
+    undo, _ = reopen_run_folder(tmp_path, Resumption(longer))
     assert load_resolved(tmp_path / "config.yaml") == longer
     for name in ("events.jsonl", "stderr.log"):
         with (tmp_path / name).open("ab") as file:
             file.write(b"something new\n")
-    take_back()
+    undo()
     assert content(tmp_path) == before
 
 

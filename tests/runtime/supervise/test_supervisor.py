@@ -60,7 +60,7 @@ class Ending(Supervisor):
         self.looks = 0
         self.started = True
         self._starts_in, self._impatient_at = starts_in, impatient_at
-        self.replay = SimpleNamespace(child=None, starts=2, gone=False)
+        self.replay = SimpleNamespace(child=None, starts=2, abandoned=False)
         self._crew: Any = SimpleNamespace(replay=self.replay, revive=self._revive)
         self._requests: Any = SimpleNamespace(impatient=False)
         self.finished: list[float] = []
@@ -80,16 +80,16 @@ class Ending(Supervisor):
 
 def test_a_replay_process_that_is_to_be_started_again_is_awaited_until_somebody_is_impatient(tmp_path: Path) -> None:
     patient = Ending(tmp_path, starts_in=50, impatient_at=1000)
-    patient._see_replay_out()
+    patient._finish_replay()
     assert (patient.looks, patient.finished) == (50, [5.0])
     impatient = Ending(tmp_path, starts_in=50, impatient_at=3)
-    impatient._see_replay_out()
+    impatient._finish_replay()
     assert (impatient.looks, impatient.finished) == (3, [])
 
 
 def test_one_that_has_just_been_started_is_ended_at_once_when_somebody_is_impatient(tmp_path: Path) -> None:
     supervisor = Ending(tmp_path, starts_in=3, impatient_at=3)
-    supervisor._see_replay_out()
+    supervisor._finish_replay()
     assert (supervisor.looks, supervisor.finished) == (3, [0.0])
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import math
 
-from onrig.tools.bench.link.benchmark import ADMISSION_MS, STEP_TO_RIG_MS, OfDoor, build_report
-from onrig.tools.bench.link.measure import Judged, Latency, Snapshot, payload_bytes
+from onrig.tools.bench.link.benchmark import ADMISSION_MS, STEP_TO_RIG_MS, EndpointResults, build_report
+from onrig.tools.bench.link.measure import AdmissionTimes, Latency, Snapshot, payload_bytes
 from onrig.tools.bench.report import rows_table
 from onrig.tools.options import arguments_of
 from onrig.tools.verbs.bench.link import Options
@@ -11,15 +11,15 @@ from onrig.tools.verbs.bench.link import Options
 MS = 1_000_000
 
 
-def of_door(ms: float, *, refused: int = 0, equal: bool = True, wire: float = 45.0) -> OfDoor:
+def of_door(ms: float, *, refused: int = 0, equal: bool = True, wire: float = 45.0) -> EndpointResults:
     part = [int(ms * MS / 3)] * 10
-    return OfDoor(Latency(part, part, part), refused, [Snapshot(1000, 0.5, equal)], [5e4], wire)
+    return EndpointResults(Latency(part, part, part), refused, [Snapshot(1000, 0.5, equal)], [5e4], wire)
 
 
 def test_every_check_can_fail_and_can_hold() -> None:
     slow, quick = [int(2 * ADMISSION_MS * MS)] * 10, [int(0.5 * ADMISSION_MS * MS)] * 10
-    bad = build_report({"tcp": of_door(2 * STEP_TO_RIG_MS, refused=1, equal=False)}, Judged(slow, slow), 44)
-    good = build_report({"tcp": of_door(0.5 * STEP_TO_RIG_MS)}, Judged(quick, quick), 44)
+    bad = build_report({"tcp": of_door(2 * STEP_TO_RIG_MS, refused=1, equal=False)}, AdmissionTimes(slow, slow), 44)
+    good = build_report({"tcp": of_door(0.5 * STEP_TO_RIG_MS)}, AdmissionTimes(quick, quick), 44)
     assert [c.name for c in bad.checks if c.holds] == []
     assert [c.name for c in good.checks if not c.holds] == []
 
@@ -29,7 +29,7 @@ def test_the_latency_is_the_sum_of_its_parts_policy_by_policy() -> None:
 
 
 def test_figures_keep_their_unit() -> None:
-    report = build_report({"tcp": of_door(30.0)}, Judged([3 * MS], [2 * MS]), 44)
+    report = build_report({"tcp": of_door(30.0)}, AdmissionTimes([3 * MS], [2 * MS]), 44)
     values = {row.case: (row.unit, row.p50) for row in report.rows}
     assert values["admission, network of 50 and 20 units"] == ("ms", 3.0)
     assert values["tcp: last gradient step to policy ready for the next tick"] == ("ms", 30.0)
@@ -40,7 +40,7 @@ def test_figures_keep_their_unit() -> None:
 
 
 def test_nothing_is_said_of_a_wire_that_there_is_not() -> None:
-    report = build_report({"ipc": of_door(1.0, wire=math.nan)}, Judged([MS], [MS]), 44)
+    report = build_report({"ipc": of_door(1.0, wire=math.nan)}, AdmissionTimes([MS], [MS]), 44)
     assert not any("wire" in row.case for row in report.rows)
 
 

@@ -14,11 +14,11 @@ from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
-from onrig.tools.bench.link.rig_end import untrained
+from onrig.tools.bench.link.rig_end import random_policy
 from onrig.tools.bench.loop.plan import EVERYTHING, Subject, at_rate, schedule
 from onrig.tools.bench.loop.report import (
-    AtRate,
-    OfRig,
+    RateResults,
+    RigResults,
     SliceFigures,
     build,
     checks_of,
@@ -27,7 +27,7 @@ from onrig.tools.bench.loop.report import (
     ratios_table,
 )
 from onrig.tools.bench.loop.rig import MeasuredRig, RunEnded, address_in
-from onrig.tools.bench.loop.sentinel import Seen
+from onrig.tools.bench.loop.sentinel import SentinelRecords
 from onrig.tools.bench.loop.tally import Missed, Tally
 from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio
@@ -70,20 +70,22 @@ def tally(lateness_us: float, tick_us: float, missed: list[Missed] | None = None
     return found
 
 
-def of_rig(name: str, t: Tally, p99: tuple[float, ...] = (50.0, 51.0, 52.0)) -> OfRig:
-    return OfRig(name, t, [SliceFigures(0.5 * p, p, 0.5 * p, p) for p in p99], True)
+def of_rig(name: str, t: Tally, p99: tuple[float, ...] = (50.0, 51.0, 52.0)) -> RigResults:
+    return RigResults(name, t, [SliceFigures(0.5 * p, p, 0.5 * p, p) for p in p99], True)
 
 
-def at(rate_hz: float, *rigs: OfRig, theirs: DurationHistogram | None = None, stalls: tuple[Seen, ...] = ()) -> AtRate:
-    return AtRate(rate_hz, 60.0, list(rigs), theirs, list(stalls), 60.0)
+def at(
+    rate_hz: float, *rigs: RigResults, theirs: DurationHistogram | None = None, stalls: tuple[SentinelRecords, ...] = ()
+) -> RateResults:
+    return RateResults(rate_hz, 60.0, list(rigs), theirs, list(stalls), 60.0)
 
 
 def missed(cause: Miss, due_ns: int = 10**9, *, near_swap: bool = False) -> Missed:
     return Missed(1, cause, due_ns, due_ns + PERIOD_NS, near_swap, 100.0)
 
 
-def seen(kind: str, *stalls: tuple[int, int]) -> Seen:
-    return Seen("line" if kind == "line" else "timer", 0, True, [10, 5], 1000, list(stalls))
+def seen(kind: str, *stalls: tuple[int, int]) -> SentinelRecords:
+    return SentinelRecords("line" if kind == "line" else "timer", 0, True, [10, 5], 1000, list(stalls))
 
 
 # -- cyclictest --------------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner
     learner = ("learner.algorithm=vracer", "exploration={process: own}")
     for overrides, hidden in ((learner, 0), ((*learner, "learner.vracer.recurrent={units: [8, 4]}"), 24), ((), 0)):
         config = load_for_rig("pendulum-hidden", overrides)
-        verdict = judge(untrained(config), config)
+        verdict = judge(random_policy(config), config)
         assert isinstance(verdict, Admitted), verdict
         assert verdict.ports.inputs.get("hidden", 0) == hidden
         assert verdict.contract.stochastic == bool(overrides)
@@ -206,9 +208,9 @@ def test_without_cyclictest_nothing_is_said_of_it() -> None:
 def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() -> None:
     rig = of_rig("onrig", tally(50, 100, [missed(Miss.PROGRAM)]))
 
-    def value(*stalls: Seen) -> float:
+    def value(*stalls: SentinelRecords) -> float:
         found = at(1000, rig, stalls=stalls)
-        return next(c for c in checks_of(found) if "through the program" in c.name).value
+        return next(c for c in checks_of(found) if "by the program" in c.name).value
 
     assert value() == 1
     assert value(seen("timer", (10**9, 10**9 + 900_000))) == 0
@@ -218,7 +220,7 @@ def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() 
 
 
 def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside_it() -> None:
-    def value(rate_hz: float, *stalls: Seen) -> list[float]:
+    def value(rate_hz: float, *stalls: SentinelRecords) -> list[float]:
         found = at(rate_hz, of_rig("onrig", tally(50, 100, [missed(Miss.HOST)])), stalls=stalls)
         return [c.value for c in checks_of(found) if "outside stalls" in c.name]
 
@@ -246,8 +248,8 @@ def test_single_slices_prove_nothing() -> None:
 
 
 def test_a_difference_far_beyond_the_spread_is_found() -> None:
-    assert not ratio([100, 102, 98, 101], [50, 51, 49, 50]).has_one
-    assert ratio([100, 140, 80, 101], [90, 110, 120, 85]).has_one
+    assert not ratio([100, 102, 98, 101], [50, 51, 49, 50]).includes_one
+    assert ratio([100, 140, 80, 101], [90, 110, 120, 85]).includes_one
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -272,7 +274,7 @@ def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_mea
     base = of_rig("onrig", tally(50, 100))
     found = at(1000, base, of_rig("without web", tally(50, 100), p99=())._replace(ended=["slice 3: device_lease"]))
     failing = {c.name: c.value for c in checks_of(found) if not c.holds}
-    assert failing.pop("1000 Hz: without web: runs that ended by themselves") == 1
+    assert failing.pop("1000 Hz: without web: runs that ended prematurely") == 1
     assert len(failing) == 2
     assert all(math.isnan(value) for value in failing.values()), "nothing to compare is no agreement"
     assert "nan" in ratios_table([found])
@@ -294,7 +296,7 @@ class Over:
 )
 def test_why_a_run_ended_stands_in_its_summary(summary: str | None, why: str, tmp_path: Path) -> None:
     rig: Any = MeasuredRig.__new__(MeasuredRig)
-    rig.folder, rig._said, rig._run, rig._ring = tmp_path, tmp_path / "run.out", Over(), Over()
+    rig.folder, rig._output, rig._run, rig._ring = tmp_path, tmp_path / "run.out", Over(), Over()
     (tmp_path / "run.out").write_text("first line\nlast line\n")
     if summary is not None:
         (tmp_path / "summary.json").write_text(summary)

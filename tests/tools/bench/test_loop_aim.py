@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onrig.runtime.record import RecordLayout
-from onrig.tools.bench.loop.sentinel import Aim, Sentinels, first_look_ns
+from onrig.tools.bench.loop.sentinel import Aim, Sentinels, first_wake_ns
 
 PERIOD_NS = 1_000_000
 LAYOUT = RecordLayout(2, 1, 1)
@@ -43,7 +43,7 @@ def test_it_is_told_again_where_a_twin_has_paused_or_a_crystal_has_drifted() -> 
 
 @given(st.integers(0, 10**15), st.integers(100_000, 10**9), st.integers(0, 10**15))
 def test_its_first_look_is_soon_and_not_missed_already(anchor_ns: int, period_ns: int, now_ns: int) -> None:
-    first_ns = first_look_ns(anchor_ns, period_ns, now_ns)
+    first_ns = first_wake_ns(anchor_ns, period_ns, now_ns)
     assert period_ns < first_ns - now_ns <= 2 * period_ns
     assert (first_ns - anchor_ns) % period_ns == 0
 
@@ -52,7 +52,7 @@ def test_a_sentinel_that_is_told_to_look_elsewhere_goes_on_and_tells_what_it_saw
     with Sentinels([0], None, priority=0) as sentinels:
         sentinels.aim(0, 0, 2_000_000)
         sentinels.aim(5, 0, 2_000_000)  # nobody is there
-        sentinels.aim_nowhere(0)
+        sentinels.clear_aim(0)
         (seen,) = sentinels.seen()
     assert (seen.kind, seen.cpu) == ("timer", 0)
     assert sum(seen.counts) >= 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onrig.runtime.record import STAGES, Flag, Miss
 from onrig.sim.twin.pacing import TraceReader, TraceWriter
-from onrig.tools.bench.loop.sentinel import NOTED_NS, Kind, Seen
+from onrig.tools.bench.loop.sentinel import RECORDED_NS, Kind, SentinelRecords
 from onrig.tools.bench.loop.tally import (
     DEVICE_CLOCK,
     HOST_CLOCK,
@@ -20,7 +20,7 @@ from onrig.tools.bench.loop.tally import (
     Sendings,
     Stalls,
     Tally,
-    near,
+    near_swap_ticks,
     sendings,
     swaps,
 )
@@ -164,7 +164,7 @@ def test_another_policy_in_another_episode_is_no_swap() -> None:
 @given(st.lists(st.booleans(), max_size=60), st.integers(0, 12))
 def test_near_is_what_is_at_most_so_many_ticks_away(swapped: list[bool], ticks: int) -> None:
     at = [i for i, s in enumerate(swapped) if s]
-    found = near(np.array(swapped, np.bool_), ticks)
+    found = near_swap_ticks(np.array(swapped, np.bool_), ticks)
     assert found.tolist() == [any(abs(i - k) <= ticks for k in at) for i in range(len(swapped))]
 
 
@@ -193,8 +193,8 @@ def test_tallies_of_slices_add_up() -> None:
 # -- stalls ------------------------------------------------------------------------------------------------------------
 
 
-def sentinel(kind: Kind, *stalls: tuple[int, int], counts: tuple[int, ...] = (), max_ns: int = 0) -> Seen:
-    return Seen(kind, 0, True, list(counts), max_ns, list(stalls))
+def sentinel(kind: Kind, *stalls: tuple[int, int], counts: tuple[int, ...] = (), max_ns: int = 0) -> SentinelRecords:
+    return SentinelRecords(kind, 0, True, list(counts), max_ns, list(stalls))
 
 
 def a_miss(due_ns: int = 100 * PERIOD_NS) -> Missed:
@@ -214,15 +214,15 @@ def a_miss(due_ns: int = 100 * PERIOD_NS) -> Missed:
 )
 def test_a_stall_explains_a_miss_at_its_time_if_it_is_long_enough(due_ns: int, woken_ns: int, explains: bool) -> None:
     stalls = Stalls([sentinel("timer", (due_ns, woken_ns))], PERIOD_NS)
-    assert stalls.explain(a_miss()).is_machine is explains
+    assert stalls.explain(a_miss()).caused_by_machine is explains
 
 
 def test_of_several_stalls_the_longest_is_named_and_line_and_machine_are_told_apart() -> None:
     at = 100 * PERIOD_NS
     both = [sentinel("timer", (at, at + 600 * US), (at, at + 900 * US)), sentinel("line", (at, at + 700 * US))]
-    explained = Stalls(both, PERIOD_NS).explain(a_miss())
-    assert (explained.stall_ms, explained.line_ms, explained.is_line) == (0.9, 0.7, False)
-    assert Stalls(both[1:], PERIOD_NS).explain(a_miss()).is_line
+    explain_misses = Stalls(both, PERIOD_NS).explain(a_miss())
+    assert (explain_misses.stall_ms, explain_misses.line_ms, explain_misses.caused_by_line) == (0.9, 0.7, False)
+    assert Stalls(both[1:], PERIOD_NS).explain(a_miss()).caused_by_line
 
 
 def test_the_chance_of_mere_coincidence_grows_with_what_was_seen() -> None:
@@ -234,7 +234,7 @@ def test_the_chance_of_mere_coincidence_grows_with_what_was_seen() -> None:
 
 
 def test_a_sentinel_s_histogram_has_every_wake_up_and_the_latest_exactly() -> None:
-    histogram = sentinel("timer", counts=(5, 3, 0, 2), max_ns=NOTED_NS + 1).histogram()
+    histogram = sentinel("timer", counts=(5, 3, 0, 2), max_ns=RECORDED_NS + 1).histogram()
     assert histogram.count == 10
-    assert histogram.summary_us()["max"] == (NOTED_NS + 1) / 1000
+    assert histogram.summary_us()["max"] == (RECORDED_NS + 1) / 1000
     assert sentinel("timer").histogram().count == 0

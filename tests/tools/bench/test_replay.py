@@ -16,10 +16,10 @@ from onrig.tools.bench.replay.buffers import POOL, Buffer, Columns, errors, tran
 from onrig.tools.bench.replay.cases import CASES, Case, Operation, Shape, title
 from onrig.tools.bench.replay.figures import (
     Figure,
+    FigureKey,
     Figures,
-    Place,
+    MemorySize,
     Tail,
-    Weight,
     figure,
     memory_checks,
     speed_checks,
@@ -36,7 +36,7 @@ SUBJECT = "onrig.tools.bench.replay.subject"
 DRAWS = 20_000
 SHAPE = Shape(2, 1)
 LONG_NS = 10**12
-TINY = Plan((SHAPE,), (600,), rounds=2, calls=3, limit_ms=1000, draws=10_000, weighed=2000)
+TINY = Plan((SHAPE,), (600,), rounds=2, calls=3, limit_ms=1000, draws=10_000, measured_capacity=2000)
 
 
 def memory(kind: str) -> Buffer:
@@ -176,7 +176,7 @@ def test_the_report_has_the_shape_of_the_interface(
     assert main(["bench", "replay", "--quick", "--json", str(file)]) == 0
     said = capsys.readouterr().out
     for peer in ("cpprb", "torchrl", "stable-baselines3", "tianshou"):
-        assert f"{peer}: not installed, left out" in said
+        assert f"{peer}: not installed, skipped" in said
     report = json.loads(file.read_bytes())
     assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}
     assert isinstance(report["machine"], dict)
@@ -221,11 +221,11 @@ def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> Non
 def test_a_process_that_dies_is_unavailable_from_then_on() -> None:
     with Worker("onrig", SUBJECT) as worker:
         worker.ask("drop", returns=type(None))
-        assert not worker.ended
+        assert not worker.has_ended
         worker._process.kill()
         with pytest.raises(Unavailable, match="its worker was killed"):
             worker.ask("drop", returns=type(None))
-        assert worker.ended
+        assert worker.has_ended
 
 
 def timed(p50: float, wall: Tail | None = None) -> Figure:
@@ -239,12 +239,12 @@ def held(figures: Figures) -> dict[str, bool]:
 def test_bounds_hold_or_not_by_the_figures() -> None:
     fifo = "insert FIFO, 2/1, 10000"
     figures = {
-        Place("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.5, Tail(60.0, 9.0)),
-        Place("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
-        Place("cycle FIFO[Uniform]", SHAPE, 10_000, "onrig"): timed(900.0),
-        Place("cycle FIFO[Uniform]", SHAPE, 10_000, "cpprb"): timed(1000.0),
-        Place("cycle FIFO[Uniform]", SHAPE, 10_000, "tianshou"): timed(800.0),
-        Place("insert Resv", SHAPE, 1_000_000, "onrig"): timed(7.0, Tail(58.0, 9.0)),
+        FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.5, Tail(60.0, 9.0)),
+        FigureKey("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
+        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "onrig"): timed(900.0),
+        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "cpprb"): timed(1000.0),
+        FigureKey("cycle FIFO[Uniform]", SHAPE, 10_000, "tianshou"): timed(800.0),
+        FigureKey("insert Resv", SHAPE, 1_000_000, "onrig"): timed(7.0, Tail(58.0, 9.0)),
     }
     assert held(figures) == {
         f"{fifo}: p50 us at most": False,
@@ -259,13 +259,13 @@ def test_bounds_hold_or_not_by_the_figures() -> None:
 
 
 def test_what_was_not_measured_is_not_checked() -> None:
-    assert held({Place("insert FIFO", SHAPE, 5000, "onrig"): timed(1.0)}) == {}
+    assert held({FigureKey("insert FIFO", SHAPE, 5000, "onrig"): timed(1.0)}) == {}
 
 
 def test_memory_is_held_against_the_raw_fields_plus_sixteen() -> None:
-    place = Place("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
-    assert [c.holds for c in memory_checks({place: Weight(40.5, 40.0)})] == [True, True]
-    assert [c.holds for c in memory_checks({place: Weight(41.0, 40.1)})] == [False, False]
+    place = FigureKey("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
+    assert [c.holds for c in memory_checks({place: MemorySize(40.5, 40.0)})] == [True, True]
+    assert [c.holds for c in memory_checks({place: MemorySize(41.0, 40.1)})] == [False, False]
 
 
 def test_what_fails_the_gate_is_marked_not_hidden() -> None:
@@ -273,8 +273,8 @@ def test_what_fails_the_gate_is_marked_not_hidden() -> None:
     (check,) = verdict_checks([("cpprb", wrong)])
     assert not check.holds
     figures = {
-        Place("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.0),
-        Place("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
+        FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed(2.0),
+        FigureKey("insert FIFO", SHAPE, 10_000, "cpprb"): timed(13.0),
     }
     table = times_table(figures, SHAPE, 10_000, ["cpprb", "tianshou"], {("cpprb", "Uniform")})
     assert table.splitlines()[1].split() == ["insert", "FIFO", "2.00", "2.00", "2.00", "2.00", "13.00!", "(6.5x)"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from onrig.tools.doctor.ports import examine_ports, general, judge_ports
+from onrig.tools.doctor.ports import examine_ports, judge_ports, summarise_ports
 from onrig.tools.machine import Machine
 from onrig.tools.ports import PortFacts
 from tests.tools.doctor.boards import BY_ID, GENERAL, RIG, a_rig, board, by_name, verdicts
@@ -57,7 +57,7 @@ def test_no_port_at_all_is_well_for_a_twin(tmp_path: Path) -> None:
 
 
 def test_a_port_without_permission_is_a_warning_in_general() -> None:
-    check = general([GOOD, GOOD._replace(accessible=False)])
+    check = summarise_ports([GOOD, GOOD._replace(accessible=False)])
     assert (check.verdict.value, "dialout" in check.remedy) == ("WARN", True)
 
 

@@ -75,7 +75,7 @@ def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None
     check = judge_loop(LoopFacts(CALM, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
     assert check.verdict.value == "PASS"
     assert "SCHED_FIFO 50" in check.found
-    assert "cyclictest beside it: p50 4" in check.found
+    assert "cyclictest: p50 4" in check.found
     assert check.figures is not None
     assert (check.figures["p99_us"], check.figures["cyclictest_p99_us"], check.figures["missed"]) == (60.0, 10.0, 0.0)
 
@@ -116,8 +116,10 @@ def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("subprocess.Popen", popen)
     needs = RIG._replace(cpu=3, rate_hz=1000.0)
     facts = punctuality.read_loop(Machine(), needs, 2.0, lambda left_s: None)
-    assert facts.beside is not None
-    assert (facts.beside.p50, facts.beside.p99, facts.beside.max) == pytest.approx((5.0, 7.0, 61000.0), rel=0.1)
+    assert facts.cyclictest is not None
+    assert (facts.cyclictest.p50, facts.cyclictest.p99, facts.cyclictest.max) == pytest.approx(
+        (5.0, 7.0, 61000.0), rel=0.1
+    )
     assert " ".join(started[1]) == "/usr/bin/cyclictest -m -q -t 1 -p 50 -i 1000 -a 3 -D 2s -h 20000"
 
 
@@ -127,5 +129,5 @@ def test_a_loop_is_measured_in_a_process_of_its_own(tmp_path: Path, monkeypatch:
     needs = RIG._replace(priority=0, lock_memory=False, rate_hz=1000.0)
     facts = punctuality.read_loop(machine, needs, 0.0, lambda left_s: None)
     assert facts.answer is not None
-    assert (facts.answer.ticks, facts.trouble, facts.beside, facts.preempt_rt) == (20, "", None, True)
+    assert (facts.answer.ticks, facts.problem, facts.cyclictest, facts.preempt_rt) == (20, "", None, True)
     assert not facts.answer.fifo

@@ -6,7 +6,7 @@ import pytest
 
 from onrig.tools.doctor import kernel
 from onrig.tools.doctor.finding import Needs
-from onrig.tools.doctor.kernel import SchedulingFacts, judge_scheduling, read_scheduling, try_it
+from onrig.tools.doctor.kernel import SchedulingFacts, judge_scheduling, read_scheduling, try_scheduling
 from tests.tools.doctor.boards import GENERAL, LOCKSTEP, RIG, board, by_name, verdicts
 
 GRANTED = SchedulingFacts("", "", 99, -1, False, 950000, 1000000)
@@ -66,7 +66,7 @@ def test_locked_memory_needs_room_for_the_whole_loop(limit: int, capable: bool, 
 
 
 def test_the_limits_are_those_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "try_it", lambda priority: (str(priority), "b"))
+    monkeypatch.setattr(kernel, "try_scheduling", lambda priority: (str(priority), "b"))
     machine = board(
         tmp_path,
         {
@@ -84,7 +84,7 @@ def test_the_limits_are_those_of_the_process(tmp_path: Path, monkeypatch: pytest
 
 
 def test_no_limit_is_read_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "try_it", lambda priority: ("", ""))
+    monkeypatch.setattr(kernel, "try_scheduling", lambda priority: ("", ""))
     machine = board(
         tmp_path, {"proc/self/limits": "Max locked memory         unlimited            unlimited   bytes\n"}
     )
@@ -96,6 +96,6 @@ def test_the_attempt_in_a_child_gives_an_answer_and_changes_nothing_here() -> No
     import os
 
     before = os.sched_getscheduler(0)
-    answers = try_it(1)
+    answers = try_scheduling(1)
     assert all(isinstance(a, str) and "the attempt itself failed" not in a for a in answers)
     assert os.sched_getscheduler(0) == before

@@ -25,7 +25,7 @@ from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
 from onrig.tools.key_folder import make_keys
 from onrig.tools.load import load, load_for_rig
 from onrig.tools.machine import Machine
-from onrig.tools.run import _warn_of_room
+from onrig.tools.run import _warn_of_disk_space
 from tests.tools.doctor.boards import RIG, by_name
 
 ANSWER = Answer(200, 0, 30.0, 60.0, 90.0, 120.0, True, [])
@@ -188,7 +188,7 @@ def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> No
     needs = RIG._replace(listens=True, keys=tmp_path / "K" / "rig")
     (good,) = examine_keys(Machine(), needs)
     assert good.verdict is Verdict.PASS
-    assert "may enter: learner" in good.found
+    assert "admitted: learner" in good.found
     (tmp_path / "K" / "rig" / "secret.key").chmod(0o644)
     (open_to_all,) = examine_keys(Machine(), needs)
     assert open_to_all.verdict is Verdict.FAIL
@@ -224,10 +224,10 @@ def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
     whole = whole_run_bytes(config)
     free = whole
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free, f_frsize=1))
-    _warn_of_room(config, tmp_path)
+    _warn_of_disk_space(config, tmp_path)
     assert capsys.readouterr().err == ""
     free = whole - 1
-    _warn_of_room(config, tmp_path)
+    _warn_of_disk_space(config, tmp_path)
     (line,) = capsys.readouterr().err.splitlines()
     assert "the whole run may take" in line
     assert "log.max_bytes" in line

@@ -11,11 +11,11 @@ from onrig.tools.doctor.wheels import (
     WHEELS,
     Wheel,
     WheelFacts,
+    is_importable,
     judge_wheel,
     read_all,
     read_wheel,
-    wanted,
-    works,
+    required_wheels,
 )
 
 NUMPY, TORCH = WHEELS[0], WHEELS[-1]
@@ -27,7 +27,7 @@ def dying(code: str) -> Wheel:
 
 def test_a_wheel_that_works_passes_with_its_version() -> None:
     facts = read_wheel(Wheel("pyyaml", next(w.code for w in WHEELS if w.package == "pyyaml")))
-    assert works(facts)
+    assert is_importable(facts)
     assert judge_wheel(facts) == ("wheel-pyyaml", judge_wheel(facts).verdict, facts.version, "", None)
 
 
@@ -54,7 +54,7 @@ def test_a_missing_wheel_fails_with_the_command_that_installs_it() -> None:
 def test_a_wheel_that_does_not_come_up_is_told() -> None:
     check = judge_wheel(WheelFacts(NUMPY, "2.0", None, ""))
     assert check.verdict.value == "FAIL"
-    assert "did not come up" in check.found
+    assert "did not start" in check.found
 
 
 @pytest.mark.parametrize(("version", "code", "verdict"), [(None, 0, "PASS"), ("2.0", -4, "WARN"), ("2.0", 0, "PASS")])
@@ -63,9 +63,9 @@ def test_a_learner_does_without_torch(version: str | None, code: int, verdict: s
 
 
 def test_a_rig_without_a_learner_is_not_asked_for_torch() -> None:
-    assert TORCH not in wanted(False)
-    assert TORCH in wanted(True)
-    assert TORCH in wanted(None)
+    assert TORCH not in required_wheels(False)
+    assert TORCH in required_wheels(True)
+    assert TORCH in required_wheels(None)
 
 
 def test_several_are_tried_and_come_back_in_their_order() -> None:

@@ -101,8 +101,8 @@ def test_a_dead_address_is_one_line_and_a_folder_that_resumes(
     assert experiment(spec, "--out", tmp_path / "out", "--cluster", f"127.0.0.1:{port}") == 4
     assert capsys.readouterr().err == (
         f"onrig experiment: there is no Ray cluster at 127.0.0.1:{port} (Connection refused); start one with "
-        f"`ray start --head`; `onrig experiment {spec} --out {tmp_path}/out --cluster 127.0.0.1:{port} "
-        "--resume` goes on from here\n"
+        f"`ray start --head`; continue with `onrig experiment {spec} --out {tmp_path}/out --cluster 127.0.0.1:{port} "
+        "--resume`\n"
     )
 
 

@@ -87,9 +87,9 @@ def test_time_left_is_told_by_updates_not_by_evaluations() -> None:
     unit = Unit(_cell(run), (0,))
     now = iter([0.0, 10.0, 20.0])
     tally = Tally([unit], 0, lambda: next(now))
-    tally.advanced(unit, 2)
+    tally.advance(unit, 2)
     assert tally.line() == "0 of 1 trials, 0.20 evaluations/s"
-    tally.advanced(unit, 3)
+    tally.advance(unit, 3)
     assert tally.line() == "0 of 1 trials, 0.15 evaluations/s, 20 s left"
 
 

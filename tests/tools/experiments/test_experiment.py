@@ -19,7 +19,7 @@ import pytest
 from onrig.hw.native import executor, executor_of, read_executor
 from onrig.learner.trials.supported import trials_problems
 from onrig.tools.cli import main
-from onrig.tools.experiments.experiment import Manner, _workers
+from onrig.tools.experiments.experiment import ExperimentOptions, _workers
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import Trial, read_cells, read_spec, read_trials, write_cells, write_trial
@@ -124,7 +124,7 @@ def test_a_stopped_experiment_goes_on_to_the_same_files(
     else:
         assert process.returncode == 130
         assert err.splitlines() == [
-            f"onrig experiment: stopped; `onrig experiment {spec} --out {stopped} --resume` goes on from here"
+            f"onrig experiment: stopped; continue with `onrig experiment {spec} --out {stopped} --resume`"
         ]
     assert experiment(spec, "--out", stopped, "--resume", "--workers", 1) == 0
     assert specs.trial_files(stopped) == whole
@@ -161,7 +161,7 @@ def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
     (folder / "meta.json").write_bytes(msgspec.json.encode(meta))
     capsys.readouterr()
     assert experiment(spec, "--out", folder, "--resume", "--trials", 2, "--workers", 1) == 0
-    said = f"'{folder}/meta.json' does not say what computed its trials; the others are computed by {executor()}\n"
+    said = f"'{folder}/meta.json' does not record the executor of its trials; the others are computed by {executor()}\n"
     assert said in capsys.readouterr().err
     assert experiment(spec, "--out", folder, "--resume", "--workers", 1) == 0
     assert capsys.readouterr().err == "", "the second start has said it"
@@ -183,7 +183,7 @@ def test_a_worker_that_computes_with_something_else_ends_it_with_2(
     monkeypatch.setattr("onrig.tools.experiments.experiment._workers", lambda args: Workers())
     assert experiment(spec) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("onrig experiment: the worker on node7 does not fit; `onrig experiment ")
+    assert line.startswith("onrig experiment: the worker on node7 does not fit; continue with `onrig experiment ")
 
 
 def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,8 +250,8 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     assert experiment(spec, "--dry-run") == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("1 cells of 2 trials, 9 episodes each, about ")
-    told = "told from 1 or more updates of 2 trials of each of 1 kinds of cells"
-    assert last.endswith(f" CPUs that this process may use ({told}); would run in runs/one-1")
+    told = "estimated from 1 or more updates of 2 trials of each of 1 kinds of cells"
+    assert last.endswith(f" CPUs available to this process ({told}); would run in runs/one-1")
     assert list(tmp_path.iterdir()) == [spec]
 
 
@@ -263,8 +263,8 @@ def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
     monkeypatch.setattr(Machine, "cpu_quota", lambda machine: 0.5)
     spec = written(tmp_path, "{name: one, title: A, trials: 2, episodes: 9, blocks: [{config: pendulum}]}")
     assert experiment(spec, "--dry-run") == 0
-    assert " on the 0.5 CPUs that this process may use (" in capsys.readouterr().out.splitlines()[-1]
-    assert _workers(Manner()).slots == 1
+    assert " on the 0.5 CPUs available to this process (" in capsys.readouterr().out.splitlines()[-1]
+    assert _workers(ExperimentOptions()).slots == 1
 
 
 def test_a_dry_run_that_goes_on_counts_what_is_left(
@@ -295,7 +295,7 @@ def test_a_full_disk_is_told_in_one_line(
     assert experiment(spec, "--out", tmp_path / "out", "--workers", 1, "--trials", 2) == 3
     assert capsys.readouterr().err == (
         f"onrig experiment: '{tmp_path}/out' cannot be written: No space left on device; "
-        f"`onrig experiment {spec} --out {tmp_path}/out --workers 1 --trials 2 --resume` goes on from here\n"
+        f"continue with `onrig experiment {spec} --out {tmp_path}/out --workers 1 --trials 2 --resume`\n"
     )
 
 

@@ -15,7 +15,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.experiments.grid import cells_of
-from onrig.tools.experiments.spec import cell_id, load_spec, same
+from onrig.tools.experiments.spec import cell_id, equal_settings, load_spec
 from onrig.tools.experiments.store import Cell
 from tests.tools.experiments import specs
 from tests.tools.experiments.specs import written
@@ -126,10 +126,10 @@ def test_an_id_depends_on_what_differs_and_not_on_the_seed(tmp_path: Path) -> No
     (cell,) = cells(tmp_path, "- config: pendulum")
     other = msgspec.structs.replace(cell.config, seed=5)
     assert cell_id(other) == cell.id
-    assert same(other, cell.config)
+    assert equal_settings(other, cell.config)
     faster = msgspec.structs.replace(cell.config, rate_hz=60.0)
     assert cell_id(faster) != cell.id
-    assert not same(faster, cell.config)
+    assert not equal_settings(faster, cell.config)
 
 
 def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
@@ -138,12 +138,12 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
     older = {name: value for name, value in cell.config.learner.items() if name != "per_alpha"}
     config = msgspec.structs.replace(cell.config, learner=older)
     assert cell_id(config) == cell.id
-    assert same(config, cell.config)
+    assert equal_settings(config, cell.config)
 
 
 def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: Path) -> None:
     text = "{name: a, title: A, trials: 1, episodes: 9, evaluation: {every: 7}, blocks: [{config: pendulum}]}"
-    with pytest.raises(ConfigError, match="evaluated once with every episode at evaluation"):
+    with pytest.raises(ConfigError, match="evaluated once per episode at evaluation"):
         load_spec(written(tmp_path, text))
 
 

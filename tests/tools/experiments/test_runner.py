@@ -14,7 +14,7 @@ from onrig.hw.native import executor_of
 from onrig.learner.trials.step_run import StepRun
 from onrig.learner.trials.supported import trial_bytes
 from onrig.tools.experiments.jobs import Unit, do, engine_named, job_of
-from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, missing, run_units, split
+from onrig.tools.experiments.runner import AT_ONCE, Outcome, Tally, at_once_of, missing_units, run_units, split
 from onrig.tools.experiments.store import Cell, WorldCell, read_trials
 from onrig.tools.experiments.workers import LocalWorkers, NoWorkers, OtherExecutor
 from onrig.tools.workers import Unavailable
@@ -42,7 +42,7 @@ class Silent:
 def run(
     folder: Path, cells: Sequence[Cell], seeds: Sequence[int], slots: int, at_once: int, display: Silent | None = None
 ) -> Outcome:
-    todo = missing(folder, cells, seeds)
+    todo = missing_units(folder, cells, seeds)
     there = len(cells) * len(seeds) - sum(len(unit.seeds) for unit in todo)
     workers = LocalWorkers(slots, ENGINE)
     try:
@@ -75,7 +75,7 @@ def test_what_a_trial_came_to_is_kept(tmp_path: Path, cells: list[Cell]) -> None
 
 def test_only_what_is_missing_is_done(tmp_path: Path, cells: list[Cell]) -> None:
     run(tmp_path, cells[:2], range(2), 1, 16)
-    todo = missing(tmp_path, cells[:3], range(3))
+    todo = missing_units(tmp_path, cells[:3], range(3))
     assert [(unit.cell.id, unit.seeds) for unit in todo] == [
         (cells[0].id, (2,)),
         (cells[1].id, (2,)),
@@ -146,9 +146,9 @@ def test_a_tally_tells_trials_rate_and_time_left(cells: list[Cell]) -> None:
     now = iter([0.0, 10.0])
     one, other = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
     tally = Tally([one, other], 1, lambda: next(now))
-    tally.advanced(one, 1)
-    tally.settled(one, done=True)
-    tally.advanced(other, 1)
+    tally.advance(one, 1)
+    tally.finish_unit(one, done=True)
+    tally.advance(other, 1)
     assert tally.line() == "3 of 5 trials, 1 episodes/s, 5 s left"
 
 
@@ -156,8 +156,8 @@ def test_a_lost_unit_is_no_work_done(cells: list[Cell]) -> None:
     now = iter([0.0, 10.0])
     one, other = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
     tally = Tally([one, other], 0, lambda: next(now))
-    tally.settled(one, done=False)
-    tally.advanced(other, 1)
+    tally.finish_unit(one, done=False)
+    tally.advance(other, 1)
     assert tally.line() == "0 of 4 trials, 0 episodes/s, 20 s left"
 
 
@@ -184,9 +184,9 @@ def test_a_worker_with_another_executor_ends_the_experiment(
     monkeypatch.setattr("onrig.tools.experiments.jobs.executor", lambda: executor_of("riscv64"))
     workers = LocalWorkers(1, ENGINE)
     with pytest.raises(OtherExecutor, match=r"C library \(riscv64\); here"):
-        run_units(tmp_path, split(missing(tmp_path, cells, range(2)), 1, 1), 0, workers, Silent())
+        run_units(tmp_path, split(missing_units(tmp_path, cells, range(2)), 1, 1), 0, workers, Silent())
     workers.close()
-    assert missing(tmp_path, cells, range(2))[0].seeds == (0, 1)
+    assert missing_units(tmp_path, cells, range(2))[0].seeds == (0, 1)
 
 
 def test_an_interrupt_ends_the_workers(tmp_path: Path, cells: list[Cell]) -> None:
@@ -197,7 +197,7 @@ def test_an_interrupt_ends_the_workers(tmp_path: Path, cells: list[Cell]) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_units(tmp_path, split(missing(tmp_path, cells, range(4)), 2, 1), 0, workers, Interrupted())
+        run_units(tmp_path, split(missing_units(tmp_path, cells, range(4)), 2, 1), 0, workers, Interrupted())
     pids = workers.pids
     assert pids
     workers.close()

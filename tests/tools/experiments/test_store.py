@@ -15,7 +15,7 @@ from onrig.tools.experiments.store import (
     read_cells,
     read_spec,
     read_trials,
-    sweep,
+    remove_unfinished,
     write_cells,
     write_trial,
 )
@@ -130,7 +130,7 @@ def test_what_was_half_written_is_swept_away(tmp_path: Path, cell: Cell) -> None
     half = tmp_path / "trials" / cell.id / ".2.npz.unfinished"
     half.write_bytes(b"PK")
     assert read_trials(tmp_path, cell).seeds.tolist() == [1]
-    sweep(tmp_path)
+    remove_unfinished(tmp_path)
     assert not half.exists()
     assert missing_seeds(tmp_path, cell, [1, 2]) == [2]
 

@@ -18,7 +18,7 @@ from onrig.tools.experiments.folder import Unsuitable, check_folder
 from onrig.tools.experiments.grid import cells_of
 from onrig.tools.experiments.jobs import ENGINE, Unit, do, engine_named, job_of, trials_of
 from onrig.tools.experiments.runner import Tally
-from onrig.tools.experiments.spec import load_spec, same
+from onrig.tools.experiments.spec import equal_settings, load_spec
 from onrig.tools.experiments.store import (
     Trial,
     WorldCell,
@@ -80,7 +80,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("capacity: [30]", "capacity: [4000000000]", "keep fewer (selection.capacity) at selection.capacity"),
         ("every: 20", "every: 15", "5:21: expected a divisor of the 40 steps, got 15 at evaluation.every"),
         ("steps: 40", "episodes: 40", "expected at least 1, got 0 at steps"),
-        ("steps: 40", "steps: 40\n    figures: [12]", "a report of worlds draws all that it can at figures"),
+        ("steps: 40", "steps: 40\n    figures: [12]", "a report of worlds draws all available ones at figures"),
         ("random_steps: 10", "random_stepps: 10", "7:3: unknown axis 'random_stepps'"),
         ("random_steps: 10", "random_steps: -1", "7:17: expected 0 or more, got -1 at random_steps"),
         ("FIFO[Uniform]", "FIFO[Unifrom]", "13:23: unknown sampling 'Unifrom'"),
@@ -92,7 +92,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
             "algorithm: sac",
             "has discrete actions, sac has none; dqn, rainbow have at learner.algorithm",
         ),
-        ("world: gym:Pendulum-v1", "config: pendulum", "runs and worlds do not go into one experiment"),
+        ("world: gym:Pendulum-v1", "config: pendulum", "an experiment holds either runs or worlds"),
         ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
     ],
 )
@@ -170,11 +170,11 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
     named.mkdir()
     (namesake,) = _cells(written(named, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
     assert namesake.id == cell.id
-    assert same(namesake.config, cell.config)
+    assert equal_settings(namesake.config, cell.config)
     (tmp_path / "mine.yaml").write_text(shipped.replace("rate_hz: 50", "rate_hz: 40"), encoding="utf-8")
     (changed,) = _cells(spec)
     assert changed.id != cell.id
-    with pytest.raises(ValueError, match="is not the run that it was when the experiment began"):
+    with pytest.raises(ValueError, match="has changed since the experiment began"):
         do(job_of(Unit(cell, (0,))), engine_named(ENGINE), lambda episodes: None)
     (tmp_path / "out").mkdir()
     write_cells(tmp_path / "out", [cell])

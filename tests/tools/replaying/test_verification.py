@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from onrig.hw.messages import Fault
 from onrig.runtime.control import arming
-from onrig.runtime.log.reading import Beginning, Ending, Kept, Part, read_log
+from onrig.runtime.log.reading import Kept, LogEnd, LogStart, Part, read_log
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.shm.board import Word
 from onrig.tools.replaying import recomputation
@@ -304,7 +304,7 @@ def test_a_changed_configuration_is_found_and_named(tmp_path: Path) -> None:
 def test_another_seed_is_another_exploration(pendulum: LoggedRun) -> None:
     parts = parts_of(pendulum)
     beginning = parts[0]
-    assert isinstance(beginning, Beginning)
+    assert isinstance(beginning, LogStart)
     config = beginning.attachments["config.yaml"]
     assert b"\nseed: 0\n" in config
     other = {"config.yaml": config.replace(b"\nseed: 0\n", b"\nseed: 1\n")}
@@ -365,12 +365,12 @@ def test_records_that_a_second_replay_process_took_again_count_once(tmp_path: Pa
 def test_a_resumed_session_goes_on_from_the_state_that_was_kept(watched: LoggedRun) -> None:
     parts = parts_of(watched)
     beginning = parts[0]
-    assert isinstance(beginning, Beginning)
+    assert isinstance(beginning, LogStart)
     starts = [int(r["tick"]) for r in watched.records if r["flags"] & Flag.FIRST]
     kept = [p for p in parts if isinstance(p, Kept) and int(str(p.fields["tick"])) >= starts[2]]
     rows = np.concatenate([p for p in parts if isinstance(p, np.ndarray)])
-    later = Beginning(beginning.path, {**beginning.metadata, "session": "resumed"}, beginning.attachments)
-    ending = Ending(beginning.path, True)
+    later = LogStart(beginning.path, {**beginning.metadata, "session": "resumed"}, beginning.attachments)
+    ending = LogEnd(beginning.path, True)
     resumed: list[Part] = [later, *kept, rows[rows["tick"] >= starts[2]], ending]
     verification = verified(watched, [*parts, *resumed])
     assert verification.sessions == 2

@@ -15,7 +15,7 @@ import pytest
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.cli import main
 from onrig.tools.service import installation as install_service
-from onrig.tools.service.installation import InTheWay, artifacts, standing, write
+from onrig.tools.service.installation import PathOccupied, artifacts, file_state, write
 from onrig.tools.service.texts import MARK, Artifact
 from tests.docs import outside
 from tests.tools.service.test_texts import SERVICE
@@ -185,13 +185,13 @@ def test_the_files_of_a_service_go_where_the_system_looks(tmp_path: Path) -> Non
 
 def test_files_are_readable_for_all_and_written_again_without_harm(tmp_path: Path) -> None:
     listed = artifacts(SERVICE, Path("/home/pi"), tmp_path)
-    assert [standing(a) for a in listed] == ["new"] * 3
+    assert [file_state(a) for a in listed] == ["new"] * 3
     write(listed)
     first = content(tmp_path)
     assert all(stat.S_IMODE(a.path.stat().st_mode) == 0o644 for a in listed)
-    assert [standing(a) for a in listed] == ["unchanged"] * 3
+    assert [file_state(a) for a in listed] == ["unchanged"] * 3
     changed = artifacts(SERVICE._replace(user="lab"), Path("/home/pi"), tmp_path)
-    assert [standing(a) for a in changed] == ["replaced", "unchanged", "replaced"]
+    assert [file_state(a) for a in changed] == ["replaced", "unchanged", "replaced"]
     write(changed)
     assert set(content(tmp_path)) == set(first)
     assert "User=lab" in listed[0].path.read_text()
@@ -202,7 +202,7 @@ def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_pa
     listed[2].path.parent.mkdir(parents=True)
     listed[2].path.write_text("@audio - rtprio 95\n")
     before = content(tmp_path)
-    with pytest.raises(InTheWay, match="is not Onrig's"):
+    with pytest.raises(PathOccupied, match="is not Onrig's"):
         write(listed)
     assert content(tmp_path) == before
 

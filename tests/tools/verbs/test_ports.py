@@ -7,7 +7,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from onrig.tools.machine import Machine
-from onrig.tools.port_list import as_data, hindrance, rows, show
+from onrig.tools.port_list import access_problem, as_data, rows, show
 from onrig.tools.ports import PortFacts, UsbIdentity
 from tests.tools.doctor.boards import BY_ID, a_rig, board
 
@@ -53,11 +53,11 @@ def test_an_adapter_without_a_name_is_told_by_its_ids() -> None:
 
 
 def test_permissions_keep_a_user_from_opening_a_port() -> None:
-    assert hindrance(PICO) is None
-    assert hindrance(PICO._replace(accessible=False)) == "no permission (group dialout)"
+    assert access_problem(PICO) is None
+    assert access_problem(PICO._replace(accessible=False)) == "no permission (group dialout)"
 
 
 def test_a_program_that_takes_ports_away_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
     assert show(None, machine) == 0
-    assert "brltty takes common USB adapters" in capsys.readouterr().out
+    assert "brltty claims common USB adapters" in capsys.readouterr().out

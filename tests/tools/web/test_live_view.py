@@ -43,7 +43,7 @@ def answers(url: str) -> bool:
 
 
 def deaths(folder: Path) -> int:
-    return (folder / "stderr.log").read_text().count("ended with code -9; started again")
+    return (folder / "stderr.log").read_text().count("ended with code -9; restarted")
 
 
 def page_process(folder: Path) -> int:

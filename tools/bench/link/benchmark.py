@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from onrig.tools.bench.link.measure import (
-    Door,
-    Judged,
+    AdmissionTimes,
+    Endpoint,
     Latency,
     Snapshot,
     admission,
-    following_per_s,
     latency,
     payload_bytes,
+    replication_rate,
     snapshot,
     wire_bytes,
 )
@@ -46,11 +46,11 @@ _PORTION: Final = 100_000
 
 
 class Plan(NamedTuple):
-    """How much is measured."""
+    """Amount of measurements."""
 
     policies: int
     experiences: int
-    """In the memory whose snapshot is taken."""
+    """Experiences in the memory of the snapshot."""
     rounds: int
 
 
@@ -58,13 +58,13 @@ FULL: Final = Plan(200, 1_000_000, 3)
 QUICK: Final = Plan(40, 100_000, 1)
 
 
-class OfDoor(NamedTuple):
+class EndpointResults(NamedTuple):
     """Results of one endpoint."""
 
     latency: Latency
     refused: int
     snapshots: Sequence[Snapshot]
-    following_per_s: Sequence[float]
+    replication_rate: Sequence[float]
     wire_bytes: float
 
 
@@ -77,25 +77,25 @@ def benchmark(json: Path | None, *, quick: bool) -> int:
     return 0
 
 
-def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
-    """Results of every endpoint, times of admission alone, and bytes of a row."""
+def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int]:
+    """Measure every endpoint and admission alone; returns the results and the bytes of a row."""
     from onrig.runtime.link.keys import load_learner_keys
     from onrig.tools.key_folder import make_keys
 
-    found: dict[str, OfDoor] = {}
+    found: dict[str, EndpointResults] = {}
     progress = progress_for(4.0)
     with contextlib.ExitStack() as stack:
         stack.callback(progress.close)
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onrig-link-")))
         with contextlib.redirect_stdout(io.StringIO()):
             make_keys(base / "keys")
-        progress.doing("admission")
+        progress.begin_step("admission")
         (base / "admission").mkdir()
         judged = admission(plan.policies, base / "admission")
-        progress.done(1.0)
+        progress.finish_step(1.0)
         curve = load_learner_keys(base / "keys")
-        for door in (Door("ipc", 0, None), Door("tcp, plain", 1, None), Door("tcp, CURVE", 1, curve)):
-            progress.doing(door.name)
+        for door in (Endpoint("ipc", 0, None), Endpoint("tcp, plain", 1, None), Endpoint("tcp, CURVE", 1, curve)):
+            progress.begin_step(door.name)
             folder = base / door.name.replace(", ", "-")
             folder.mkdir()
             keys = base / "keys" if door.keys is not None else None
@@ -103,18 +103,18 @@ def measure(plan: Plan) -> tuple[dict[str, OfDoor], Judged, int]:
                 snapshots = [snapshot(hosted, door, plan.experiences) for _ in range(plan.rounds)]
                 on_wire = wire_bytes(hosted, door, plan.experiences)
                 following = [
-                    following_per_s(hosted, door, plan.experiences, min(_PORTION, plan.experiences))
+                    replication_rate(hosted, door, plan.experiences, min(_PORTION, plan.experiences))
                     for _ in range(plan.rounds)
                 ]
             (folder / "small").mkdir()
             with Hosted(folder / "small", 2000, 2000, keys) as hosted:
                 times, refused = latency(hosted, door, folder / "small", plan.policies)
-            found[door.name] = OfDoor(times, refused, snapshots, following, on_wire)
-            progress.done(1.0)
+            found[door.name] = EndpointResults(times, refused, snapshots, following, on_wire)
+            progress.finish_step(1.0)
     return found, judged, payload_bytes(16)
 
 
-def build_report(found: dict[str, OfDoor], judged: Judged, row_bytes: int) -> Report:
+def build_report(found: dict[str, EndpointResults], judged: AdmissionTimes, row_bytes: int) -> Report:
     """Report of the measurements."""
     rows = [
         _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in judged.wall]),
@@ -130,7 +130,7 @@ def build_report(found: dict[str, OfDoor], judged: Judged, row_bytes: int) -> Re
             ("last gradient step to policy ready for the next tick", total),
             ("of that export", door.latency.export),
             ("of that offer, admission, verdict", door.latency.offer),
-            ("of that taking up", door.latency.take_up),
+            ("of that loading by the loop", door.latency.take_up),
         ):
             if durations:
                 rows.append(_row(f"{name}: {what}", "ms", [ns / 1e6 for ns in durations]))
@@ -140,11 +140,11 @@ def build_report(found: dict[str, OfDoor], judged: Judged, row_bytes: int) -> Re
         rows.append(_row(f"{name}: snapshot of {door.snapshots[0].experiences} experiences", "s", seconds))
         rates = [s.experiences / s.seconds for s in door.snapshots]
         rows.append(_row(f"{name}: snapshot", "experiences_per_s", rates))
-        rows.append(_row(f"{name}: following", "experiences_per_s", door.following_per_s))
+        rows.append(_row(f"{name}: following", "experiences_per_s", door.replication_rate))
         if not math.isnan(door.wire_bytes):
             rows.append(_row(f"{name}: on the wire", "bytes_per_experience", [door.wire_bytes]))
         whole, taken = sum(s.equal for s in door.snapshots), len(door.snapshots)
-        checks.append(Check(f"{name}: mirrors that are whole", whole, taken, whole == taken))
+        checks.append(Check(f"{name}: complete mirrors", whole, taken, whole == taken))
         checks.append(at_most(f"{name}: policies refused", door.refused, 0))
     rows.append(_row("payload", "bytes_per_experience", [float(row_bytes)]))
     return Report(describe_machine(), 0.0, rows, checks)

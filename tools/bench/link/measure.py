@@ -1,4 +1,4 @@
-"""Measurements of ``onrig bench link``, over each endpoint of a rig's end in a separate process."""
+"""Measurements of ``onrig bench link`` over each endpoint of a rig's end in a separate process."""
 
 from __future__ import annotations
 
@@ -25,60 +25,60 @@ from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment
 from onrig.tools.bench.link.network import LossyLink
-from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, untrained, with_memory
+from onrig.tools.bench.link.rig_end import Hosted, RigEnd, new_policy_desk, random_policy, with_memory
 
 _UPDATES: Final = 5
 _SEED_MEMORY: Final = 2000
 
 
-class Door(NamedTuple):
+class Endpoint(NamedTuple):
     """An endpoint of the rig."""
 
     name: str
     place: int
-    """Of its endpoint."""
+    """Index of its endpoint."""
     keys: LearnerKeys | None
 
 
 class Latency(NamedTuple):
-    """Of policies, in ns each."""
+    """Latencies of policies in ns."""
 
     export: list[int]
     offer: list[int]
-    """Over the link, judged, in the slot, and the verdict back."""
+    """Offer over the link, admission, slot, and verdict back."""
     take_up: list[int]
-    """Taken from the slot, built and warmed up."""
+    """Read from the slot, built and warmed up."""
 
     @property
     def total(self) -> list[int]:
-        """From the last gradient step until the policy acts at the loop's next tick."""
+        """Time from the last gradient step until the policy is ready for the loop's next tick."""
         return [sum(parts) for parts in zip(self.export, self.offer, self.take_up, strict=True)]
 
 
 class Snapshot(NamedTuple):
-    """A whole memory mirrored."""
+    """Mirroring of a complete memory."""
 
     experiences: int
     seconds: float
     equal: bool
-    """Whether the number of experiences at the end was the rig's."""
+    """Whether the mirror ended with the rig's number of experiences."""
 
 
 def config_of(capacity: int) -> RunConfig:
-    """Configuration whose memory and networks are measured."""
+    """Return the configuration of the measured memory and networks."""
     return with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
 
 
-class Judged(NamedTuple):
+class AdmissionTimes(NamedTuple):
     """Admission times in ns: wall clock and processor time."""
 
     wall: list[int]
     busy: list[int]
 
 
-def admission(policies: int, folder: Path) -> Judged:
-    """Time the judgement of new untrained policies, in this process: no link."""
-    durations = Judged([], [])
+def admission(policies: int, folder: Path) -> AdmissionTimes:
+    """Time the admission of untrained policies in this process, without link."""
+    durations = AdmissionTimes([], [])
     with RigEnd(config_of(_SEED_MEMORY), folder) as end:
         end.fill(_SEED_MEMORY)
         desk = new_policy_desk(end, folder / "judged")
@@ -87,7 +87,7 @@ def admission(policies: int, folder: Path) -> Judged:
             contract = contract_for(
                 end.config.rig, end.config.rate_hz, policy_id=n, parent_run="bench", training_step=n
             )
-            model = untrained(end.config, contract, seed=n)
+            model = random_policy(end.config, contract, seed=n)
             start, busy = time.perf_counter_ns(), time.thread_time_ns()
             verdict = desk.judge(model, recorded)
             durations.busy.append(time.thread_time_ns() - busy)
@@ -97,10 +97,10 @@ def admission(policies: int, folder: Path) -> Judged:
     return durations
 
 
-def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[Latency, int]:
-    """Train, export, offer and take up so many policies; their times, and how many were refused.
+def latency(hosted: Hosted, door: Endpoint, folder: Path, policies: int) -> tuple[Latency, int]:
+    """Train, export, offer and load policies; returns the times and the number of refusals.
 
-    The loop's part is what its switch does: it takes the policy out of the slot, builds and warms it.
+    The loop's part is that of its policy switch: read the policy from the slot, build it and warm it up.
     """
     config = config_of(_SEED_MEMORY)
     client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
@@ -139,8 +139,8 @@ def latency(hosted: Hosted, door: Door, folder: Path, policies: int) -> tuple[La
     return times, refused
 
 
-def snapshot(hosted: Hosted, door: Door, capacity: int, endpoint: str | None = None) -> Snapshot:
-    """Mirror a whole memory from nothing."""
+def snapshot(hosted: Hosted, door: Endpoint, capacity: int, endpoint: str | None = None) -> Snapshot:
+    """Mirror a complete memory from scratch."""
     client = LinkClient(endpoint or hosted.endpoints[door.place], lambda: False, door.keys)
     try:
         link = Attachment(config_of(capacity), client, "watch")
@@ -155,7 +155,7 @@ def snapshot(hosted: Hosted, door: Door, capacity: int, endpoint: str | None = N
         client.close()
 
 
-def following_per_s(hosted: Hosted, door: Door, capacity: int, experiences: int) -> float:
+def replication_rate(hosted: Hosted, door: Endpoint, capacity: int, experiences: int) -> float:
     """Maximum rate in experiences per second from the rig's memory to a mirror."""
     client = LinkClient(hosted.endpoints[door.place], lambda: False, door.keys)
     try:
@@ -172,8 +172,8 @@ def following_per_s(hosted: Hosted, door: Door, capacity: int, experiences: int)
         client.close()
 
 
-def wire_bytes(hosted: Hosted, door: Door, capacity: int) -> float:
-    """Bytes on the wire per experience of a snapshot, both directions, all overhead but tcp's own; nan for ipc."""
+def wire_bytes(hosted: Hosted, door: Endpoint, capacity: int) -> float:
+    """Bytes on the wire per experience of a snapshot, both directions, with all overhead except tcp's; nan for ipc."""
     if door.place == 0:
         return math.nan
     with LossyLink(parse_tcp(hosted.endpoints[door.place]).port) as wire:
@@ -182,6 +182,6 @@ def wire_bytes(hosted: Hosted, door: Door, capacity: int) -> float:
 
 
 def payload_bytes(capacity: int) -> int:
-    """Bytes of one experience as a row of the mirror's language."""
+    """Bytes of one experience as a row."""
     mirror = Mirror(capacity, Layout(2, 1), cyclic=True)
     return int(mirror.storage.rows(np.zeros(1, np.int64)).nbytes)

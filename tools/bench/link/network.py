@@ -1,11 +1,11 @@
-"""A bad network between a learner and a rig, on one machine: a tcp proxy that delays, stalls, cuts and freezes.
+"""Emulation of a bad network between learner and rig: a tcp proxy that delays, stalls, cuts and freezes.
 
-tcp hides the loss of a packet: to a program, everything behind it comes late.  So a *loss* of 2 % means here that one
-piece in fifty waits for a retransmission, and everything behind it waits too.  A *cut* closes all connections,
-including new ones; a *freeze* passes nothing but closes nothing, like an unplugged cable.
+tcp hides packet loss: to a program, all following data arrive late. A *loss* of 2 % therefore means that one piece in
+fifty waits for a retransmission, and all following data with it.  A *cut* closes all connections, including new ones; a
+*freeze* passes nothing but closes nothing, like an unplugged cable.
 
-``python -m onrig.tools.bench.link.network HOST:PORT [--delay-ms D] [--loss P]`` prints where it listens and passes on
-until stdin ends.
+``python -m onrig.tools.bench.link.network HOST:PORT [--delay-ms D] [--loss P]`` prints its endpoint and forwards until
+stdin ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _IDLE_S: Final = 0.05
 _TAPPED: Final = 1 << 22
 
 
-class _Way:
+class _Direction:
     """One direction of one connection."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
@@ -37,14 +37,14 @@ class _Way:
         self.bytes = 0
         self.last_due_s = 0.0
         self.ended = False
-        """Its source sends no more, or its sink takes no more."""
+        """Whether its source or its sink has closed."""
         self.closed = False
 
 
 class LossyLink:
-    """Listens at ``endpoint`` and passes on to ``port`` of ``host``; a context that ends its thread.
+    """Proxy from ``endpoint`` to ``port`` of ``host``; a context manager that ends its thread.
 
-    ``delay_s`` holds for each direction; a piece stalls with probability ``loss`` for ``stall_s`` more.
+    ``delay_s`` applies to each direction; a piece stalls for a further ``stall_s`` with probability ``loss``.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class LossyLink:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self.endpoint: Final = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._ways: list[_Way] = []
+        self._directions: list[_Direction] = []
         self._cut = self._frozen = self._stop = False
         self._cut_after: int | None = None
-        self.passed = self.stalled = self.cuts = self.knocks = 0
-        """Bytes passed on; pieces stalled; cuts made; connections turned away since the last cut."""
+        self.passed = self.stalled = self.cuts = self.rejected = 0
+        """Bytes forwarded; pieces stalled; cuts made; connections rejected since the last cut."""
         self.tapped = bytearray()
-        """The first bytes that passed, either way, ``tap_bytes`` of them."""
+        """The first ``tap_bytes`` bytes forwarded, in either direction."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> LossyLink:
@@ -83,7 +83,7 @@ class LossyLink:
         self._thread.join()
 
     def cut(self) -> None:
-        """Close every connection, and new ones at once, until `mend`."""
+        """Close every connection, and new ones immediately, until `mend`."""
         self._cut = True
 
     def cut_after(self, more: int) -> None:
@@ -94,17 +94,17 @@ class LossyLink:
         """Stop passing data without closing anything."""
         self._frozen = True
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         """End a cut or freeze."""
         self._cut = self._frozen = False
 
-    def behave(self, *, delay_s: float, loss: float) -> None:
+    def set_quality(self, *, delay_s: float, loss: float) -> None:
         """Set delay and loss for subsequent data."""
         self._delay_s, self._loss = delay_s, loss
 
     @property
     def is_cut(self) -> bool:
-        """Whether connections are being ended."""
+        """Whether a cut is in force."""
         return self._cut
 
     # -- the thread ------------------------------------------------------------------------------------------------
@@ -112,16 +112,16 @@ class LossyLink:
     def _run(self) -> None:
         while not self._stop:
             now_s = time.monotonic()
-            if self._cut and self._ways:
+            if self._cut and self._directions:
                 self._end_all()
-                self.knocks = 0
+                self.rejected = 0
                 self.cuts += 1
             self._wait(now_s)
             self._accept()
-            for way in self._ways:
+            for way in self._directions:
                 self._read(way)
                 self._write(way)
-            self._bury()
+            self._close_finished()
         self._end_all()
         self._listener.close()
 
@@ -129,7 +129,7 @@ class LossyLink:
         with selectors.DefaultSelector() as selector:
             selector.register(self._listener, selectors.EVENT_READ)
             until_s = _IDLE_S
-            for way in () if self._frozen else self._ways:
+            for way in () if self._frozen else self._directions:
                 if way.bytes < _QUEUED and not way.ended:
                     selector.register(way.source, selectors.EVENT_READ)
                 if way.waiting:
@@ -140,7 +140,7 @@ class LossyLink:
         with contextlib.suppress(BlockingIOError):
             inner, _ = self._listener.accept()
             if self._cut:
-                self.knocks += 1
+                self.rejected += 1
                 inner.close()
                 return
             try:
@@ -151,9 +151,9 @@ class LossyLink:
             for end in (inner, outer):
                 end.setblocking(False)
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._ways += [_Way(inner, outer), _Way(outer, inner)]
+            self._directions += [_Direction(inner, outer), _Direction(outer, inner)]
 
-    def _read(self, way: _Way) -> None:
+    def _read(self, way: _Direction) -> None:
         if self._frozen or way.ended or way.bytes >= _QUEUED:
             return
         try:
@@ -173,7 +173,7 @@ class LossyLink:
         way.waiting.append((way.last_due_s, data))
         way.bytes += len(data)
 
-    def _write(self, way: _Way) -> None:
+    def _write(self, way: _Direction) -> None:
         now_s = time.monotonic()
         while way.waiting and way.waiting[0][0] <= now_s and not (self._frozen or self._cut):
             due_s, data = way.waiting[0]
@@ -198,23 +198,23 @@ class LossyLink:
             if len(self.tapped) < self._tap_bytes:
                 self.tapped += data[:sent]
 
-    def _bury(self) -> None:
-        """Pass on the end of a direction that has ended; close connections that have ended both ways."""
-        for way in self._ways:
+    def _close_finished(self) -> None:
+        """Forward the end of a direction; close connections whose directions have both ended."""
+        for way in self._directions:
             if way.ended and not way.waiting and not way.closed:
                 way.closed = True
                 with contextlib.suppress(OSError):
                     way.sink.shutdown(socket.SHUT_WR)
-        over = {way.source for way in self._ways if way.closed}
-        for way in [w for w in self._ways if w.closed and w.sink in over]:
-            self._ways.remove(way)
+        over = {way.source for way in self._directions if way.closed}
+        for way in [w for w in self._directions if w.closed and w.sink in over]:
+            self._directions.remove(way)
             way.source.close()
 
     def _end_all(self) -> None:
-        for way in self._ways:
+        for way in self._directions:
             way.source.close()
             way.sink.close()
-        self._ways.clear()
+        self._directions.clear()
 
 
 def main(arguments: list[str]) -> int:
@@ -222,7 +222,7 @@ def main(arguments: list[str]) -> int:
     p = argparse.ArgumentParser(prog="network", description=__doc__)
     p.add_argument("target", metavar="HOST:PORT")
     p.add_argument("--delay-ms", type=float, default=0.0, help="in each direction")
-    p.add_argument("--loss", type=float, default=0.0, help="share of the pieces that wait for a retransmission")
+    p.add_argument("--loss", type=float, default=0.0, help="share of pieces that wait for a retransmission")
     args = p.parse_args(arguments)
     host, _, port = args.target.rpartition(":")
     with LossyLink(int(port), host=host, delay_s=args.delay_ms / 1000, loss=args.loss) as wire:

@@ -1,6 +1,6 @@
 """The rig's end of the link without a rig, in this process or another: memory, admission and server.
 
-Its experiences are random; ``untrained`` makes policies for it.
+Its experiences are random; ``random_policy`` creates policies for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onrig.learner.settings import learner_settings
 from onrig.runtime.config.yaml_nodes import dump
 from onrig.runtime.link.endpoint import parse_tcp
 from onrig.runtime.link.keys import RigKeys, load_rig_keys
-from onrig.runtime.link.server import LinkServer, TcpDoor
+from onrig.runtime.link.server import LinkServer, TcpAccess
 from onrig.runtime.memory.settings import Selection
 from onrig.runtime.memory.transitions import Transitions
 from onrig.runtime.policy.contract import GAUSSIAN, SQUASHED_GAUSSIAN, PolicyContract, contract_for
@@ -41,12 +41,12 @@ from onrig.tools.workers import Channel, WorkerProcess
 
 
 def with_memory(config: RunConfig, strategy: str, capacity: int) -> RunConfig:
-    """The same run with another memory."""
+    """Return the configuration with another memory."""
     return msgspec.structs.replace(config, selection=Selection(strategy, capacity))
 
 
 class RigEnd:
-    """Serves learners of ``config`` at ``endpoints`` (ipc, then tcp) while somebody calls ``turn``."""
+    """Server for learners of ``config`` at ``endpoints`` (ipc, then tcp); call ``turn`` repeatedly."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class RigEnd:
         self.config = config
         self.memory = Memory(config)
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self._shm = create_folder()  # as a rig's: a socket's name is short, and other folders may lie deep
-        self.server = LinkServer(f"ipc://{self._shm}/learner", TcpDoor(parse_tcp("tcp://127.0.0.1:0"), keys))
+        self._shm = create_folder()  # as a rig's: paths of sockets are limited in length
+        self.server = LinkServer(f"ipc://{self._shm}/learner", TcpAccess(parse_tcp("tcp://127.0.0.1:0"), keys))
         policies = PolicyDesk(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
         self.desk = LearnerDesk(
             self.memory,
@@ -67,7 +67,7 @@ class RigEnd:
             RunIdentity("", "bench", dump(msgspec.to_builtins(config)).encode()),
             succession(config),
             event,
-            self.server.is_gone,
+            self.server.is_disconnected,
         )
         self.endpoints = self.server.endpoints
         self._rng = np.random.default_rng(config.seed)
@@ -81,9 +81,9 @@ class RigEnd:
 
     def fill(self, n: int) -> None:
         """Offer ``n`` random experiences to the memory."""
-        self.memory.insert(self.made_up(n))
+        self.memory.insert(self.random_experiences(n))
 
-    def made_up(self, n: int) -> Transitions:
+    def random_experiences(self, n: int) -> Transitions:
         """``n`` random experiences."""
         rng, rig = self._rng, self.config.rig
         return Transitions(
@@ -112,15 +112,15 @@ _BATCH: Final = 64
 
 
 class HostedRig:
-    """A rig's end as a worker: what its process is called for, and what it does meanwhile."""
+    """A rig's end as a worker process: its calls, and its work between them."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack: Final = stack
         self._end: RigEnd | None = None
-        self._owed = 0
+        self._pending = 0
 
     def listen(self, folder: str, capacity: int, stored: int, keys: str | None) -> list[str]:
-        """Fill the memory and open the doors; returns the endpoints."""
+        """Fill the memory and listen; returns the endpoints."""
         config = with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
         rig_keys = None if keys is None else load_rig_keys(Path(keys))
         self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
@@ -129,23 +129,23 @@ class HostedRig:
         return list(end.endpoints)
 
     def feed(self, experiences: int) -> None:
-        """Take in further experiences, some in each turn."""
-        self._owed += experiences
+        """Queue further experiences, inserted over the next turns."""
+        self._pending += experiences
 
     def turn(self) -> None:
-        """Serve learners, and insert some of the experiences that are due."""
+        """Serve learners, and insert some of the queued experiences."""
         if self._end is None:
             time.sleep(0.001)
             return
-        taken = min(self._owed, _BATCH)
+        taken = min(self._pending, _BATCH)
         if taken:
             self._end.fill(taken)
-            self._owed -= taken
-        self._end.turn(wait_ms=0 if self._owed else 1)
+            self._pending -= taken
+        self._end.turn(wait_ms=0 if self._pending else 1)
 
 
 class Hosted(WorkerProcess):
-    """A rig's end in a process of its own; a context that ends it."""
+    """A rig's end in its own process; a context manager that ends it."""
 
     def __init__(self, folder: Path, capacity: int, stored: int, keys: Path | None) -> None:
         super().__init__(__name__)
@@ -159,7 +159,7 @@ class Hosted(WorkerProcess):
             raise
 
     def feed(self, experiences: int) -> None:
-        """Feed further experiences, some in each turn."""
+        """Queue further experiences."""
         self.ask("feed", experiences, returns=type(None))
 
 
@@ -173,10 +173,9 @@ HIDDEN: Final = (50, 20)
 """Units of the actor's hidden layers (de Bruin et al. 2018, §B.1)."""
 
 
-def untrained(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
-    """Return ONNX bytes of a random actor for the rig of ``config``, a stochastic one where it takes those.
-
-    It is recurrent where those of the configuration's learner are.  Its id is 1 by default.
+def random_policy(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
+    """Return ONNX bytes of a random actor for the rig of ``config``, stochastic or recurrent like its learner's.  Its
+    id is 1 by default.
     """
     wanted = contract or contract_for(
         config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0, signals=config.signals

@@ -37,9 +37,9 @@ from onrig.tools.bench.loop.plan import (
     subjects_of,
 )
 from onrig.tools.bench.loop.report import (
-    AtRate,
     LoopReport,
-    OfRig,
+    RateResults,
+    RigResults,
     SliceFigures,
     build,
     misses_list,
@@ -48,7 +48,7 @@ from onrig.tools.bench.loop.report import (
     ratios_table,
 )
 from onrig.tools.bench.loop.rig import MeasuredRig, RigFailed, RunEnded, Viewer, address_in
-from onrig.tools.bench.loop.sentinel import PERIOD_US, Aim, Seen, Sentinels
+from onrig.tools.bench.loop.sentinel import PERIOD_US, Aim, SentinelRecords, Sentinels
 from onrig.tools.bench.loop.tally import Tally, sendings
 from onrig.tools.bench.processes import CPUS, on_cpus
 from onrig.tools.bench.report import Fact, checks_table, conclude, describe_machine, rows_table
@@ -60,9 +60,9 @@ from onrig.tools.terminal import complain, drawn
 Take = Callable[[NDArray[np.void]], None]
 
 START_S: Final = 6.0
-"""What a start takes, for the time left."""
+"""Approximate start-up time, for the estimate of the remaining time."""
 _SETTLE_S: Final = 2.0
-"""Of each slice of a rig, before it counts: the learner is still importing."""
+"""Initial time of a slice that is discarded: the learner is still importing."""
 
 
 class LoopSession:
@@ -89,33 +89,33 @@ class LoopSession:
         twin = config.device.twin or {}
         self._by_socket = config.device.port is None and twin.get("line") == "socket"
 
-    def measure(self, slices: Sequence[Slice]) -> AtRate:
-        """Go through the slices; raises RigFailed or CyclictestFailed."""
+    def measure(self, slices: Sequence[Slice]) -> RateResults:
+        """Measure all slices; raises RigFailed or CyclictestFailed."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        tallies: dict[str, OfRig] = {}
+        tallies: dict[str, RigResults] = {}
         theirs: DurationHistogram | None = None
         started_s = time.monotonic()
-        seen: list[Seen] = []
+        seen: list[SentinelRecords] = []
         with contextlib.ExitStack() as stack:
             if "sentinel" not in self._without and sys.platform == "linux":
                 line_cpu = None if self._by_socket else self._others[0]
                 self._sentinels = stack.enter_context(Sentinels(CPUS, line_cpu))
             if "burner" not in self._without:
                 stack.enter_context(burner(self._others))
-            stack.enter_context(on_cpus(self._others))  # what watches the loop must not share its CPU
+            stack.enter_context(on_cpus(self._others))  # observers must not share the loop's CPU
             for n, (subject, seconds) in enumerate(slices):
-                self._progress.doing(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
+                self._progress.begin_step(f"{self._rate_hz:g} Hz, {subject.name}, {seconds:g} s")
                 if subject.name == CYCLICTEST:
                     histogram = self._cyclictest(seconds)
                     theirs = theirs or DurationHistogram()
                     theirs.merge(histogram)
                 else:
                     self._rig(subject, seconds, n, tallies)
-                self._progress.done(seconds + START_S)
+                self._progress.finish_step(seconds + START_S)
             seen = self._sentinels.seen() if self._sentinels is not None else []
         watched_s = time.monotonic() - started_s
         total_s = sum(s.seconds for s in slices if s.subject.name == ONRIG)
-        return AtRate(self._rate_hz, total_s, list(tallies.values()), theirs, seen, watched_s)
+        return RateResults(self._rate_hz, total_s, list(tallies.values()), theirs, seen, watched_s)
 
     def _cyclictest(self, seconds: float) -> DurationHistogram:
         program = cyclictest.find()
@@ -130,26 +130,26 @@ class LoopSession:
         with on_cpus(CPUS):
             return cyclictest.run(line, seconds)
 
-    def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, OfRig]) -> None:
+    def _rig(self, subject: Subject, seconds: float, n: int, tallies: dict[str, RigResults]) -> None:
         settings = list(subject.settings)
         alone = "local_learner=false" in settings or not self._config.local_learner
         if alone and self._config.policy is None:
             settings.append(f"policy={self._starting_policy(settings, n)}")
-        if self._swaps_s is not None:  # the swapper is to be refused nothing
+        if self._swaps_s is not None:  # every policy of the swapper must be admitted
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swaps_s):g}")
         folder = self._folder / f"{n}"
         tally = Tally(period_ns(self._rate_hz))
         traced = self._config.device.port is None and "--device" not in subject.flags
         with MeasuredRig(self._name, settings, subject.flags, folder) as rig, contextlib.ExitStack() as stack:
-            rig.until_moving()
+            rig.wait_until_moving()
             if self._swaps_s is not None:
                 stack.enter_context(swapper(rig.folder / "config.yaml", f"ipc://{rig.shm}/learner", self._swaps_s))
-            page = address_in(rig.printed)
+            page = address_in(rig.output)
             viewer = stack.enter_context(Viewer(page)) if page is not None else None
             trace = stack.enter_context(contextlib.closing(TraceReader(rig.shm))) if traced else None
             ended = []
             try:
-                with self._aimed() as aim:
+                with self._with_aim() as aim:
 
                     def take(records: NDArray[np.void]) -> None:
                         tally.add(records, sendings(records, trace))
@@ -157,26 +157,25 @@ class LoopSession:
 
                     rig.follow(_SETTLE_S, aim)
                     tally.lost = rig.follow(seconds, take)
-            except RunEnded as end:  # what was measured until then counts, and so does this
+            except RunEnded as end:  # the measurements so far are kept, and the end is reported
                 ended.append(f"slice {n}: {end}")
             tally.finish()
             if viewer is not None and not viewer.received and not ended:
-                raise RigFailed(f"the live page sent nothing ({page}); --without web leaves it out")
+                raise RigFailed(f"the live page sent nothing ({page}); exclude it with --without web")
         if not self._keep:
             shutil.rmtree(folder, ignore_errors=True)
         of = tallies.get(subject.name)
         if of is None:
-            of = tallies[subject.name] = OfRig(subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime)
+            of = tallies[subject.name] = RigResults(subject.name, Tally(period_ns(self._rate_hz)), [], rig.realtime)
         of.tally.merge(tally)
         p = [tally.histograms[what].percentile_us(q) or 0.0 for what in ("lateness", "tick") for q in (50, 99)]
         whole = [] if ended else [SliceFigures(*p)]
         tallies[subject.name] = of._replace(slices=[*of.slices, *whole], ended=[*of.ended, *ended])
 
     @contextlib.contextmanager
-    def _aimed(self) -> Iterator[Take]:
-        """Have the sentinel on the loop's CPU look while the loop rests; by what takes the records.
-
-        Where periods are longer than what it sleeps by itself, that is the closer look.
+    def _with_aim(self) -> Iterator[Take]:
+        """Wrap the consumer of records so that the sentinel on the loop's CPU wakes while the loop sleeps, if periods
+        are short.
         """
         sentinels, cpu = self._sentinels, self._cpu
         if sentinels is None or period_ns(self._rate_hz) >= 1000 * PERIOD_US["timer"]:
@@ -185,14 +184,14 @@ class LoopSession:
         try:
             yield Aim(period_ns(self._rate_hz), lambda at, every: sentinels.aim(cpu, at, every)).add
         finally:
-            sentinels.aim_nowhere(cpu)
+            sentinels.clear_aim(cpu)
 
     def _starting_policy(self, settings: Sequence[str], n: int) -> Path:
-        """A policy for slice ``n``, of a run without a learner of its own."""
-        from onrig.tools.bench.link.rig_end import untrained  # needs onnx, which a board may lack
+        """Policy for slice ``n`` of a run without a learner."""
+        from onrig.tools.bench.link.rig_end import random_policy  # needs onnx, which may be missing on a board
 
         path = self._folder / f"policy-{n}.onnx"
-        path.write_bytes(untrained(load_for_rig(self._name, settings)))
+        path.write_bytes(random_policy(load_for_rig(self._name, settings)))
         return path.resolve()
 
 
@@ -205,7 +204,7 @@ def benchmark(args: Request) -> int:
     problem = problem_of(args)
     if problem is not None:
         return complain(_VERB, problem)
-    settle_loop_cpu()  # for the rig, and for all that is to run on its CPU or off it
+    settle_loop_cpu()  # for the rig, and for processes on and off its CPU
     name = args.config or CONFIG
     given = [*(EVERYTHING if args.config is None else ()), *args.set]
     without = {part for part in args.without.split(",") if part}
@@ -214,7 +213,7 @@ def benchmark(args: Request) -> int:
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
         if args.device is None and load_for_rig(name).device.port is None:
-            # The loop, without the kernel's tty layer; and the twin tells when it really sent what.
+            # A socket avoids the kernel's tty layer, and the twin records its send times.
             given = ["device.twin.line=socket", "device.twin.trace=true", *given]
         base = load_for_rig(name, [*given, "device.pace=realtime"])
         if (without | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:
@@ -232,7 +231,7 @@ def benchmark(args: Request) -> int:
         print("cyclictest is not installed: install rt-tests for the comparison", file=sys.stderr)
     weights = [s.seconds + START_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
-    measured: list[AtRate] = []
+    measured: list[RateResults] = []
     try:
         with contextlib.ExitStack() as stack:
             stack.callback(progress.close)
@@ -255,7 +254,7 @@ def benchmark(args: Request) -> int:
     return ExitCode.OK
 
 
-def _machine(measured: Sequence[AtRate], config: RunConfig) -> dict[str, Fact]:
+def _machine(measured: Sequence[RateResults], config: RunConfig) -> dict[str, Fact]:
     machine = describe_machine()
     machine["sched_fifo"] = int(all(rig.realtime for found in measured for rig in found.rigs))
     machine["priority"] = config.realtime.priority
@@ -264,7 +263,7 @@ def _machine(measured: Sequence[AtRate], config: RunConfig) -> dict[str, Fact]:
     return machine
 
 
-def _conclude(report: LoopReport, measured: Sequence[AtRate], args: Request) -> None:
+def _conclude(report: LoopReport, measured: Sequence[RateResults], args: Request) -> None:
     if not report.machine["sched_fifo"]:
         print("without SCHED_FIFO: the loop was not permitted to use it (`onrig doctor` shows how to grant it)\n")
     parts = [rows_table(report.rows), misses_table(measured)]

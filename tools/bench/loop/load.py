@@ -1,9 +1,9 @@
-"""Background load while the loop is measured: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
+"""Background load for measurements of the loop: ``python -m onrig.tools.bench.loop.load WHAT ...`` until killed.
 
-``burn CPUS`` keeps CPUs and their caches as busy as a learner does: matrix products of a learner's sizes in float32,
-small ones (a batch of 64 through 50 units) and large ones that go past the caches, at the learner's niceness.
-``swap CONFIG ENDPOINT SECONDS`` is a learner that learns nothing: it offers the rig a fresh policy at fixed times, so
-that swaps can be measured.
+``burn CPUS`` keeps CPUs and their caches as busy as a learner does: float32 matrix products of a learner's sizes, small
+ones (a batch of 64 through 50 units) and ones that exceed the caches, at the learner's niceness. ``swap CONFIG ENDPOINT
+SECONDS`` is a learner that learns nothing: it offers the rig a fresh policy at fixed times, so that swaps can be
+measured.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _LARGE: Final = 1024
 
 
 def burner(cpus: Iterable[int]) -> Companion:
-    """Keep these CPUs busy."""
+    """Start a process that keeps these CPUs busy."""
     return Companion(__name__, "burn", ",".join(map(str, cpus)))
 
 
 def swapper(config: Path, endpoint: str, every_s: float) -> Companion:
-    """Offer the rig of this resolved configuration a fresh policy every so many seconds."""
+    """Start a process that offers the rig a new policy every ``every_s`` seconds."""
     return Companion(__name__, "swap", str(config), endpoint, str(every_s))
 
 
@@ -55,8 +55,8 @@ def burn(cpus: str) -> None:
 
 
 def swap(config_file: str, endpoint: str, every: str) -> None:
-    """Offer policies until the rig is gone."""
-    from onrig.tools.bench.link.rig_end import untrained  # needs onnx, which a board may lack
+    """Offer policies until the rig disconnects."""
+    from onrig.tools.bench.link.rig_end import random_policy  # needs onnx, which a board may lack
 
     config, every_s = load_resolved(Path(config_file)), float(every)
     leave_cpu(config.realtime)
@@ -77,7 +77,7 @@ def swap(config_file: str, endpoint: str, every: str) -> None:
                 training_step=policy_id,
                 signals=config.signals,
             )
-            client.ask(Offer(policy_id), untrained(config, contract, seed=policy_id))
+            client.ask(Offer(policy_id), random_policy(config, contract, seed=policy_id))
             policy_id += 1
             due_s += every_s
             time.sleep(max(0.0, due_s - time.monotonic()))

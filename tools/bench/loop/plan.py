@@ -1,4 +1,4 @@
-"""Plan of the benchmark of the loop: what is asked for, order of the slices, settings of each subject."""
+"""Plan of the benchmark of the loop: request, order of the slices, settings of each subject."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Slice(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is to be measured: the options of ``onrig bench loop``, by their names."""
+    """Request for measurements: the options of ``onrig bench loop``."""
 
     config: str | None = None
     json: Path | None = None
@@ -91,7 +91,7 @@ def problem_of(args: Request) -> str | None:
 
 
 def subjects_of(args: Request, without: set[str], settings: tuple[str, ...]) -> list[Subject]:
-    """The requested rig, then each of its variants."""
+    """List the requested rig, then its variants."""
     flags = ["--device", args.device] if args.device is not None else []
     base = _variant(ONRIG, settings, tuple(flags), without)
     others = [_variant(f"without {part}", settings, tuple(flags), without | {part}) for part in args.compare]
@@ -110,7 +110,7 @@ def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], witho
 
 
 def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> list[Slice]:
-    """Give each subject ``seconds`` in equal slices of about ``slice_s``, in turns and every other time in reverse.
+    """Give each subject ``seconds`` in equal slices of about ``slice_s``, in alternating order.
 
     Disturbances then affect all subjects alike, and slow drift cancels.
     """
@@ -123,7 +123,7 @@ def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> lis
 
 
 def at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple[str, ...]:
-    """Settings by which a configuration runs in real time at a rate, for longer than a slice."""
+    """Settings for running a configuration in real time at a rate, for longer than a slice."""
     settings = ["device.pace=realtime", f"rate_hz={rate_hz:g}", "evaluate_every=0"]
     settings.append(f"episodes={50 + round(4 * slice_s / config.task.episode_s)}")
     lease_s = max(_LEASE_S, config.rig.lease_periods / config.rate_hz)

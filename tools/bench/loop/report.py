@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Miss
 from onrig.tools.bench.loop.plan import CYCLICTEST
-from onrig.tools.bench.loop.sentinel import Seen
+from onrig.tools.bench.loop.sentinel import SentinelRecords
 from onrig.tools.bench.loop.tally import (
     DEVICE_CLOCK,
     HOST_CLOCK,
@@ -20,7 +20,7 @@ from onrig.tools.bench.loop.tally import (
     NEAR_TICKS,
     SENT_LATE,
     TICK,
-    Explained,
+    ExplainedMiss,
     LoopMiss,
     Stalls,
     Tally,
@@ -30,7 +30,7 @@ from onrig.tools.bench.report import Check, Fact, Report, Row, at_most, number
 from onrig.tools.bench.timing import Ratio, ratio
 from onrig.tools.quantity import duration
 from onrig.tools.reports.style import BLACK, PALETTE, RED, new_figure, save, title
-from onrig.tools.terminal import aligned
+from onrig.tools.terminal import align
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,9 +39,9 @@ LATENESS_RATIO: Final = 1.5
 LATENESS_ALLOWANCE_US: Final = 60.0
 TICK_US: Final = 200.0
 TICK_RATE_HZ: Final = 500.0
-"""At this rate the tick is held to TICK_US."""
+"""Rate at which TICK_US is checked."""
 FAULTLESS_RATE_HZ: Final = 200.0
-"""At this rate and below, every miss must be explained by a stall of the machine."""
+"""Rate up to which every miss must be explained by a stall of the machine."""
 
 
 class SliceFigures(NamedTuple):
@@ -53,7 +53,7 @@ class SliceFigures(NamedTuple):
     tick_p99: float
 
 
-class OfRig(NamedTuple):
+class RigResults(NamedTuple):
     """Results of one variant of the rig at one rate."""
 
     name: str
@@ -61,20 +61,20 @@ class OfRig(NamedTuple):
     slices: Sequence[SliceFigures]
     realtime: bool
     ended: Sequence[str] = ()
-    """Runs that ended by themselves while they were measured: which, and why."""
+    """Runs that ended during the measurement, with reasons."""
 
 
-class AtRate(NamedTuple):
+class RateResults(NamedTuple):
     """Everything measured at one rate."""
 
     rate_hz: float
     seconds: float
-    rigs: Sequence[OfRig]
-    """The first is the one that the others are variants of."""
+    rigs: Sequence[RigResults]
+    """Variants of the rig, the base first."""
     cyclictest: DurationHistogram | None
-    sentinels: Sequence[Seen]
+    sentinels: Sequence[SentinelRecords]
     sentinel_s: float
-    """How long the sentinels watched."""
+    """Time observed by the sentinels."""
 
 
 class LoopReport(Report, frozen=True):
@@ -86,25 +86,25 @@ class LoopReport(Report, frozen=True):
 
 
 def row(case: str, subject: str, histogram: DurationHistogram) -> Row | None:
-    """One row in µs; None where nothing was counted."""
+    """Return a row in µs; None without counts."""
     if not histogram.count:
         return None
     figures = histogram.summary_us()
     return Row(case, subject, "us", *(round(figures[name] or 0.0, 2) for name in ("p50", "p99", "p999", "max")))
 
 
-def explained(found: AtRate) -> dict[str, list[Explained]]:
-    """Every miss of every variant of the rig, with the stall that was seen at that time."""
+def explain_misses(found: RateResults) -> dict[str, list[ExplainedMiss]]:
+    """Explain every miss of every variant by the stall seen at that time, if any."""
     stalls = Stalls(found.sentinels, period_ns(found.rate_hz))
     return {rig.name: [stalls.explain(m) for m in rig.tally.missed] for rig in found.rigs}
 
 
 def period_ns(rate_hz: float) -> int:
-    """Of a loop at that rate."""
+    """Period of a loop at that rate."""
     return round(1e9 / rate_hz)
 
 
-def rows_of(found: AtRate) -> list[Row]:
+def rows_of(found: RateResults) -> list[Row]:
     """All rows of one rate."""
     rows: list[Row | None] = []
     at = f"{found.rate_hz:g} Hz: "
@@ -122,11 +122,11 @@ def rows_of(found: AtRate) -> list[Row]:
     return [r for r in rows if r is not None]
 
 
-def checks_of(found: AtRate) -> list[Check]:
+def checks_of(found: RateResults) -> list[Check]:
     """Checks on the rig at one rate."""
     at = f"{found.rate_hz:g} Hz: "
     base = found.rigs[0]
-    misses = explained(found)
+    misses = explain_misses(found)
     checks = []
     p99 = base.tally.histograms["lateness"].percentile_us(99) or 0.0
     if found.cyclictest is not None:
@@ -135,17 +135,17 @@ def checks_of(found: AtRate) -> list[Check]:
         checks.append(at_most(f"{at}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
     for rig in found.rigs:
         whose = "" if rig is base else f"{rig.name}: "
-        ours = sum(e.missed.frames for e in misses[rig.name] if e.is_program)
-        checks.append(at_most(f"{at}{whose}ticks missed through the program", ours, 0))
+        ours = sum(e.missed.frames for e in misses[rig.name] if e.caused_by_program)
+        checks.append(at_most(f"{at}{whose}ticks missed by the program", ours, 0))
         if found.rate_hz <= FAULTLESS_RATE_HZ:
-            others = sum(e.missed.frames for e in misses[rig.name] if not (e.is_machine or e.is_line))
+            others = sum(e.missed.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line))
             checks.append(at_most(f"{at}{whose}ticks missed outside stalls of the machine", others, 0))
         if rig.ended:
-            checks.append(at_most(f"{at}{whose}runs that ended by themselves", len(rig.ended), 0))
+            checks.append(at_most(f"{at}{whose}runs that ended prematurely", len(rig.ended), 0))
         if rig.tally.lost:
-            checks.append(at_most(f"{at}{whose}records that the benchmark did not catch", rig.tally.lost, 0))
+            checks.append(at_most(f"{at}{whose}records lost by the benchmark", rig.tally.lost, 0))
         if rig.tally.unknown:
-            checks.append(at_most(f"{at}{whose}frames whose sending the twin did not tell", rig.tally.unknown, 0))
+            checks.append(at_most(f"{at}{whose}frames without a send time from the twin", rig.tally.unknown, 0))
     if found.rate_hz == TICK_RATE_HZ:
         checks.append(at_most(f"{at}tick p99, us", base.tally.histograms["tick"].percentile_us(99) or 0.0, TICK_US))
     if base.tally.swaps:
@@ -153,24 +153,26 @@ def checks_of(found: AtRate) -> list[Check]:
         bound = max(LATENESS_RATIO * far, far + LATENESS_ALLOWANCE_US)
         checks.append(at_most(f"{at}lateness p99 within {NEAR_TICKS} ticks of a swap, us", near, bound))
         at_swaps = sum(
-            e.missed.frames for e in misses[base.name] if e.missed.near_swap and not (e.is_machine or e.is_line)
+            e.missed.frames
+            for e in misses[base.name]
+            if e.missed.near_swap and not (e.caused_by_machine or e.caused_by_line)
         )
         checks.append(at_most(f"{at}ticks missed within {NEAR_TICKS} ticks of a swap, no stall", at_swaps, 0))
     for rig in found.rigs[1:]:
         for what in ("tick", "lateness"):
             r = variant_ratio(base, rig, f"{what}_p99")
             name = f"{at}{what} p99 of '{base.name}' over '{rig.name}': 1 is in its interval"
-            checks.append(Check(name, round(r.value, 4), 1.0, r.has_one))
+            checks.append(Check(name, round(r.value, 4), 1.0, r.includes_one))
     return checks
 
 
-def variant_ratio(base: OfRig, other: OfRig, figure: str) -> Ratio:
-    """The base's figure over the variant's, slice by slice."""
+def variant_ratio(base: RigResults, other: RigResults, figure: str) -> Ratio:
+    """Ratio of the base's figure to the variant's, over slices."""
     return ratio([getattr(s, figure) for s in base.slices], [getattr(s, figure) for s in other.slices])
 
 
-def build(machine: dict[str, Fact], measured: Sequence[AtRate]) -> LoopReport:
-    """Complete report."""
+def build(machine: dict[str, Fact], measured: Sequence[RateResults]) -> LoopReport:
+    """Build the complete report."""
     rows, checks, misses = [], [], []
     histograms: dict[str, dict[str, list[float]]] = {}
     slices: dict[str, list[dict[str, float]]] = {}
@@ -179,7 +181,7 @@ def build(machine: dict[str, Fact], measured: Sequence[AtRate]) -> LoopReport:
         rows += rows_of(found)
         checks += checks_of(found)
         at = f"{found.rate_hz:g} Hz"
-        for name, listed in explained(found).items():
+        for name, listed in explain_misses(found).items():
             misses += [as_row(found.rate_hz, name, e) for e in listed]
         for rig in found.rigs:
             for what in ("lateness", "tick"):
@@ -205,11 +207,11 @@ def _bins(histogram: DurationHistogram) -> dict[str, list[float]]:
 
 _LISTED: Final = 20
 _PER_DECADE: Final = 20
-_LEAST_US: Final = 1.0
+_MIN_US: Final = 1.0
 
 
-def misses_table(measured: Sequence[AtRate]) -> str:
-    """Missed ticks by cause, and how many of each fall into stalls that a sentinel saw."""
+def misses_table(measured: Sequence[RateResults]) -> str:
+    """Table of missed ticks by cause, and how many coincide with stalls seen by a sentinel."""
     head = [
         "missed ticks",
         "ticks",
@@ -229,17 +231,17 @@ def misses_table(measured: Sequence[AtRate]) -> str:
             t = rig.tally
             counts = [t.missed_ticks[cause] for cause in (Miss.LINK, Miss.PROGRAM, Miss.HOST)]
             misses = [stalls.explain(m) for m in t.missed]
-            in_stall = sum(e.missed.frames for e in misses if e.is_machine)
-            on_line = sum(e.missed.frames for e in misses if e.is_line)
+            in_stall = sum(e.missed.frames for e in misses if e.caused_by_machine)
+            on_line = sum(e.missed.frames for e in misses if e.caused_by_line)
             seen = [in_stall, on_line] if found.sentinels else ["?", "?"]
             chance = f"{100 * stalls.share_of(found.sentinel_s):.2g} %"
             figures = [t.ticks, t.swaps, *counts, *seen, chance, t.pauses]
             cells.append([f"{found.rate_hz:g} Hz, {rig.name}", *map(str, figures)])
-    return aligned([head, *cells])
+    return align([head, *cells])
 
 
 def misses_list(misses: Sequence[LoopMiss]) -> str:
-    """The first of the misses, one line each."""
+    """List the first misses, one line each."""
     head = ["miss", "frames", "cause", "delay µs", "stall ms", "line ms", "tick before µs", "mostly", "near a swap"]
     cells = [
         [
@@ -256,10 +258,10 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
         for m in misses[:_LISTED]
     ]
     more = [f"... and {len(misses) - _LISTED} more (--json has them all)"] if len(misses) > _LISTED else []
-    return "\n".join([aligned([head, *cells]), *more])
+    return "\n".join([align([head, *cells]), *more])
 
 
-def ratios_table(measured: Sequence[AtRate]) -> str:
+def ratios_table(measured: Sequence[RateResults]) -> str:
     """Ratios of the first subject's figures to each variant's, with their spread over slices."""
     head = ["ratio of slices", "slices", "p50", "95 % interval", "p99", "95 % interval"]
     cells = []
@@ -273,11 +275,11 @@ def ratios_table(measured: Sequence[AtRate]) -> str:
                     figures += [f"{r.value:.3f}", f"{r.low:.3f} to {r.high:.3f}"]
                 case = f"{found.rate_hz:g} Hz, {what}: {base.name} / {rig.name}"
                 cells.append([case, f"{len(base.slices)}+{len(rig.slices)}", *figures])
-    return aligned([head, *cells])
+    return align([head, *cells])
 
 
 def share_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of all durations that falls between each two of the edges; what lies outside joins the outermost bins."""
+    """Share of all durations between consecutive edges; values beyond are added to the outermost bins."""
     bins = histogram.bins()
     centres = np.sqrt(np.maximum(bins.edges_us[:-1], 1e-3) * np.maximum(bins.edges_us[1:], 1e-3))
     inside = np.clip(centres, edges_us[0], np.nextafter(edges_us[-1], 0))
@@ -292,7 +294,7 @@ def share_beyond(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDA
     return bins.edges_us, np.maximum(np.concatenate([[1.0], above]), 0.0)
 
 
-def plot(measured: Sequence[AtRate], path: Path) -> None:
+def plot(measured: Sequence[RateResults], path: Path) -> None:
     """Draw one row of panels for each rate; raises ImportError without matplotlib, ValueError for an unknown format."""
     figure, grid = new_figure(len(measured), 2, 3.6 * len(measured), width_in=12.0)
     for (left, right), found in zip(grid, measured, strict=True):
@@ -301,12 +303,12 @@ def plot(measured: Sequence[AtRate], path: Path) -> None:
     save(figure, path)
 
 
-def _plot_lateness(axes: Axes, found: AtRate) -> None:
+def _plot_lateness(axes: Axes, found: RateResults) -> None:
     lines = [(rig.name, rig.tally.histograms["lateness"], PALETTE[k]) for k, rig in enumerate(found.rigs)]
     if found.cyclictest is not None:
         lines.append((CYCLICTEST, found.cyclictest, BLACK))
     latest = max(float(h.bins().edges_us[-1]) for _, h, _ in lines)
-    decades = np.log10(max(latest, 10 * _LEAST_US))
+    decades = np.log10(max(latest, 10 * _MIN_US))
     edges = np.logspace(0, decades, int(_PER_DECADE * decades) + 1)
     for name, histogram, colour in lines:
         p99 = histogram.percentile_us(99) or 0.0
@@ -318,7 +320,7 @@ def _plot_lateness(axes: Axes, found: AtRate) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _plot_stages(axes: Axes, found: AtRate) -> None:
+def _plot_stages(axes: Axes, found: RateResults) -> None:
     base, period_us = found.rigs[0].tally, 1e6 / found.rate_hz
     for k, name in enumerate(("tick", *STAGES)):
         x, above = share_beyond(base.histograms[name])
@@ -326,7 +328,7 @@ def _plot_stages(axes: Axes, found: AtRate) -> None:
         axes.step(x, above, where="post", color=colour, lw=width, label=name)
     axes.axvline(period_us, color=RED, lw=1, ls="--")
     axes.text(period_us, 0.5, " period", color=RED, fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of ticks that take longer")
+    axes.set(xscale="log", yscale="log", xlabel="µs", ylabel="share of slower ticks")
     axes.set_xlim(left=0.5)
     axes.set_ylim(0.5 / max(base.ticks, 2), 1.1)
     title(axes, f"{found.rate_hz:g} Hz: the tick and its stages")

@@ -32,10 +32,10 @@ from onrig.runtime.shm.segment import Segment, SegmentError
 from onrig.tools.bench.processes import CPUS, on_cpus
 
 _START_S: Final = 60.0
-_END_S: Final = 60.0
-_LOOK_S: Final = 0.02
+_END_TIMEOUT_S: Final = 60.0
+_POLL_S: Final = 0.02
 _TAKE_S: Final = 0.05
-"""At 2 kHz a hundred records; the ring holds eight thousand."""
+"""Interval of reads: at 2 kHz a hundred records, of eight thousand in the ring."""
 
 
 class RigFailed(RuntimeError):
@@ -43,20 +43,20 @@ class RigFailed(RuntimeError):
 
 
 class RunEnded(RigFailed):
-    """The rig started, was measured, and then ended by itself."""
+    """The rig ended during the measurement."""
 
 
 class MeasuredRig:
-    """One run; a context that ends it."""
+    """A run under measurement; a context manager that ends it."""
 
     def __init__(self, config: str, settings: Sequence[str], flags: Sequence[str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder / "run"
-        self._said = folder / "run.out"
+        self._output = folder / "run.out"
         command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", str(self.folder), *flags]
         for setting in settings:
             command += ["--set", setting]
-        with self._said.open("wb") as out, on_cpus(CPUS):
+        with self._output.open("wb") as out, on_cpus(CPUS):
             self._run = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
@@ -73,7 +73,7 @@ class MeasuredRig:
         if self._run.poll() is None:
             self._run.send_signal(signal.SIGINT)
             try:
-                self._run.wait(_END_S)
+                self._run.wait(_END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self._run.kill()
                 self._run.wait()
@@ -83,7 +83,7 @@ class MeasuredRig:
         for segment in self._segments:
             segment.close()
 
-    def until_moving(self) -> None:
+    def wait_until_moving(self) -> None:
         """Wait for the first ticks; raises RigFailed."""
         limit = time.monotonic() + _START_S
         running: Running | None = None
@@ -110,26 +110,27 @@ class MeasuredRig:
 
     def _alive(self, what: str, limit: float) -> None:
         if self._run.poll() is not None or time.monotonic() > limit:
-            raise RigFailed(f"the rig did not {what}: {self._last_words()}")
-        time.sleep(_LOOK_S)
+            raise RigFailed(f"the rig did not {what}: {self._last_output()}")
+        time.sleep(_POLL_S)
 
     @property
-    def printed(self) -> str:
+    def output(self) -> str:
         """What the run has printed so far."""
-        return self._said.read_text(errors="replace")
+        return self._output.read_text(errors="replace")
 
     def _reason(self) -> str:
-        """Reason for its end according to its summary; empty if unknown."""
+        """Reason of its end from its summary; empty if unknown."""
         return str(read_fields(self.folder / "summary.json").get("exit_reason") or "")
 
-    def _last_words(self) -> str:
-        lines = self.printed.strip().splitlines()
+    def _last_output(self) -> str:
+        lines = self.output.strip().splitlines()
         return lines[-1] if lines else "no output"
 
     def follow(self, seconds: float, take: Callable[[NDArray[np.void]], None]) -> int:
-        """Hand on all records of the next ``seconds``; returns how many were lost.  Raises RunEnded if the run ends.
+        """Pass all records of the next ``seconds`` to ``take``; returns how many were lost.  Raises RunEnded if the run
+        ends.
 
-        Records from before the call are passed over.
+        Earlier records are skipped.
         """
         ring = self._ring
         assert ring is not None
@@ -138,7 +139,7 @@ class MeasuredRig:
         while (now := time.monotonic()) < until:
             time.sleep(min(_TAKE_S, until - now))
             if self._run.poll() is not None:
-                raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_words()}")
+                raise RunEnded(f"the run ended while it was measured: {self._reason() or self._last_output()}")
             records = ring.since(following)
             if len(records):
                 newest = int(records["seq"][-1])
@@ -154,13 +155,13 @@ _TIMEOUT_S: Final = 5.0
 
 
 def address_in(text: str) -> str | None:
-    """The address of the page among what a run has printed."""
+    """Find the page's address in a run's output."""
     found = _URL.search(text)
     return found[0] if found else None
 
 
 class Viewer:
-    """Watches the page at ``url``; a context.  ``received`` counts the bytes that came."""
+    """Viewer of the page at ``url``; a context manager. ``received`` counts the received bytes."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)

@@ -1,11 +1,11 @@
 """Detector of machine stalls: a process with higher priority than the loop that records its late wake-ups.
 
-``python -m onrig.tools.bench.loop.sentinel KIND CPU PRIORITY`` runs until its input ends, then prints what it saw.
-It sleeps to absolute deadlines and does almost nothing, so whatever delays it (kernel, hypervisor, firmware) also
-delays the loop and is not the loop's fault; the loop's own work cannot delay it, since it has the higher priority.
-While a rig is measured it wakes once per period, while the loop sleeps, so it never disturbs a tick, and any stall that
-overruns a whole period delays it too.  The kind ``line`` sends itself a byte through a pseudo-terminal at each wake-up,
-and times that instead: frames of a twin come the same way, by a worker of the kernel without priority.
+``python -m onrig.tools.bench.loop.sentinel KIND CPU PRIORITY`` runs until its input ends, then prints its records.
+It sleeps until absolute deadlines and does almost nothing else. Whatever delays it (kernel, hypervisor, firmware) also
+delays the loop; the loop cannot delay it, having lower priority. It wakes once per period, while the loop sleeps, so
+that it never disturbs a tick, and a stall of a period or more delays it too.  The kind ``line`` sends itself a byte
+through a pseudo-terminal at each wake-up, and times that instead: frames of a twin take the same path, a kernel worker
+without priority.
 """
 
 from __future__ import annotations
@@ -32,48 +32,46 @@ from onrig.tools.bench.processes import Companion
 
 Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
-"""For as long as it is not told when to look; no multiples of any usual period, so that they meet the loop in all
-phases and not always or never.
-
-A wake-up takes 40 us of the CPU that is measured: one each millisecond in
-any phase made the frames later by as much, at p99.  A stall of 4 ms is sure to be seen then, one of 1 ms by chance.
+"""Period while no phase is set: not a multiple of a usual period, so that it meets the loop in all phases. A wake-up
+takes 40 us of the measured CPU: one per millisecond in any phase delayed the frames by as much, at p99. Stalls of 4 ms
+are always seen, stalls of 1 ms by chance.
 """
 _AIM: Final = struct.Struct("=qq")
 """Wake-up grid: any grid point and the period; ns."""
-_LISTENS_AFTER: Final = 16
-"""Wake-ups, each time."""
+_WAKES_AFTER: Final = 16
+"""Wake-ups read per call."""
 PRIORITY: Final = 90
-NOTED_NS: Final = 150_000
-"""Wake-ups this late are kept with their time."""
+RECORDED_NS: Final = 150_000
+"""Lateness from which a wake-up is recorded with its time."""
 _KEPT: Final = 100_000
-_LATEST_US: Final = 10_000
+_MAX_LATENESS_US: Final = 10_000
 _PATIENCE_S: Final = 10.0
 _ABSOLUTE: Final = 1
 
 
-class Seen(msgspec.Struct):
+class SentinelRecords(msgspec.Struct):
     """Records of one sentinel."""
 
     kind: Kind
     cpu: int
     realtime: bool
     counts: list[int]
-    """Wake-ups, or bytes, by lateness in whole microseconds; the last one counts all that were later."""
+    """Wake-ups, or bytes, by lateness in whole microseconds; the last bin counts all later ones."""
     max_ns: int
     stalls: list[tuple[int, int]]
-    """Wake-ups that were late by at least NOTED_NS: due and awake, in ns of the host's monotonic clock."""
+    """Wake-ups late by at least NOTED_NS: due and actual time, in ns of the host's monotonic clock."""
 
     @property
     def name(self) -> str:
-        """What was timed."""
+        """Name of the timed quantity."""
         return f"{'wake-ups' if self.kind == 'timer' else 'bytes through a pty'}, CPU {self.cpu}"
 
     def histogram(self) -> DurationHistogram:
-        """All wake-ups."""
+        """Histogram of all wake-ups."""
         histogram = DurationHistogram()
         counts = np.array(self.counts, np.int64)
         if counts.any():
-            counts[np.flatnonzero(counts)[-1]] -= 1  # the latest of all is known to the nanosecond
+            counts[np.flatnonzero(counts)[-1]] -= 1  # the latest one is known to the nanosecond
             histogram.add(np.repeat(np.arange(len(counts)) * 1000, counts))
             histogram.add(np.array([self.max_ns], np.int64))
         return histogram
@@ -87,7 +85,7 @@ class _Timer(ctypes.Structure):
 
 
 def _timer() -> int:
-    """A descriptor that gives, at each read, how many periods have passed; OSError where there is none."""
+    """Create a timer descriptor, whose reads return the number of elapsed periods; raises OSError."""
     fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
     if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -100,27 +98,27 @@ def _arm(fd: int, first_ns: int, period_ns: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def first_look_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
-    """The second time from now on that is a whole number of periods from ``anchor_ns``: near, but not missed yet."""
+def first_wake_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
+    """Second next time at a whole number of periods from ``anchor_ns``: soon, but not yet missed."""
     return anchor_ns + ((now_ns - anchor_ns) // period_ns + 2) * period_ns
 
 
 def _pty() -> tuple[int, int]:
-    """Both ends of a pseudo-terminal that lets bytes pass as they are."""
+    """Both ends of a pseudo-terminal in raw mode."""
     near, far = os.openpty()
     tty.setraw(far)
     return near, far
 
 
-def watch(kind: Kind, cpu: int, priority: int) -> Seen:
-    """Sleep and note, until standard input ends."""
+def watch(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
+    """Sleep and record until standard input ends."""
     realtime = False
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {cpu})
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
         realtime = True
     period_ns = PERIOD_US[kind] * 1000
-    counts = [0] * (_LATEST_US + 1)
+    counts = [0] * (_MAX_LATENESS_US + 1)
     stalls: list[tuple[int, int]] = []
     longest = 0
     now_ns, read = time.monotonic_ns, os.read
@@ -134,7 +132,7 @@ def watch(kind: Kind, cpu: int, priority: int) -> Seen:
     while True:
         periods = int.from_bytes(read(fd, 8), sys.byteorder)
         woken_ns = now_ns()
-        due_ns = first_ns + passed * period_ns  # of the first of those periods: the later ones it slept through
+        due_ns = first_ns + passed * period_ns  # lateness of the first of those periods
         passed += periods
         if near >= 0:
             due_ns = woken_ns
@@ -142,23 +140,23 @@ def watch(kind: Kind, cpu: int, priority: int) -> Seen:
             read(far, 1)
             woken_ns = now_ns()
         late_ns = woken_ns - due_ns
-        counts[min(late_ns // 1000, _LATEST_US)] += 1
+        counts[min(late_ns // 1000, _MAX_LATENESS_US)] += 1
         if late_ns > longest:
             longest = late_ns
-        if late_ns >= NOTED_NS and len(stalls) < _KEPT:
+        if late_ns >= RECORDED_NS and len(stalls) < _KEPT:
             stalls.append((due_ns, woken_ns))
         turns += 1
-        if turns % _LISTENS_AFTER == 0 and select.select([0], (), (), 0)[0]:
+        if turns % _WAKES_AFTER == 0 and select.select([0], (), (), 0)[0]:
             told = read(0, 64 * _AIM.size)
             if len(told) < _AIM.size:
-                return Seen(kind, cpu, realtime, counts, longest, stalls)
+                return SentinelRecords(kind, cpu, realtime, counts, longest, stalls)
             anchor_ns, period_ns = _AIM.unpack(told[-_AIM.size :])
-            first_ns, passed = first_look_ns(anchor_ns, period_ns, now_ns()), 0
+            first_ns, passed = first_wake_ns(anchor_ns, period_ns, now_ns()), 0
             _arm(fd, first_ns, period_ns)
 
 
 class Sentinels:
-    """One on each of the given CPUs, and one for the line on ``line_cpu``; a context that leaves none behind."""
+    """Sentinels on the given CPUs, and one for the line on ``line_cpu``; a context manager that ends them."""
 
     def __init__(self, cpus: Sequence[int], line_cpu: int | None, priority: int = PRIORITY) -> None:
         wanted = [("timer", cpu) for cpu in cpus] + ([("line", line_cpu)] if line_cpu is not None else [])
@@ -173,7 +171,7 @@ class Sentinels:
             companion.__exit__()
 
     def aim(self, cpu: int | None, anchor_ns: int, period_ns: int) -> None:
-        """Have the one on ``cpu`` wake at whole numbers of periods from ``anchor_ns``, of the monotonic clock."""
+        """Set the phase of the sentinel on ``cpu``: whole numbers of periods from ``anchor_ns`` (monotonic clock)."""
         if cpu in self._timers:
             pipe = self._companions[self._timers.index(cpu)].process.stdin
             assert pipe is not None
@@ -181,21 +179,23 @@ class Sentinels:
                 pipe.write(_AIM.pack(anchor_ns, period_ns))
                 pipe.flush()
 
-    def aim_nowhere(self, cpu: int | None) -> None:
-        """Let the one on ``cpu`` wake in any phase again."""
+    def clear_aim(self, cpu: int | None) -> None:
+        """Clear the phase of the sentinel on ``cpu``."""
         self.aim(cpu, time.monotonic_ns(), 1000 * PERIOD_US["timer"])
 
-    def seen(self) -> list[Seen]:
-        """Stop the sentinels and collect their records; those that could not run have none."""
+    def seen(self) -> list[SentinelRecords]:
+        """Stop the sentinels and collect their records; sentinels that could not run have none."""
         found = []
         for companion in self._companions:
             with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):
-                found.append(msgspec.json.decode(companion.process.communicate(timeout=_PATIENCE_S)[0], type=Seen))
+                found.append(
+                    msgspec.json.decode(companion.process.communicate(timeout=_PATIENCE_S)[0], type=SentinelRecords)
+                )
         return found
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Watch as told; one JSON object on standard output."""
+    """Watch as requested; prints one JSON object."""
     kind: Kind = "line" if arguments[0] == "line" else "timer"
     seen = watch(kind, int(arguments[1]), int(arguments[2]))
     sys.stdout.buffer.write(msgspec.json.encode(seen))
@@ -207,26 +207,26 @@ if __name__ == "__main__":
 
 
 _REST: Final = 0.6
-"""Of a period after a frame: the tick is over, and no rehearsal of the next one has begun."""
+"""Share of a period after a frame at which the sentinel wakes: after the tick, before the next rehearsal."""
 _TOLERATED: Final = 0.05
-"""Of a period: by so much the device's clock may move against the host's before the sentinel is told again."""
+"""Share of a period by which the device's clock may drift before the phase is updated."""
 
 
 class Aim:
-    """Follows the phase of a device's frames, which changes where a twin pauses or a crystal drifts."""
+    """Tracker of the phase of a device's frames, which changes with a twin's pauses or a crystal's drift."""
 
     def __init__(self, period_ns: int, aim: Callable[[int, int], None]) -> None:
         self._period_ns, self._aim = period_ns, aim
-        self._told_ns: int | None = None
+        self._aimed_ns: int | None = None
 
     def add(self, records: NDArray[np.void]) -> None:
-        """Take the next records of a loop in real time."""
+        """Add the next records of a loop in real time."""
         if not len(records):
             return
         anchor_ns = int(records["t_mono_ns"][-1]) + round(_REST * self._period_ns)
-        if self._told_ns is not None:
-            off_ns = (anchor_ns - self._told_ns) % self._period_ns
+        if self._aimed_ns is not None:
+            off_ns = (anchor_ns - self._aimed_ns) % self._period_ns
             if min(off_ns, self._period_ns - off_ns) <= _TOLERATED * self._period_ns:
                 return
-        self._told_ns = anchor_ns
+        self._aimed_ns = anchor_ns
         self._aim(anchor_ns, self._period_ns)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.record import STAGES, Flag, Kind, Miss
 from onrig.sim.twin.pacing import TraceReader
-from onrig.tools.bench.loop.sentinel import NOTED_NS, Seen
+from onrig.tools.bench.loop.sentinel import RECORDED_NS, SentinelRecords
 
 NEAR_TICKS: Final = 10
 """Ticks on either side of a policy swap that it may affect."""
@@ -26,24 +26,24 @@ _KEPT: Final = 10_000
 
 
 class Missed(NamedTuple):
-    """Ticks missed in a row, and the tick that followed them; times in ns of the host's monotonic clock."""
+    """Consecutive missed ticks, and the tick after them; times in ns of the host's monotonic clock."""
 
     frames: int
     cause: Miss
-    """As the loop itself saw it."""
+    """Cause recorded by the loop."""
     due_ns: int
-    """When the first of the missed frames was due."""
+    """Due time of the first missed frame."""
     received_ns: int
-    """When the frame that was answered instead arrived."""
+    """Arrival of the frame that was answered instead."""
     near_swap: bool
     tick_before_us: float
-    """How long the loop's own work on the tick before took."""
+    """Duration of the previous tick."""
     longest_stage: str = ""
-    """Which stage of that tick took longest."""
+    """Longest stage of that tick."""
 
 
 class Tally:
-    """Takes the records of one stretch of a loop at work; tallies of several stretches add up."""
+    """Statistics of the records of one stretch; tallies of several stretches can be merged."""
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = period_ns
@@ -56,15 +56,14 @@ class Tally:
         self.missed_ticks = dict.fromkeys((Miss.LINK, Miss.PROGRAM, Miss.HOST), 0)
 
     def add(self, records: NDArray[np.void], sendings: Sendings) -> None:
-        """Take the next records (dtype ``RecordLayout.dtype``) and when their frames were sent.
-
-        The newest wait until it is known what follows them.
+        """Add the next records (dtype ``RecordLayout.dtype``) and the send times of their frames. The newest ones wait
+        for their successors.
         """
         if not len(records):
             return
         self.unknown += sendings.unknown
         held = records if self._held is None else np.concatenate([self._held, records])
-        self._sendings = self._sendings.then(sendings)
+        self._sendings = self._sendings.append(sendings)
         end = max(self._judged, len(held) - NEAR_TICKS)
         self._judge(held, end)
         first = max(0, end - NEAR_TICKS - 1)
@@ -72,13 +71,13 @@ class Tally:
         self._sendings = self._sendings.part(first, len(held))
 
     def finish(self) -> None:
-        """End the stretch: no record follows."""
+        """End the stretch."""
         if self._held is not None:
             self._judge(self._held, len(self._held))
         self._held, self._judged, self._sendings = None, 0, self._sendings.part(0, 0)
 
     def merge(self, other: Tally) -> None:
-        """Add what another one of the same period has taken in and finished."""
+        """Add another, finished tally of the same period."""
         for name, histogram in self.histograms.items():
             histogram.merge(other.histograms[name])
         self.ticks += other.ticks
@@ -93,11 +92,11 @@ class Tally:
     def _judge(self, records: NDArray[np.void], end: int) -> None:
         here = slice(self._judged, end)
         swapped, acts = swaps(records), acting(records)
-        part, is_near, acted = records[here], near(swapped)[here], acts[here]
+        part, is_near, acted = records[here], near_swap_ticks(swapped)[here], acts[here]
         sendings = self._sendings.part(self._judged, end)
         late = part["t_receive_ns"] - sendings.sent_ns
         tick = part["tick_ns"]
-        followed = np.flatnonzero(follows(records)[here]) + self._judged
+        followed = np.flatnonzero(continues_episode(records)[here]) + self._judged
         counted = {
             "lateness": late,
             "lateness near a swap": late[is_near],
@@ -121,7 +120,7 @@ class Tally:
             self._miss(part[i], int(sendings.due_ns[i]), before, is_near=bool(is_near[i]))
 
     def _miss(self, record: np.void, due_ns: int, before: np.void, *, is_near: bool) -> None:
-        """Keep what was missed before a record whose own frame was due at ``due_ns``."""
+        """Record the misses before a record whose frame was due at ``due_ns``."""
         frames, cause = int(record["missed"]), Miss(record["miss"])
         self.missed_ticks[cause] += frames
         if len(self.missed) < _KEPT:
@@ -131,22 +130,22 @@ class Tally:
 
 
 def acting(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether each record is of a whole tick, from frame to command (the last of an episode is not)."""
+    """Return whether each record is of a complete tick, from frame to command (the last of an episode is not)."""
     return np.asarray((records["flags"] & Flag.NO_ACTION) == 0, np.bool_)
 
 
 def interval_errors(records: NDArray[np.void], at: NDArray[np.intp], clock: str, period: int) -> NDArray[np.int64]:
-    """By how much the time since the record before, on the ``clock`` of that name, was no whole number of periods.
+    """Deviation of the time since the previous record, on this ``clock``, from a whole number of periods.
 
-    ``at`` are indices of records that follow another, ``period`` is in the clock's unit, and so is what is returned.
+    ``at``: indices of records that follow another; ``period`` and the result are in the clock's unit.
     """
     frames = records["frame"].astype(np.int64)
     times = records[clock].astype(np.int64)
     return np.asarray(np.abs(times[at] - times[at - 1] - period * (frames[at] - frames[at - 1])), np.int64)
 
 
-def follows(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether each record is of the same episode as the one before it."""
+def continues_episode(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Return whether each record is of the same episode as the previous one."""
     same = np.zeros(len(records), np.bool_)
     kind, episode = records["kind"], records["episode"]
     same[1:] = (kind[1:] == kind[:-1]) & (episode[1:] == episode[:-1]) & ((records["flags"][1:] & Flag.FIRST) == 0)
@@ -154,15 +153,17 @@ def follows(records: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def swaps(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether each record is the first under another policy, in the middle of an episode."""
+    """Return whether each record is the first under another policy within an episode."""
     changed = np.zeros(len(records), np.bool_)
     policy = records["policy_id"]
     changed[1:] = policy[1:] != policy[:-1]
-    return np.asarray(changed & follows(records) & acting(records) & (records["kind"] != Kind.RESET), np.bool_)
+    return np.asarray(
+        changed & continues_episode(records) & acting(records) & (records["kind"] != Kind.RESET), np.bool_
+    )
 
 
-def near(swapped: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray[np.bool_]:
-    """Whether there is a swap at most ``ticks`` before or after."""
+def near_swap_ticks(swapped: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray[np.bool_]:
+    """Return whether a swap is at most ``ticks`` away."""
     steps = np.concatenate([[0], np.cumsum(swapped)])
     at = np.arange(len(swapped))
     last, first = np.minimum(at + ticks + 1, len(swapped)), np.maximum(at - ticks, 0)
@@ -170,33 +171,33 @@ def near(swapped: NDArray[np.bool_], ticks: int = NEAR_TICKS) -> NDArray[np.bool
 
 
 _PAUSE: Final = 0.5
-"""Of a period, by which a twin's frames are due later than by its own clock: it has paused."""
+"""Share of a period beyond which a late twin counts as paused."""
 
 Array = NDArray[np.int64]
 
 
 class Sendings(NamedTuple):
-    """When frames were due on the line and when they were sent; host's monotonic clock, ns, shape (n,) each."""
+    """Due and send times of frames on the line; host's monotonic clock, ns, shape (n,) each."""
 
     due_ns: Array
     sent_ns: Array
     unknown: int = 0
-    """For how many of them that is not known exactly."""
+    """Number of frames without exact times."""
 
     def part(self, first: int, end: int) -> Sendings:
-        """Those of a stretch of the frames."""
+        """Select a stretch of the frames."""
         return Sendings(self.due_ns[first:end], self.sent_ns[first:end])
 
-    def then(self, more: Sendings) -> Sendings:
-        """These, and ``more`` behind them."""
+    def append(self, more: Sendings) -> Sendings:
+        """Append ``more``."""
         return Sendings(np.concatenate([self.due_ns, more.due_ns]), np.concatenate([self.sent_ns, more.sent_ns]))
 
 
 def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
-    """Find out for records (dtype ``RecordLayout.dtype``) when their frames were sent.
+    """Determine the send times of the frames of records (dtype ``RecordLayout.dtype``).
 
-    Without a trace, of a device at a port, they are taken to have been sent as punctually as the loop itself makes out
-    (``lateness_ns``, see ``onrig.hw.clock``), which is counted from the most punctual ones.
+    Without a trace (a device on a port), they follow from the loop's ``lateness_ns`` (see ``onrig.hw.clock``), which is
+    relative to the most punctual frames.
     """
     guess = np.asarray(records["t_receive_ns"] - records["lateness_ns"], np.int64)
     if trace is None:
@@ -207,45 +208,45 @@ def sendings(records: NDArray[np.void], trace: TraceReader | None) -> Sendings:
 
 
 def pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
-    """How often the device's clock stood still between one of the records and the next."""
+    """Number of pauses of the device's clock between consecutive records."""
     behind = due_ns - 1000 * records["t_device_us"].astype(np.int64)
     return int(np.count_nonzero(np.diff(behind) > _PAUSE * period_ns))
 
 
 _SHARE: Final = 0.25
-"""Of a period: a shorter stall cannot have cost a tick that had the rest of the period left."""
+"""Share of a period below which a stall cannot cost a tick."""
 
 
-class Explained(NamedTuple):
+class ExplainedMiss(NamedTuple):
     """A miss and its attribution to the machine."""
 
     missed: Missed
     stall_ms: float
-    """The longest stall at that time; 0 where no sentinel saw one."""
+    """Longest stall at that time; 0 if none was seen."""
     line_ms: float = 0.0
-    """The longest that a byte took through a pseudo-terminal at that time; 0 where it was quick."""
+    """Longest delay of a byte through a pseudo-terminal at that time; 0 if short."""
 
     @property
-    def is_machine(self) -> bool:
+    def caused_by_machine(self) -> bool:
         """Whether the machine stalled at that time."""
         return self.stall_ms > 0
 
     @property
-    def is_line(self) -> bool:
+    def caused_by_line(self) -> bool:
         """Whether the machine ran, but the kernel delivered bytes late."""
-        return self.line_ms > 0 and not self.is_machine
+        return self.line_ms > 0 and not self.caused_by_machine
 
     @property
-    def is_program(self) -> bool:
-        """Whether the program caused it: its own work overran, and no stall was seen."""
-        return self.missed.cause is Miss.PROGRAM and not self.is_machine
+    def caused_by_program(self) -> bool:
+        """Whether the program caused it: the tick overran without a stall."""
+        return self.missed.cause is Miss.PROGRAM and not self.caused_by_machine
 
 
 class Stalls:
-    """Stalls seen by the sentinels that are long enough to cost a tick at a given period."""
+    """Stalls seen by the sentinels, long enough to cost a tick at a given period."""
 
-    def __init__(self, seen: Sequence[Seen], period_ns: int) -> None:
-        least = max(NOTED_NS, _SHARE * period_ns)
+    def __init__(self, seen: Sequence[SentinelRecords], period_ns: int) -> None:
+        least = max(RECORDED_NS, _SHARE * period_ns)
         self._spans = {
             kind: np.array(
                 sorted(span for s in seen if s.kind == kind for span in s.stalls if span[1] - span[0] >= least),
@@ -255,16 +256,16 @@ class Stalls:
         }
         self._period_ns = period_ns
 
-    def explain(self, missed: Missed) -> Explained:
-        """Look between one period before the first missed frame was due and what came in its place."""
+    def explain(self, missed: Missed) -> ExplainedMiss:
+        """Attribute a miss to stalls between one period before the first missed frame and the answered one."""
         longest = []
         for due, woken in (self._spans[kind].T for kind in ("timer", "line")):
             there = (woken >= missed.due_ns - self._period_ns) & (due <= missed.received_ns)
             longest.append(int((woken - due)[there].max()) / 1e6 if there.any() else 0.0)
-        return Explained(missed, *longest)
+        return ExplainedMiss(missed, *longest)
 
     def share_of(self, measured_s: float) -> float:
-        """Share of the time, at most, in which a miss would be put down to a stall by mere coincidence."""
+        """Upper bound on the share of time in which a miss coincides with a stall by chance."""
         spans = np.concatenate(list(self._spans.values()))
         reach = (spans[:, 1] - spans[:, 0]) + 2 * self._period_ns
         return min(1.0, float(reach.sum()) / (measured_s * 1e9)) if measured_s > 0 else 0.0
@@ -279,17 +280,17 @@ class LoopMiss(msgspec.Struct, frozen=True):
     cause: str
     due_ns: int
     delay_us: float
-    """From when the first missed frame was due until the frame came that was answered."""
+    """Time from the first missed frame's due time to the answered frame."""
     stall_ms: float
     line_ms: float
     near_swap: bool
     tick_before_us: float
     longest_stage: str
-    """Of the tick before."""
+    """Longest stage of the previous tick."""
 
 
-def as_row(rate_hz: float, subject: str, e: Explained) -> LoopMiss:
-    """JSON form of a miss."""
+def as_row(rate_hz: float, subject: str, e: ExplainedMiss) -> LoopMiss:
+    """Return the JSON form of a miss."""
     m = e.missed
     return LoopMiss(
         rate_hz,

@@ -1,4 +1,4 @@
-"""Benchmark of the replay memory next to the buffers of other libraries, each in a process of its own."""
+"""Benchmark of the replay memory next to the buffers of other libraries, each in a separate process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from onrig.tools.bench.processes import START_S, Crew, Worker, in_turn
+from onrig.tools.bench.processes import START_S, Crew, Worker, round_robin
 from onrig.tools.bench.replay.cases import CASES, GATED, GROUPS, MEMORIES, SHAPES, Case, Operation, Shape, title
 from onrig.tools.bench.replay.figures import (
+    FigureKey,
     Figures,
-    Place,
-    Weight,
+    MemorySize,
     Weights,
     figure,
     memory_checks,
@@ -22,7 +22,7 @@ from onrig.tools.bench.replay.figures import (
     verdict_checks,
 )
 from onrig.tools.bench.replay.peers import PEERS
-from onrig.tools.bench.replay.subject import Verdict, Weighed
+from onrig.tools.bench.replay.subject import MeasuredSize, Verdict
 from onrig.tools.bench.report import (
     Report,
     Row,
@@ -30,52 +30,52 @@ from onrig.tools.bench.report import (
     conclude,
     describe_subjects,
     installed_version,
-    left_out,
     number,
+    skipped_lines,
 )
 from onrig.tools.bench.timing import Timings, quantiles_us
 from onrig.tools.progress import Progress, progress_for
-from onrig.tools.terminal import aligned, complain, unwritable
+from onrig.tools.terminal import align, complain, unwritable
 
 _SUBJECT: Final = "onrig.tools.bench.replay.subject"
 _SEED: Final = 0
-# Seconds that steps take, roughly: for the time left, only their proportions matter.
+# Approximate durations of steps in seconds, for the estimate of the remaining time.
 _GATE_S: Final = 1.0
 _FILL_S: Final = 4e-6
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How much is measured."""
+    """Amount of measurements."""
 
     shapes: tuple[Shape, ...]
     capacities: tuple[int, ...]
     rounds: int
     calls: int
-    """At most so many in a round."""
+    """Maximum calls in a round."""
     limit_ms: int
-    """At most so long a round."""
+    """Maximum duration of a round."""
     draws: int
-    """Of the gate, for each kind."""
-    weighed: int
-    """Capacity of the memories that are weighed."""
+    """Draws of the gate per kind."""
+    measured_capacity: int
+    """Capacity of the memories whose size is measured."""
 
     def seconds(self, packages: Sequence[str]) -> float:
-        """Say roughly how long it takes."""
+        """Estimate the total duration."""
         groups_s = sum(self.group_s(group, capacity) for group in GROUPS for capacity in self.capacities)
-        once = 2 * START_S + len(GATED) * _GATE_S + len(self.shapes) * (self.weigh_s() + groups_s)
+        once = 2 * START_S + len(GATED) * _GATE_S + len(self.shapes) * (self.size_s() + groups_s)
         return len(packages) * once
 
-    def weigh_s(self) -> float:
-        """Say how long the memories of one library take to be weighed."""
-        return len(MEMORIES) * self.weighed * _FILL_S
+    def size_s(self) -> float:
+        """Estimate the duration of one library's size measurements."""
+        return len(MEMORIES) * self.measured_capacity * _FILL_S
 
     def group_s(self, group: Sequence[Case], capacity: int) -> float:
-        """Say how long one library takes for a group of cases."""
+        """Estimate the duration of one library's group of cases."""
         return len(_kinds(group, "onrig")) * capacity * _FILL_S + len(group) * self.rounds * self.limit_ms / 1e3
 
 
 class Session:
-    """Measurements so far; a library that fails drops out, with the reason."""
+    """Measurements; a failing library is dropped with the reason."""
 
     def __init__(self, plan: Plan, packages: Sequence[str], progress: Progress) -> None:
         self._plan: Final = plan
@@ -85,17 +85,17 @@ class Session:
         self.unavailable: Final = self._crew.unavailable
         self.verdicts: Final[list[tuple[str, Verdict]]] = []
         self.figures: Final[Figures] = {}
-        self.weights: Final[Weights] = {}
+        self.sizes: Final[Weights] = {}
         self.spans: Final[list[int]] = []
         """All spans of clock reads, in ns."""
 
     def run(self) -> None:
         """Measure everything."""
         for package in self._packages:
-            # A process of its own: what was measured before would leave holes for it to fill.
+            # A new process: earlier allocations would leave holes to fill.
             with ExitStack() as stack:
                 for worker in self._crew.start([package], stack):
-                    self._weigh(worker)
+                    self._measure_sizes(worker)
         with ExitStack() as stack:
             workers = self._crew.start(self._packages, stack)
             for worker in workers:
@@ -105,58 +105,58 @@ class Session:
                     for group in GROUPS:
                         self._time_group(workers, group, shape, capacity)
 
-    def _weigh(self, worker: Worker) -> None:
-        n = self._plan.weighed
+    def _measure_sizes(self, worker: Worker) -> None:
+        n = self._plan.measured_capacity
         for shape in self._plan.shapes:
             for memory in MEMORIES:
                 kind = memory.kind(worker.subject)
                 if kind is None:
                     continue
-                self._progress.doing(f"weighing {worker.subject} {kind}, {shape}")
-                weighed = self._crew.ask(worker, kind, "weigh", kind, shape, n, _SEED, returns=Weighed)
+                self._progress.begin_step(f"weighing {worker.subject} {kind}, {shape}")
+                weighed = self._crew.ask(worker, kind, "measure_size", kind, shape, n, _SEED, returns=MeasuredSize)
                 if weighed is not None:
                     resident = None if weighed.resident is None else weighed.resident / n
                     arrays = None if weighed.arrays is None else weighed.arrays / n
-                    self.weights[Place(memory.name, shape, n, worker.subject)] = Weight(resident, arrays)
-            self._progress.done(self._plan.weigh_s())
+                    self.sizes[FigureKey(memory.name, shape, n, worker.subject)] = MemorySize(resident, arrays)
+            self._progress.finish_step(self._plan.size_s())
 
     def _judge(self, worker: Worker) -> None:
         for gated in GATED:
             kind = gated.kind(worker.subject)
             if kind is not None:
-                self._progress.doing(f"testing what {worker.subject} {kind} draws")
+                self._progress.begin_step(f"testing the draws of {worker.subject} {kind}")
                 verdict = self._crew.ask(worker, kind, "judge", kind, self._plan.draws, _SEED, returns=Verdict)
                 if verdict is not None:
                     self.verdicts.append((worker.subject, verdict))
-            self._progress.done(_GATE_S)
+            self._progress.finish_step(_GATE_S)
 
     def _time_group(self, workers: Sequence[Worker], group: Sequence[Case], shape: Shape, capacity: int) -> None:
         for worker in workers:
             for kind in _kinds(group, worker.subject):
-                self._progress.doing(f"filling {worker.subject} {kind}, {shape}, {capacity}")
+                self._progress.begin_step(f"filling {worker.subject} {kind}, {shape}, {capacity}")
                 self._crew.ask(worker, kind, "fill", kind, shape, capacity, _SEED, returns=type(None))
         for case in group:
-            self._progress.doing(f"{case.name}, {shape}, {capacity}")
+            self._progress.begin_step(f"{case.name}, {shape}, {capacity}")
             self._time_case(workers, case, shape, capacity)
         for worker in workers:
             self._crew.ask(worker, "", "drop", returns=type(None))
-            self._progress.done(self._plan.group_s(group, capacity))
+            self._progress.finish_step(self._plan.group_s(group, capacity))
 
     def _time_case(self, workers: Sequence[Worker], case: Case, shape: Shape, capacity: int) -> None:
         rounds: dict[str, list[Timings]] = {worker.subject: [] for worker in workers}
         beside: list[Timings] = []
-        for worker in in_turn(workers, self._plan.rounds):
+        for worker in round_robin(workers, self._plan.rounds):
             rounds[worker.subject] += self._timings(worker, case)
             if worker.subject == "onrig" and case.operation is Operation.INSERT:
                 beside += self._timings(worker, case, beside_stalls=True)
         for package, of_package in rounds.items():
             if of_package:
                 tails = beside if package == "onrig" else []
-                self.figures[Place(case.name, shape, capacity, package)] = figure(of_package, tails)
+                self.figures[FigureKey(case.name, shape, capacity, package)] = figure(of_package, tails)
         self.spans.extend(ns for t in beside for ns in t.spans)
 
     def _timings(self, worker: Worker, case: Case, *, beside_stalls: bool = False) -> list[Timings]:
-        """Time one round; empty where there was nothing to time."""
+        """Time one round; empty if nothing was timed."""
         kind, plan = case.kind(worker.subject), self._plan
         if kind is None:
             return []
@@ -170,7 +170,7 @@ def _kinds(group: Iterable[Case], package: str) -> list[str]:
 
 
 _VERB: Final = "bench replay"
-_LEAST: Final = 512
+_MIN_CAPACITY: Final = 512
 """Smallest capacity: the largest sample is 256."""
 FULL: Final = Plan(SHAPES, (10_000, 100_000, 1_000_000), 6, 20_000, 80, 200_000, 1_000_000)
 QUICK: Final = Plan(SHAPES, (10_000,), 4, 20_000, 40, 100_000, 100_000)
@@ -180,15 +180,15 @@ def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> i
     """Measure, print tables and checks; returns the exit code."""
     plan = QUICK if quick else FULL
     if capacities:
-        if min(capacities) < _LEAST:
-            return complain(_VERB, f"--capacity: at least {_LEAST}, got {min(capacities)}")
+        if min(capacities) < _MIN_CAPACITY:
+            return complain(_VERB, f"--capacity: at least {_MIN_CAPACITY}, got {min(capacities)}")
         plan = msgspec.structs.replace(plan, capacities=tuple(capacities))
     if problem := unwritable("json", json):
         return complain(_VERB, problem)
     versions = {package: installed_version(package) for package in ("onrig", *PEERS)}
     present = {package: version or "" for package, version in versions.items() if version or package == "onrig"}
     for package in (package for package in versions if package not in present):
-        print(f"{package}: not installed, left out (pip install 'onrig[bench]')")
+        print(f"{package}: not installed, skipped (pip install 'onrig[bench]')")
     progress = progress_for(plan.seconds(tuple(present)))
     try:
         session = Session(plan, tuple(present), progress)
@@ -207,7 +207,7 @@ def build_report(session: Session, versions: dict[str, str]) -> Report:
     for place, f in session.figures.items():
         name, q = title(place.case, place.shape, place.capacity), f.all
         rows.append(Row(name, place.package, "us", *(round(x, 3) for x in (q.p50, q.p99, q.p999, q.max))))
-    for place, weight in session.weights.items():
+    for place, weight in session.sizes.items():
         for what, value in (("process", weight.resident), ("arrays", weight.arrays)):
             if value is not None:
                 name = title(f"{place.case} {what}", place.shape, place.capacity)
@@ -215,7 +215,7 @@ def build_report(session: Session, versions: dict[str, str]) -> Report:
     checks = verdict_checks(session.verdicts)
     for shape in dict.fromkeys(place.shape for place in session.figures):
         checks += speed_checks(session.figures, shape)
-    return Report(machine, floor, rows, checks + memory_checks(session.weights))
+    return Report(machine, floor, rows, checks + memory_checks(session.sizes))
 
 
 def describe(session: Session, plan: Plan, packages: Sequence[str], report: Report) -> list[str]:
@@ -223,9 +223,9 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
     peers = [package for package in packages if package != "onrig" and (package, "") not in session.unavailable]
     marked = {(package, v.kind) for package, v in session.verdicts if not v.passed}
     parts = [times_table(session.figures, s, n, peers, marked) for s in plan.shapes for n in plan.capacities]
-    parts.append(memory_table(session.weights, plan.shapes, ["onrig", *peers]))
+    parts.append(memory_table(session.sizes, plan.shapes, ["onrig", *peers]))
     parts.append(checks_table(report.checks))
-    notes = left_out(session.unavailable)
+    notes = skipped_lines(session.unavailable)
     notes += [f"{package} {kind}: FAILED THE GATE, its times are marked '!'" for package, kind in marked]
     if session.spans:
         q = quantiles_us(session.spans)._asdict()
@@ -237,29 +237,31 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
 
 
 Marked = Collection[tuple[str, str]]
-"""(package, kind) of what did not pass the gate."""
+"""(package, kind) pairs that failed the gate."""
 
 
 def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[str], marked: Marked) -> str:
-    """Set out the times of one shape and capacity: Onrig's percentiles, the peers' medians and how often ours goes in.
+    """Table of times for one shape and capacity: Onrig's percentiles, the peers' medians and their ratio to ours.
 
-    A "!" behind a figure says that its library did not pass the gate.
+    A "!" marks a library that failed the gate.
     """
     head = [f"{shape}, {capacity:_}: us", "onrig p50", "p99", "p99.9", "max", *peers]
     rows = [head]
     for case in CASES:
-        ours = figures.get(Place(case.name, shape, capacity, "onrig"))
+        ours = figures.get(FigureKey(case.name, shape, capacity, "onrig"))
         if ours is None:
             continue
         mark = "!" if ("onrig", case.onrig) in marked else ""
         q = ours.all
         row = [case.name, number(q.p50) + mark, number(q.p99), number(q.p999), number(q.max)]
-        rows.append(row + [_beside(figures, case, shape, capacity, peer, q.p50, marked) for peer in peers])
-    return aligned(rows)
+        rows.append(row + [_peer_cell(figures, case, shape, capacity, peer, q.p50, marked) for peer in peers])
+    return align(rows)
 
 
-def _beside(figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, ours: float, marked: Marked) -> str:
-    theirs = figures.get(Place(case.beside or case.name, shape, capacity, peer))
+def _peer_cell(
+    figures: Figures, case: Case, shape: Shape, capacity: int, peer: str, ours: float, marked: Marked
+) -> str:
+    theirs = figures.get(FigureKey(case.beside or case.name, shape, capacity, peer))
     if theirs is None:
         return ""
     kind = next(c.peer for c in CASES if c.name == (case.beside or case.name))
@@ -268,7 +270,7 @@ def _beside(figures: Figures, case: Case, shape: Shape, capacity: int, peer: str
 
 
 def memory_table(weights: Weights, shapes: Iterable[Shape], packages: Sequence[str]) -> str:
-    """Set out bytes per transition: what the process grew by, and Onrig's arrays."""
+    """Table of bytes per transition: growth of the process, and Onrig's arrays."""
     rows = [["bytes per transition", "raw", "arrays", *packages]]
     for shape in shapes:
         for memory in MEMORIES:
@@ -278,4 +280,4 @@ def memory_table(weights: Weights, shapes: Iterable[Shape], packages: Sequence[s
             arrays = found["onrig"].arrays
             cells = ["" if p not in found or (grown := found[p].resident) is None else f"{grown:.1f}" for p in packages]
             rows.append([f"{memory.name}, {shape}", str(shape.raw_bytes), f"{arrays:.1f}" if arrays else "", *cells])
-    return aligned(rows)
+    return align(rows)

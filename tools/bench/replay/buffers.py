@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 POOL: Final = 4096
-"""Distinct transitions; a larger memory is filled with them again and again."""
+"""Number of distinct transitions; a larger memory is filled with repetitions."""
 BATCH: Final = 16
 """Minibatch of de Bruin et al. 2018."""
 INSERTS: Final = 200
@@ -40,7 +40,7 @@ class Transitions(NamedTuple):
     """(n,)"""
 
     def part(self, first: int, n: int) -> Transitions:
-        """Return ``n`` transitions from ``first`` on, or what there is of them."""
+        """Return up to ``n`` transitions from ``first`` on."""
         some = slice(first, first + n)
         return Transitions(
             self.observation[some],
@@ -53,7 +53,7 @@ class Transitions(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """What a learner sends back: TD errors of minibatches, absolute values."""
+    """Feedback of a learner: absolute TD errors of minibatches."""
 
     slots: NDArray[np.int64]
     """(n, BATCH), drawn uniformly, distinct within a minibatch."""
@@ -62,7 +62,7 @@ class Errors(NamedTuple):
 
 
 def transitions(n: int, n_obs: int, n_act: int, seed: int) -> Transitions:
-    """Draw ``n`` transitions; rewards are 0, 1, 2, ..., so that each names its transition."""
+    """Draw ``n`` transitions; rewards are 0, 1, 2, ..., so that each identifies its transition."""
     rng = np.random.default_rng(seed)
     return Transitions(
         rng.uniform(-1, 1, (n, n_obs)).astype(np.float32),
@@ -91,7 +91,7 @@ def errors(n: int, capacity: int, seed: int) -> Errors:
 
 ALPHA: Final = 0.6
 BETA: Final = 0.4
-"""Exponents of proportional PER, for every library alike."""
+"""Exponents of proportional PER, the same for every library."""
 
 
 class Columns(NamedTuple):
@@ -105,15 +105,15 @@ class Columns(NamedTuple):
 
 
 class Buffer(ABC):
-    """One memory of a library; FIFO, so that transition i lies in slot i % capacity, where nothing else is said."""
+    """Memory of a library; FIFO unless stated otherwise, so that transition i is in slot i % capacity."""
 
     @abstractmethod
     def extend(self, t: Transitions) -> None:
-        """Take transitions, as quickly as the library can (not timed)."""
+        """Insert transitions, as fast as the library can (not timed)."""
 
     @abstractmethod
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
-        """Give ``slots`` (n,) the absolute TD errors ``td`` (n,), where sampling goes by them (not timed)."""
+        """Assign the absolute TD errors ``td`` (n,) to ``slots`` (n,), if sampling uses them (not timed)."""
 
     @abstractmethod
     def law(self, td: Floats) -> NDArray[np.float64]:
@@ -137,18 +137,18 @@ class Buffer(ABC):
 
     @abstractmethod
     def update(self, i: int) -> None:
-        """Take the errors of prepared minibatch ``i``."""
+        """Apply the errors of prepared minibatch ``i``."""
 
     @abstractmethod
     def learn(self, i: int) -> None:
-        """Draw a minibatch and, where sampling goes by errors, give it those of prepared minibatch ``i``."""
+        """Draw a minibatch and, if sampling uses errors, assign those of prepared minibatch ``i``."""
 
     def insert_drawable(self, i: int) -> object:
         """Insert prepared transition ``i`` so that the next sample may contain it."""
         return self.insert(i)
 
     def cycle(self, i: int) -> None:
-        """Do the ``i``-th duty cycle."""
+        """Run the ``i``-th duty cycle."""
         for j in range(i * INSERTS, (i + 1) * INSERTS):
             self.insert(j % POOL)
         for j in range(UPDATES):
@@ -162,12 +162,12 @@ class Buffer(ABC):
         return None
 
 
-def uniform_law(capacity: int) -> NDArray[np.float64]:
+def uniform_probabilities(capacity: int) -> NDArray[np.float64]:
     """Return 1 / capacity for each slot."""
     return np.full(capacity, 1.0 / capacity)
 
 
-def proportional_law(td: Floats, epsilon: float) -> NDArray[np.float64]:
+def proportional_probabilities(td: Floats, epsilon: float) -> NDArray[np.float64]:
     """Return P(i) ~ (|TD error| + epsilon)^ALPHA for each slot."""
     priority: NDArray[np.float64] = (td.astype(np.float64) + epsilon) ** ALPHA
     law: NDArray[np.float64] = priority / priority.sum()

@@ -9,11 +9,11 @@ import msgspec
 
 
 class Operation(enum.Enum):
-    """What is timed."""
+    """Timed operation."""
 
     INSERT = "insert"
     INSERT_DRAWABLE = "insert drawable"
-    """Including the sampler's notification: the next sample may contain it."""
+    """Insertion with notification of the sampler: the next sample may contain it."""
     SAMPLE = "sample"
     UPDATE = "update"
     CYCLE = "cycle"
@@ -31,9 +31,9 @@ class Case(msgspec.Struct, frozen=True):
     size: int = 0
     """Transitions per sample."""
     after_update: bool = False
-    """Whether each call follows an update that is not timed."""
+    """Whether an untimed update precedes each call."""
     beside: str | None = None
-    """The case whose peers stand next to it in the table, where it has none of its own."""
+    """Case whose peers are shown next to it, if it has none."""
 
     def kind(self, package: str) -> str | None:
         """Return the memory that ``package`` uses."""

@@ -11,8 +11,8 @@ from onrig.tools.bench.report import Check, at_least, at_most
 from onrig.tools.bench.timing import Quantiles, Timings, quantiles_us
 
 
-class Place(NamedTuple):
-    """Where a figure belongs."""
+class FigureKey(NamedTuple):
+    """Key of a figure."""
 
     case: str
     shape: Shape
@@ -31,24 +31,24 @@ class Figure(NamedTuple):
     """All rounds of one case and one library, in microseconds."""
 
     all: Quantiles
-    """Over the calls of all rounds."""
+    """Statistics over the calls of all rounds."""
     wall: Tail | None
-    """By the clock, each in its quietest round, to discount other load.  None if no spans were taken."""
+    """Wall-clock tails, each in its quietest round, to discount other load. None if no spans were taken."""
     busy: Tail | None
-    """By the processor's time, over all rounds."""
+    """Processor-time tails, over all rounds."""
 
 
-class Weight(NamedTuple):
+class MemorySize(NamedTuple):
     """Bytes per transition."""
 
     resident: float | None
-    """Growth of the process."""
+    """Bytes by which the process grew."""
     arrays: float | None
-    """Of the arrays held."""
+    """Bytes of its arrays."""
 
 
-Figures = dict[Place, Figure]
-Weights = dict[Place, Weight]
+Figures = dict[FigureKey, Figure]
+Weights = dict[FigureKey, MemorySize]
 
 
 def figure(rounds: Sequence[Timings], beside_stalls: Sequence[Timings]) -> Figure:
@@ -93,7 +93,7 @@ _CYCLES: Final = (
     ("cycle TDE(1.0)[PER]", "cycle FIFO[PropPER+IS]"),
     ("cycle Expl(1.0)[PER]", "cycle FIFO[PropPER+IS]"),
 )
-"""Onrig's case, and the one in which the peers do the like."""
+"""Onrig's case, and the peers' equivalent."""
 _PAGES_BYTES: Final = 512 * 1024
 """Allowed growth of the process beyond the arrays: allocator overhead."""
 
@@ -102,7 +102,7 @@ def verdict_checks(verdicts: Iterable[tuple[str, Verdict]]) -> list[Check]:
     """Return one check per library and kind of draw: distance of the chi-square statistic in sigmas."""
     checks = []
     for package, v in verdicts:
-        name = f"gate: {package} {v.kind} draws by its law, chi-square off by at most, sigmas"
+        name = f"gate: {package} {v.kind} draws by its distribution, chi-square off by at most, sigmas"
         checks.append(Check(name, round(abs(v.sigmas), 2), BOUND_SIGMAS, v.passed))
     return checks
 
@@ -111,7 +111,7 @@ def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
     """Return the bounds on time for one shape."""
 
     def at(case: str, capacity: int, package: str = "onrig") -> float | None:
-        found = figures.get(Place(case, shape, capacity, package))
+        found = figures.get(FigureKey(case, shape, capacity, package))
         return None if found is None else found.all.p50
 
     checks = []

@@ -1,6 +1,6 @@
 """Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler, gather.
 
-A sample is what a learner reads: slots drawn, rows gathered, terminations told apart.
+A sample is what a learner reads: slots drawn, rows gathered, terminations separated.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from onrig.tools.bench.replay.buffers import (
     Errors,
     Floats,
     Transitions,
-    proportional_law,
-    uniform_law,
+    proportional_probabilities,
+    uniform_probabilities,
 )
 from onrig.tools.bench.timing import SKIPPED
 
@@ -48,16 +48,16 @@ class _Onrig(Buffer):
         self._sampler = sampler_for(strategy, np.random.default_rng([seed, 4]), Setting(capacity, BATCH, _EPISODES))
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
-        # As local names in the rig's loops: looked up once.
+        # Bound once, like local names in the rig's loops.
         self._place, self._written, self._store = self._keeper.place, self._keeper.written, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
-        # Errors go to the keeper on the rig where it goes by them, else to the learner's sampler.
+        # Errors go to the rig's keeper if it uses them, else to the learner's sampler.
         listens = Signal.TD_ERROR in strategy.keeper.required_signals
-        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._tell_sampler
+        self._take_errors = partial(self._keeper.learned, Signal.TD_ERROR) if listens else self._notify_sampler
         self._arguments: list[_Row] = []
         self._slots: list[NDArray[np.int64]] = []
         self._td: list[Floats] = []
-        # FULL counts its writes and Resv its offers: where a round of inserts starts from.
+        # FULL counts its writes and Resv its offers: the state at the start of a round of inserts.
         self._first_state = self._keeper.state() if strategy.retention == "FULL" else None
         self._resv = strategy.retention == "Resv"
 
@@ -84,10 +84,10 @@ class _Onrig(Buffer):
 
     def law(self, td: Floats) -> NDArray[np.float64]:
         if self._sampling == "Uniform":
-            return uniform_law(self._capacity)
+            return uniform_probabilities(self._capacity)
         if self._sampling.startswith("PropPER"):
-            return proportional_law(td, _EPSILON)
-        return _segment_law(td)
+            return proportional_probabilities(td, _EPSILON)
+        return _segment_probabilities(td)
 
     def columns(self) -> Columns:
         self.sample(BATCH)
@@ -130,7 +130,7 @@ class _Onrig(Buffer):
     def update(self, i: int) -> None:
         self._take_errors(self._slots[i], self._td[i])
 
-    def _tell_sampler(self, slots: NDArray[np.int64], td: Floats) -> None:
+    def _notify_sampler(self, slots: NDArray[np.int64], td: Floats) -> None:
         self._sampler.updated(slots, Signals(td))
 
     def learn(self, i: int) -> None:
@@ -177,7 +177,7 @@ def _exported(layout: Layout, slots: NDArray[np.int64], written: int, t: Transit
     return rows
 
 
-def _segment_law(td: Floats) -> NDArray[np.float64]:
+def _segment_probabilities(td: Floats) -> NDArray[np.float64]:
     """Return 1 / (BATCH * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1); own code."""
     n = len(td)
     rank = np.empty(n, np.int64)

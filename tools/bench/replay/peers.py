@@ -1,4 +1,4 @@
-"""Memories of other libraries, each imported where it is built: its own process only."""
+"""Memories of other libraries, each imported only in its own process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from onrig.tools.bench.replay.buffers import (
     Errors,
     Floats,
     Transitions,
-    proportional_law,
-    uniform_law,
+    proportional_probabilities,
+    uniform_probabilities,
 )
 from onrig.tools.workers import Unavailable
 
@@ -28,10 +28,10 @@ Build = Callable[[str, int, int, int, int], Buffer]
 
 
 class _Peer(Buffer):
-    """What the memories of other libraries have in common; ``_give`` hands them the errors of slots."""
+    """Base of the other libraries' memories; ``_apply_errors`` passes the errors of slots."""
 
     _EPSILON = 0.0
-    """What the library adds to a priority."""
+    """Constant that the library adds to a priority."""
 
     def __init__(self, kind: str, capacity: int) -> None:
         self._prioritised = kind == "PER"
@@ -39,14 +39,18 @@ class _Peer(Buffer):
         self._arguments: list[Any] = []
         self._slots: list[Any] = []
         self._td: list[Any] = []
-        self._give: Give = lambda slots, td: None
+        self._apply_errors: Give = lambda slots, td: None
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         if self._prioritised:
-            self._give(slots, td)
+            self._apply_errors(slots, td)
 
     def law(self, td: Floats) -> NDArray[np.float64]:
-        return proportional_law(td, self._EPSILON) if self._prioritised else uniform_law(self._capacity)
+        return (
+            proportional_probabilities(td, self._EPSILON)
+            if self._prioritised
+            else uniform_probabilities(self._capacity)
+        )
 
     def prepare(self, t: Transitions, e: Errors) -> None:
         self._arguments = self._rows(t)
@@ -56,7 +60,7 @@ class _Peer(Buffer):
         raise NotImplementedError
 
     def update(self, i: int) -> None:
-        self._give(self._slots[i], self._td[i])
+        self._apply_errors(self._slots[i], self._td[i])
 
 
 class _Cpprb(_Peer):
@@ -71,7 +75,7 @@ class _Cpprb(_Peer):
         fields = {"obs": {"shape": n_obs}, "act": {"shape": n_act}, "rew": {}, "next_obs": {"shape": n_obs}, "done": {}}
         if self._prioritised:
             self._memory = cpprb.PrioritizedReplayBuffer(capacity, fields, alpha=ALPHA, eps=self._EPSILON)
-            self._give = self._memory.update_priorities
+            self._apply_errors = self._memory.update_priorities
         else:
             self._memory = cpprb.ReplayBuffer(capacity, fields)
         self._add = self._memory.add
@@ -102,13 +106,13 @@ class _Cpprb(_Peer):
     def learn(self, i: int) -> None:
         sample = self._draw(BATCH)
         if self._prioritised:
-            self._give(sample["indexes"], self._td[i])
+            self._apply_errors(sample["indexes"], self._td[i])
 
 
 class _StableBaselines3(_Peer):
     """``ReplayBuffer`` of one environment; it has no prioritised one, and draws with numpy's global generator.
 
-    Time limits are told apart from terminations, as is its default and as Onrig does.
+    Time limits are separated from terminations, which is its default and Onrig's behaviour.
     """
 
     def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
@@ -134,7 +138,7 @@ class _StableBaselines3(_Peer):
         return Columns(*(field.numpy() for field in fields))
 
     def _rows(self, t: Transitions) -> list[Any]:
-        """Give each transition the axis of the one environment, as a vectorised environment does."""
+        """Add the environment axis, as a vectorised environment does."""
         fields = (t.observation, t.next_observation, t.action, t.reward, t.terminated)
         no_infos: list[dict[str, bool]] = [{}]
         return [(*(f[i : i + 1] for f in fields), no_infos) for i in range(len(t.reward))]
@@ -163,7 +167,7 @@ class _Tianshou(_Peer):
         np.random.seed(seed)
         if self._prioritised:
             self._memory = PrioritizedReplayBuffer(capacity, alpha=ALPHA, beta=BETA, random_seed=seed)
-            self._give = self._memory.update_weight
+            self._apply_errors = self._memory.update_weight
         else:
             self._memory = ReplayBuffer(capacity, random_seed=seed)
         self._add = self._memory.add
@@ -202,7 +206,7 @@ class _Tianshou(_Peer):
     def learn(self, i: int) -> None:
         _, slots = self._memory.sample(BATCH)
         if self._prioritised:
-            self._give(slots, self._td[i])
+            self._apply_errors(slots, self._td[i])
 
 
 class _Torchrl(_Peer):
@@ -238,13 +242,13 @@ class _Torchrl(_Peer):
             try:
                 sampler = PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA, eps=self._EPSILON)
             except RuntimeError as error:
-                # It loads only with the torch release it was built against.
+                # It requires the torch release it was built against.
                 raise Unavailable(f"its compiled part does not load with torch {torch.__version__}") from error
         # A storage that is given its tensors counts them as stored; they are overwritten from the first one on.
         self._memory = ReplayBuffer(storage=TensorStorage(self._whole(zeros, capacity)), sampler=sampler)
         self._add = self._memory.add
         if self._prioritised:
-            self._give = self._memory.update_priority
+            self._apply_errors = self._memory.update_priority
 
     def _whole(self, t: Transitions, n: int) -> Any:
         fields = zip(self._NAMES, t[:5], strict=True)
@@ -255,7 +259,7 @@ class _Torchrl(_Peer):
 
     def assign(self, slots: NDArray[np.int64], td: Floats) -> None:
         if self._prioritised:
-            self._give(self._torch.from_numpy(slots), self._torch.from_numpy(td))
+            self._apply_errors(self._torch.from_numpy(slots), self._torch.from_numpy(td))
 
     def columns(self) -> Columns:
         s = self._memory.sample(BATCH)
@@ -279,7 +283,7 @@ class _Torchrl(_Peer):
             self._memory.sample(BATCH)
             return
         _, info = self._memory.sample(BATCH, return_info=True)
-        self._give(info["index"], self._td[i])
+        self._apply_errors(info["index"], self._td[i])
 
 
 def _one_torch_thread() -> None:
@@ -297,7 +301,7 @@ PEERS: Final[dict[str, Build]] = {
 
 
 def build_of(package: str) -> Build:
-    """Return what builds the memories of ``package``; raises ``Unavailable`` when it cannot be imported."""
+    """Return the factory of the memories of ``package``; raises ``Unavailable`` if it cannot be imported."""
     build = PEERS[package]
     try:
         importlib.import_module(package.replace("-", "_"))

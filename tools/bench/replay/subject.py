@@ -1,4 +1,4 @@
-"""One library in a process of its own: tests, measures and times its memories.
+"""One library in a separate process: tests, measures and times its memories.
 
 First a chi-square test compares the draws with the library's declared distribution.  A library that fails is still
 timed, but marked.
@@ -29,7 +29,7 @@ GATE_CAPACITY: Final = 1000
 N_OBS: Final = 2
 N_ACT: Final = 1
 BOUND_SIGMAS: Final = 5.0
-_LEAST_EXPECTED: Final = 10.0
+_MIN_EXPECTED: Final = 10.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -39,31 +39,31 @@ class Verdict(msgspec.Struct, frozen=True):
     sigmas: float
     """Distance of Pearson's statistic from its degrees of freedom, in its own standard deviations."""
     columns_right: bool
-    """Whether every column of every draw was that of the transition its reward names."""
+    """Whether every column of every draw matched the transition identified by its reward."""
 
     @property
     def passed(self) -> bool:
-        """Whether draws follow the law and columns are right; too good a fit is as suspicious as too bad a one."""
+        """Whether draws follow the distribution and columns match; too good a fit fails as well."""
         return self.columns_right and abs(self.sigmas) <= BOUND_SIGMAS
 
 
 def deviation(counts: NDArray[np.int64], law: NDArray[np.float64]) -> float:
-    """Return how far Pearson's statistic of ``counts`` under ``law`` (same length, sums to 1) lies off, in sigmas.
+    """Return how far Pearson's statistic of ``counts`` under ``law`` (same length, sums to 1) is off, in sigmas.
 
     Cells are pooled, rarest first, until 10 draws are expected.  Stratified draws fit a little better than independent
-    ones, by at most strata / sqrt(2 cells) sigmas.  Raises ValueError when there are too few draws to say anything.
+    ones, by at most strata / sqrt(2 cells) sigmas.  Raises ValueError if there are too few draws.
     """
     pools: list[tuple[float, float]] = []
     held = expected = 0.0
     order = np.argsort(law)
     for count, expect in zip(counts[order].tolist(), (law[order] * counts.sum()).tolist(), strict=True):
         held, expected = held + count, expected + expect
-        if expected >= _LEAST_EXPECTED:
+        if expected >= _MIN_EXPECTED:
             pools.append((held, expected))
             held = expected = 0.0
     freedom = len(pools) - 1
     if freedom < 1:
-        raise ValueError(f"{counts.sum()} draws are too few to say anything")
+        raise ValueError(f"{counts.sum()} draws are too few for a test")
     pools[-1] = (pools[-1][0] + held, pools[-1][1] + expected)
     statistic = sum((h - e) ** 2 / e for h, e in pools)
     return (statistic - freedom) / math.sqrt(2 * freedom)
@@ -86,30 +86,30 @@ def gate(kind: str, buffer: Buffer, seed: int, *, capacity: int = GATE_CAPACITY,
         c = buffer.columns()
         named = c.reward.astype(np.int64)
         inside = bool(((named >= n - capacity) & (named < n)).all())
-        right = right and inside and _same(c.observation, source.observation, named)
-        right = right and _same(c.action, source.action, named)
-        right = right and _same(c.next_observation, source.next_observation, named)
+        right = right and inside and _columns_match(c.observation, source.observation, named)
+        right = right and _columns_match(c.action, source.action, named)
+        right = right and _columns_match(c.next_observation, source.next_observation, named)
         right = right and bool((c.terminated.astype(np.bool_) == source.terminated.take(named, mode="clip")).all())
         np.add.at(counts, named % capacity, 1)
     return Verdict(kind, deviation(counts, buffer.law(td)), right)
 
 
-def _same(got: NDArray[np.float32], source: NDArray[np.float32], named: NDArray[np.int64]) -> bool:
+def _columns_match(got: NDArray[np.float32], source: NDArray[np.float32], named: NDArray[np.int64]) -> bool:
     return bool((got == source.take(named, axis=0, mode="clip")).all())
 
 
-class Weighed(msgspec.Struct, frozen=True):
+class MeasuredSize(msgspec.Struct, frozen=True):
     """Memory use of a full replay memory."""
 
     resident: int | None
-    """Bytes by which the process grew; None where that cannot be read."""
+    """Bytes by which the process grew; None if unknown."""
     arrays: int | None
-    """Bytes of the arrays; None where the library does not tell."""
+    """Bytes of the arrays; None if the library does not report them."""
 
 
 _STATM: Final = Path("/proc/self/statm")
 _ONCE: Final = 64
-"""Capacity of a memory that only makes a library allocate what it allocates once."""
+"""Capacity of a memory that triggers a library's one-time allocations."""
 
 
 class Memories:
@@ -121,21 +121,21 @@ class Memories:
         self._next: Final[dict[str, int]] = {}
 
     def judge(self, kind: str, draws: int, seed: int) -> Verdict:
-        """Put the draws of one kind of memory to the test."""
+        """Test the draws of one kind of memory."""
         return gate(kind, self._build(kind, N_OBS, N_ACT, GATE_CAPACITY, seed), seed, draws=draws)
 
-    def weigh(self, kind: str, shape: Shape, capacity: int, seed: int) -> Weighed:
-        """Fill a memory and tell by how much the process grew."""
+    def measure_size(self, kind: str, shape: Shape, capacity: int, seed: int) -> MeasuredSize:
+        """Fill a memory and measure the growth of the process."""
         self._full(kind, shape, _ONCE, seed)
         _settle()
         before = _resident_bytes()
         buffer = self._full(kind, shape, capacity, seed)
         _settle()
         after = _resident_bytes()
-        return Weighed(None if before is None or after is None else after - before, buffer.array_bytes())
+        return MeasuredSize(None if before is None or after is None else after - before, buffer.array_bytes())
 
     def fill(self, kind: str, shape: Shape, capacity: int, seed: int) -> None:
-        """Hold a full memory ready."""
+        """Prepare a full memory."""
         buffer = self._full(kind, shape, capacity, seed)
         pool = transitions(POOL, shape.n_obs, shape.n_act, seed)
         buffer.prepare(pool, errors(POOL, capacity, seed))
@@ -152,7 +152,7 @@ class Memories:
         gc.collect()
         if beside_stalls:
             return measure_beside_stalls(_timed(case, buffer), indices, limit_ns)
-        # In the duty cycle every draw follows an update, which may leave work to the draw.
+        # In the duty cycle every draw follows an update, which may defer work to the draw.
         before = buffer.update if case.after_update else None
         return Timings(measure(_timed(case, buffer), indices, limit_ns, before))
 
@@ -195,15 +195,15 @@ def _resident_bytes() -> int | None:
 
 
 def _settle() -> None:
-    """Collect garbage, and give free memory back to the system where the C library can."""
+    """Collect garbage, and return free memory to the system if the C library supports it."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-def come_up(package: str) -> Memories:
-    """Import the library; raises ``Unavailable`` when that fails."""
+def start_up(package: str) -> Memories:
+    """Import the library; raises ``Unavailable`` if that fails."""
     if package != "onrig":
         return Memories(build_of(package))
     from onrig.tools.bench.replay.onrig import build
@@ -212,4 +212,4 @@ def come_up(package: str) -> Memories:
 
 
 if __name__ == "__main__":
-    Channel().serve(lambda: come_up(sys.argv[1]))
+    Channel().serve(lambda: start_up(sys.argv[1]))

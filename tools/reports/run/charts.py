@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onrig.runtime.explore.schedule import amplitudes
-from onrig.runtime.explore.settings import Scheduled
+from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.histogram import coarse_edges_us
 from onrig.runtime.record import STAGES
 from onrig.runtime.run_config import RunConfig
@@ -168,7 +168,7 @@ def _exploration(axes: Axes, m: RunFiles) -> None:
         x, smooth(m.train["exploration"]), "-", color=page_colour("violet"), lw=1.6, label="measured (mean of 1-norm)"
     )
     exploration = m.config.exploration
-    if isinstance(exploration, Scheduled):
+    if isinstance(exploration, ScheduledNoise):
         done = np.cumsum(m.train["steps"])
         at = {"episodes": x, "steps": done, "seconds": done * m.config.period_us * 1e-6}[exploration.over]
         names = [a.name for a in m.config.rig.actuators]

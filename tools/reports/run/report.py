@@ -15,7 +15,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import post_mortems
 from onrig.runtime.view.run_view import RunFiles, number, read_run
-from onrig.tools.experiments.store import write_whole
+from onrig.tools.experiments.store import write_atomically
 from onrig.tools.reports.page import (
     Badge,
     Contents,
@@ -33,8 +33,8 @@ from onrig.tools.reports.run.charts import episodes_chart, policies_chart, timin
 from onrig.tools.reports.run.fault_picture import PICTURE, draw_post_mortems, read_last_moments
 from onrig.tools.reports.run.memory_chart import coverage_chart, read_contents, read_surface, surfaces_chart
 from onrig.tools.reports.run.tables import (
-    circumstances,
     counts_sheet,
+    environment_facts,
     events_sheet,
     how_to_reproduce,
     policies_sheet,
@@ -65,7 +65,7 @@ def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage:
         charts = _charts(material, notes)
     page = _page(material, charts, notes).html().encode()
     if out is None:
-        write_whole(folder / PAGE, page)
+        write_atomically(folder / PAGE, page)
     else:
         replace_file(out, page)
     return out or folder / PAGE
@@ -97,7 +97,7 @@ def _page(m: RunFiles, charts: list[Picture], notes: list[str]) -> Page:
         sections.append(Incidents("Post-mortems", "The last two seconds before each fault that was kept.", faults))
     sections += [sheet for sheet in (counts_sheet(m), policies_sheet(m), events_sheet(m)) if sheet is not None]
     sections += [
-        Properties("Where it ran", circumstances(m)),
+        Properties("Where it ran", environment_facts(m)),
         Source("How to reproduce it", "\n".join(how_to_reproduce(m))),
         Source("Configuration", text, "config.yaml, as resolved"),
     ]

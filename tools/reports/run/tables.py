@@ -159,7 +159,7 @@ def counts_sheet(m: RunFiles) -> Sheet | None:
     return Sheet("Interventions and misses", 2, heads, tuple(rows)) if rows else None
 
 
-def circumstances(m: RunFiles) -> list[tuple[str, str]]:
+def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
     """Versions, machine and time of the run, and what its shield kept."""
     versions = m.meta.get("versions")
     listed = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"

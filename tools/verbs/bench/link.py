@@ -25,7 +25,7 @@ class Options:
 def main(options: Options) -> int:
     """Measure, print table and checks; returns the exit code."""
     from onrig.tools.bench.link.benchmark import benchmark
-    from onrig.tools.terminal import tell_missing_library
+    from onrig.tools.terminal import warn_missing_library
 
-    tell_missing_library("bench")
+    warn_missing_library("bench")
     return benchmark(options.json, quick=options.quick)

@@ -50,7 +50,7 @@ def main(options: Options) -> int:
     """Measure, print tables and checks; returns the exit code, 0 whether or not the checks hold."""
     from onrig.tools.bench.loop.benchmark import benchmark
     from onrig.tools.bench.loop.plan import Request
-    from onrig.tools.terminal import tell_missing_library
+    from onrig.tools.terminal import warn_missing_library
 
-    tell_missing_library("bench")
+    warn_missing_library("bench")
     return benchmark(Request(**vars(options)))

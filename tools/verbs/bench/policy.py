@@ -1,8 +1,7 @@
-"""What policies of several sizes cost in a tick and to build, next to numpy and torch.
+"""Time of policies of several sizes, in a tick and to build, next to numpy and torch.
 
-Made-up networks of the rig's width and several sizes (needs onnx), beside numpy and torch where it is installed, or
-policies from files. Runs are timed one behind the other and once more with caches that something else has filled, as
-they are in a tick that comes every few milliseconds.
+Measures random networks of the rig's width in several sizes (needs onnx), next to numpy and torch if installed, or
+policies from files. Runs are timed back to back, and again with cold caches as in a tick every few milliseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Options:
 def main(options: Options) -> int:
     """Measure, print table and checks; returns the exit code."""
     from onrig.tools.bench.policy import benchmark
-    from onrig.tools.terminal import tell_missing_library
+    from onrig.tools.terminal import warn_missing_library
 
-    tell_missing_library("bench")
+    warn_missing_library("bench")
     return benchmark(options.config, options.set, options.file, options.hidden, options.json, quick=options.quick)

@@ -1,6 +1,6 @@
 """Insert, sample and update of the replay memory, next to other libraries' buffers.
 
-Every library runs in a process of its own. A gate first tests the distribution of its draws; then all are timed in
+Every library runs in a separate process. A gate first tests the distribution of its draws; then all are timed in
 turns, round by round, so that disturbances affect all alike. The checks are bounds on Onrig; exit 0 whether or not they
 hold.
 """
@@ -29,7 +29,7 @@ class Options:
 def main(options: Options) -> int:
     """Measure, print tables and checks; returns the exit code."""
     from onrig.tools.bench.replay.benchmark import benchmark
-    from onrig.tools.terminal import tell_missing_library
+    from onrig.tools.terminal import warn_missing_library
 
-    tell_missing_library("bench")
+    warn_missing_library("bench")
     return benchmark(options.capacity, options.json, quick=options.quick)

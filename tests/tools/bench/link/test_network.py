@@ -85,8 +85,8 @@ def test_a_cut_ends_connections_in_mid_message_and_lets_none_live_until_mended(e
             assert len(got) <= 10
         with connect(wire) as end, contextlib.suppress(ConnectionError):
             assert read(end, 1) == b""
-        assert (wire.cuts, wire.knocks) == (1, 1)
-        wire.mend()
+        assert (wire.cuts, wire.rejected) == (1, 1)
+        wire.restore()
         with connect(wire) as end:
             end.sendall(b"x")
             assert read(end, 1) == b"x"
@@ -98,5 +98,5 @@ def test_a_frozen_line_loses_nothing(echo: Echo) -> None:
         assert read(end, 1) == b"x"
         wire.freeze()
         end.sendall(b"y")
-        wire.mend()
+        wire.restore()
         assert read(end, 1) == b"y"

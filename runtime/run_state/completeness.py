@@ -1,10 +1,10 @@
-"""Completeness of a run's data: the one definition, checked at its end, over all sessions of the run.
+"""Completeness of a run's data over all its sessions, checked at its end.
 
 * *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed, in order.
 * *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.
-* *Policies*: ``policies/`` has every policy that acted in an episode of the rows, as it was filed.
-* *Log*: if one is kept and no limit of the configuration ended it, it has every record read.
-* *Files*: no file is missing, cut, or was found damaged when the run was resumed.
+* *Policies*: ``policies/`` has every policy that acted in an episode of the rows, unchanged.
+* *Log*: unless disabled or ended by a configured limit, it has every record read.
+* *Files*: no file is missing, truncated, or was found damaged when the run was resumed.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ class Counted(msgspec.Struct, frozen=True):
     present: int
 
 
-class Whole(msgspec.Struct, frozen=True):
+class Completeness(msgspec.Struct, frozen=True):
     """The section ``whole`` of ``summary.json``."""
 
     complete: bool
     rows: Counted
     experiences: Counted | None = None
-    """Step records written by the loop, and those that went into memory and checkpoints."""
+    """Step records written by the loop, and those in memory and checkpoints."""
     policies: Counted | None = None
     log: Counted | None = None
     """Step records; None without a log."""
     files: Counted | None = None
-    """Files with a checksum, and those of them that are intact."""
+    """Files with a checksum, and how many of them are intact."""
     lost: tuple[str, ...] = ()
-    """What is missing, one line each."""
+    """Missing items, one line each."""
     reproducible: bool | None = None
     """Lockstep: whether the result equals that of an undisturbed run; None in real time."""
 
@@ -54,9 +54,9 @@ class LogAccount(NamedTuple):
     given: int
     missing: int
     reason: str = ""
-    """Why some are missing."""
+    """Reason for the missing ones."""
     by_request: bool = False
-    """Whether the configuration ended it."""
+    """Whether a configured limit ended it."""
 
 
 class Account(NamedTuple):
@@ -71,44 +71,44 @@ class Account(NamedTuple):
     dropped: int
     """Records dropped because the ring was full."""
     lost: int
-    """Records lost with a replay process that died."""
+    """Records lost in a crash of the replay process."""
     newer: int
-    """Records lost when the run was killed: they were newer than its last checkpoint (real time)."""
+    """Records newer than the last checkpoint, lost when the run was killed (real time)."""
     covered: bool
-    """Whether the newest checkpoint on disk has everything (or a resumed run reproduces it)."""
+    """Whether the newest checkpoint on disk covers everything (or a resumed run reproduces it)."""
     log: LogAccount | None
     departures: int | None = None
     """Lockstep: number of deviations from an undisturbed run."""
 
 
 class Found(NamedTuple):
-    """What a run folder holds at the end."""
+    """Content of a run folder at the end."""
 
     rows: int
-    disorder: str = ""
-    """What is wrong with the sequence of the rows."""
+    sequence_gap: str = ""
+    """Problem in the sequence of the rows, or empty."""
     missing: tuple[int, ...] = ()
-    """Policies that acted and have no file."""
+    """Policies that acted but have no file."""
     altered: tuple[int, ...] = ()
-    """Policies that acted and whose file is not the one that was filed."""
+    """Policies that acted but whose file has changed."""
     acted: int = 0
-    """Policies that acted."""
+    """Number of policies that acted."""
     files: int = 0
     """Files with a checksum."""
     lost_files: tuple[str, ...] = ()
-    """What is wrong with them, one line each."""
+    """Problems with them, one line each."""
 
 
-def whole_of(
+def assess(
     account: Account,
     folder: Path,
     acted: Iterable[int] = (),
     files: Mapping[str, Extent] | None = None,
     damaged: Iterable[str] = (),
-) -> Whole:
+) -> Completeness:
     """Compare the account with the run folder.
 
-    ``acted``: policies in addition to those of the rows; ``files``: files and what they were; ``damaged``: those found
+    ``acted``: policies in addition to those of the rows; ``files``: files with their extents; ``damaged``: files found
     damaged when the run was resumed.
     """
     try:
@@ -130,7 +130,7 @@ def whole_of(
     }
     found = Found(
         rows=len(filed),
-        disorder=disorder(filed),
+        sequence_gap=sequence_gap(filed),
         missing=tuple(missing),
         altered=tuple(altered),
         acted=len(ids),
@@ -140,8 +140,8 @@ def whole_of(
     return judge(account, found)
 
 
-def disorder(rows: Sequence[EpisodeRow]) -> str:
-    """What is wrong with the sequence of a run's rows, in a few words; "" if each episode follows the one before."""
+def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
+    """Describe the first gap in the sequence of a run's rows; empty if there is none."""
     last, evaluated = 0, False
     for row in rows:
         if row.kind == "eval" and row.episode == last and not evaluated:
@@ -155,23 +155,23 @@ def disorder(rows: Sequence[EpisodeRow]) -> str:
 
 
 def _shrunk(folder: Path, name: str, extent: Extent) -> str:
-    """What is wrong with a file that was written in this session, whose content is not read again."""
+    """Describe a missing or truncated file of this session, whose content is not read again."""
     path = folder / name
     if not path.is_file():
         return f"{name} is missing"
     size = path.stat().st_size
-    return f"{name} is cut: {size} of {extent.bytes} bytes are left" if size < extent.bytes else ""
+    return f"{name} is truncated: {size} of {extent.bytes} bytes are left" if size < extent.bytes else ""
 
 
-def judge(account: Account, found: Found) -> Whole:
-    """Judge completeness from the account and what is in the folder."""
+def judge(account: Account, found: Found) -> Completeness:
+    """Judge completeness from the account and the folder's content."""
     lost = []
     if found.rows < account.rows:
         lost.append(f"rows: {account.rows - found.rows} of {account.rows} are not in episodes.csv")
     if found.rows > account.rows:
-        lost.append(f"rows: episodes.csv has {found.rows - account.rows} more than the run closed episodes")
-    if found.disorder:
-        lost.append(f"rows: out of sequence in episodes.csv ({found.disorder})")
+        lost.append(f"rows: episodes.csv has {found.rows - account.rows} rows more than closed episodes")
+    if found.sequence_gap:
+        lost.append(f"rows: out of sequence in episodes.csv ({found.sequence_gap})")
     gone = account.waiting + account.dropped + account.lost + account.newer
     reasons = (
         (account.dropped, "found the ring full"),
@@ -184,7 +184,7 @@ def judge(account: Account, found: Found) -> Whole:
         lost.append(f"experiences: {gone} step records are missing ({why})")
     if not account.covered:
         lost.append("experiences: the last checkpoint of the memory could not be written")
-    for ids, what in ((found.missing, "are not stored"), (found.altered, "are not as they were filed")):
+    for ids, what in ((found.missing, "are not stored"), (found.altered, "have changed")):
         if ids:
             some = ", ".join(map(str, ids[:_SHOWN])) + (", ..." if len(ids) > _SHOWN else "")
             lost.append(f"policies: {len(ids)} of {found.acted} that acted {what} ({some})")
@@ -193,7 +193,7 @@ def judge(account: Account, found: Found) -> Whole:
         lost.append(f"log: {log.missing} of {log.given} step records are not in it ({log.reason})")
     lost += (f"files: {line}" for line in found.lost_files)
     departs = account.departures
-    return Whole(
+    return Completeness(
         complete=not lost,
         rows=Counted(account.rows, found.rows),
         experiences=Counted(account.taken + gone, account.taken),
@@ -205,8 +205,8 @@ def judge(account: Account, found: Found) -> Whole:
     )
 
 
-def unaccounted(rows: int, folder: Path) -> Whole:
-    """Verdict without the account of a replay process that died; ``rows``: those the loop closed."""
+def assess_without_account(rows: int, folder: Path) -> Completeness:
+    """Verdict without the account of a crashed replay process; ``rows``: episodes that the loop closed."""
     try:
         present = len(read_rows(folder / "episodes.csv").rows)
     except (OSError, ValueError):
@@ -214,11 +214,11 @@ def unaccounted(rows: int, folder: Path) -> Whole:
     lost = ["the replay process did not finish: data that it had not written are missing"]
     if present < rows:
         lost.append(f"rows: {rows - present} of {rows} are not in episodes.csv")
-    return Whole(complete=False, rows=Counted(rows, present), lost=tuple(lost))
+    return Completeness(complete=False, rows=Counted(rows, present), lost=tuple(lost))
 
 
-def told(whole: Whole) -> str:
-    """One line for a person."""
+def summary_line(whole: Completeness) -> str:
+    """One line for users."""
     if not whole.complete:
         return f"DATA INCOMPLETE: {'; '.join(whole.lost)}" + _reproducible(whole)
     parts = [f"{whole.rows.present} rows"]
@@ -228,5 +228,5 @@ def told(whole: Whole) -> str:
     return f"data complete: {', '.join(parts)}" + _reproducible(whole)
 
 
-def _reproducible(whole: Whole) -> str:
+def _reproducible(whole: Completeness) -> str:
     return "; NOT REPRODUCIBLE" if whole.reproducible is False else ""

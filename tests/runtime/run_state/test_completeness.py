@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from onrig.runtime.run_state.checksums import Extent, measure
-from onrig.runtime.run_state.episodes import EpisodeFile
-from onrig.runtime.run_state.policy_index import PolicyIndex
-from onrig.runtime.run_state.wholeness import (
+from onrig.runtime.run_state.completeness import (
     Account,
     Counted,
     Found,
     LogAccount,
-    disorder,
+    assess,
+    assess_without_account,
     judge,
-    told,
-    unaccounted,
-    whole_of,
+    sequence_gap,
+    summary_line,
 )
+from onrig.runtime.run_state.episodes import EpisodeFile
+from onrig.runtime.run_state.policy_index import PolicyIndex
 from tests.runtime.run_state.test_episodes import ROW
 
 WHOLE = Account(
@@ -32,7 +32,7 @@ def test_a_run_that_has_everything_is_complete() -> None:
     whole = judge(WHOLE, FOUND)
     assert whole.complete
     assert whole.reproducible
-    assert told(whole) == "data complete: 2 rows, 400 records, 2 policies, 400 logged"
+    assert summary_line(whole) == "data complete: 2 rows, 400 records, 2 policies, 400 logged"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_a_run_that_has_everything_is_complete() -> None:
         ({"rows": 5}, "rows: 3 of 5 are not in episodes.csv"),
         ({"dropped": 7}, "experiences: 7 step records are missing (7 found the ring full)"),
         ({"lost": 3, "waiting": 4}, "7 step records are missing (3 died with a replay process, 4 were not taken in)"),
-        ({"rows": 1}, "rows: episodes.csv has 1 more than the run closed episodes"),
+        ({"rows": 1}, "rows: episodes.csv has 1 rows more than closed episodes"),
         ({"newer": 26}, "26 step records are missing (26 were newer than the checkpoint when the run was killed)"),
         ({"covered": False}, "the last checkpoint of the memory could not be written"),
         ({"log": LogAccount(400, 9, "No space left on device")}, "log: 9 of 400 step records are not in it (No space"),
@@ -50,15 +50,15 @@ def test_a_run_that_has_everything_is_complete() -> None:
 def test_what_is_missing_is_counted_and_named(change: dict[str, int], says: str) -> None:
     whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
     assert not whole.complete
-    assert says in told(whole)
-    assert told(whole).startswith("DATA INCOMPLETE: ")
+    assert says in summary_line(whole)
+    assert summary_line(whole).startswith("DATA INCOMPLETE: ")
 
 
 def test_policies_that_acted_are_to_be_there() -> None:
     whole = judge(WHOLE, FOUND._replace(acted=8, missing=(1, 2, 3, 4, 5, 6), altered=(7,)))
     assert whole.lost == (
         "policies: 6 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",
-        "policies: 1 of 8 that acted are not as they were filed (7)",
+        "policies: 1 of 8 that acted have changed (7)",
     )
     assert whole.policies == Counted(8, 1)
 
@@ -75,7 +75,7 @@ def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
 def test_what_a_resumed_run_makes_again_is_reproducible(change: dict[str, int | None], reproducible: bool) -> None:
     whole = judge(WHOLE._replace(**change), FOUND)  # type: ignore[arg-type]
     assert whole.reproducible is reproducible
-    assert ("NOT REPRODUCIBLE" in told(whole)) is (reproducible is False)
+    assert ("NOT REPRODUCIBLE" in summary_line(whole)) is (reproducible is False)
 
 
 def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         index.add(policy_id, model)
         (tmp_path / "policies" / f"{policy_id}.onnx").write_bytes(model)
     files = {name: measure(tmp_path / name) for name in ("episodes.csv", "policies/index.csv")}
-    whole = whole_of(WHOLE, tmp_path, acted=[3], files=files)
+    whole = assess(WHOLE, tmp_path, acted=[3], files=files)
     assert whole.complete
     assert (whole.rows.present, whole.policies, whole.files) == (2, Counted(3, 3), Counted(2, 2))
 
@@ -97,12 +97,12 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
     (tmp_path / "policies" / "3.onnx").write_bytes(b"Third")
     logs = {"log.mcap": Extent(7, 1), "log-2.mcap": Extent(7, 1)}
     (tmp_path / "log-2.mcap").write_bytes(b"half")
-    whole = whole_of(WHOLE, tmp_path, acted=[3], files=files | logs, damaged=["meta.json", "log.mcap"])
+    whole = assess(WHOLE, tmp_path, acted=[3], files=files | logs, damaged=["meta.json", "log.mcap"])
     assert whole.lost == (
         "policies: 1 of 3 that acted are not stored (2)",
-        "policies: 1 of 3 that acted are not as they were filed (3)",
+        "policies: 1 of 3 that acted have changed (3)",
         "files: log.mcap is missing",
-        "files: log-2.mcap is cut: 4 of 7 bytes are left",
+        "files: log-2.mcap is truncated: 4 of 7 bytes are left",
         "files: meta.json was missing or damaged when the run was resumed",
     )
     assert (whole.policies, whole.files) == (Counted(3, 1), Counted(5, 2))
@@ -123,13 +123,13 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
 def test_rows_follow_each_other(episodes: str, says: str, tmp_path: Path) -> None:
     kinds = {"t": "train", "e": "eval"}
     rows = [ROW._replace(episode=int(name[0]), kind=kinds[name[1]]) for name in episodes.split()]
-    assert disorder(rows) == says
-    found = FOUND._replace(disorder=says)
+    assert sequence_gap(rows) == says
+    found = FOUND._replace(sequence_gap=says)
     assert judge(WHOLE, found).complete is not bool(says)
 
 
 def test_without_the_replay_process_nothing_is_taken_for_granted(tmp_path: Path) -> None:
     EpisodeFile(tmp_path / "episodes.csv").close()
-    whole = unaccounted(6, tmp_path)
+    whole = assess_without_account(6, tmp_path)
     assert not whole.complete
     assert "rows: 6 of 6 are not in episodes.csv" in whole.lost
