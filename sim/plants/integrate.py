@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from onrig.sim.plants.maths import BATCHED, SCALAR, Array, Maths, V, maths_for
+from onrig.runtime.maths import BATCHED, SCALAR, Array, Maths, V, maths_for
 
 __all__ = ["BATCHED", "SCALAR", "SUBSTEPS", "Array", "Maths", "V", "advance", "effective", "maths_for", "rk4", "step"]
 

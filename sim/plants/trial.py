@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 
 from onrig.hw.rig import Rig
+from onrig.runtime.maths import BATCHED, SCALAR, Array
 from onrig.runtime.registry import describe_exception
 from onrig.sim.plants.integrate import step
-from onrig.sim.plants.maths import BATCHED, SCALAR, Array
 from onrig.sim.plants.plant import Plant
 
 _MOST_POINTS: Final = 256

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onrig.sim.plants.maths import BATCHED, SCALAR, Array, maths_for
+from onrig.runtime.maths import BATCHED, SCALAR, Array, maths_for
 
 ONE = ("sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "sqrt", "sinh", "cosh", "tanh", "abs", "sign")
 TWO = ("atan2", "hypot", "minimum", "maximum")

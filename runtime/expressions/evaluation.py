@@ -1,0 +1,201 @@
+"""Values of expressions: closures over floats for the tick, numpy for arrays, with the same bits.
+
+Arithmetic is IEEE 754's: a division by zero gives an infinity or NaN, a function outside of its domain NaN.  A
+comparison of what is not finite has no answer, so the expression has no value: a number is NaN, a condition undefined.
+Everything is computed, what ``where`` does not choose and what ``and`` and ``or`` do not need as well.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.runtime.expressions.syntax import Node
+from onrig.runtime.maths import BATCHED, SCALAR
+
+Values = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Scalar = Callable[[Sequence[float]], Any]
+"""Value of an expression, or of a part of it, by the values of its names; raises Undefined."""
+Column = Callable[[int], Values]
+"""Values (...) of a name, by its slot."""
+
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_FOLDED: Final = {"min": "minimum", "max": "maximum"}
+"""Functions of two values that take more."""
+_WARNS: Final = ("tan", "exp", "log", "hypot", "**")
+"""Operations that numpy computes for a float as well, and warns of what is not finite."""
+
+
+class Undefined(Exception):
+    """A comparison of values that are not finite."""
+
+
+class Outcome(NamedTuple):
+    """Values of an expression (...), or of a part of it."""
+
+    value: Any
+    undefined: Bools | bool
+    """Where a comparison has no answer."""
+
+
+def scalar(node: Node) -> Scalar:
+    """Compile an expression for one value of each name; raises Undefined where it has none."""
+    compiled = _scalar(node)
+    if not _operations_of(node).intersection(_WARNS):
+        return compiled
+
+    def quiet(values: Sequence[float]) -> Any:
+        with np.errstate(all="ignore"):
+            return compiled(values)
+
+    return quiet
+
+
+def _operations_of(node: Node) -> set[str]:
+    return {node.operation}.union(*map(_operations_of, node.operands))
+
+
+def _scalar(node: Node) -> Scalar:
+    operation, value = node.operation, node.value
+    if operation == "number":
+        return lambda values: value
+    if operation == "name":
+        return operator.itemgetter(node.slot)
+    if len(node.operands) == 1:
+        return _of_one(node, _scalar(node.operands[0]))
+    operands = tuple(map(_scalar, node.operands))
+    if len(operands) == 2:
+        return _of_two(node, *operands)
+    if operation == "where":
+        condition, first, second = operands
+
+        def where(values: Sequence[float]) -> Any:
+            holds, a, b = condition(values), first(values), second(values)
+            return a if holds else b
+
+        return where
+    function = _function(SCALAR, operation)
+    return lambda values: function(*[operand(values) for operand in operands])
+
+
+def _of_one(node: Node, of: Scalar) -> Scalar:
+    operation = node.operation
+    if operation == "negative":
+        return lambda values: -of(values)
+    if operation == "not":
+        return lambda values: not of(values)
+    is_power = operation == "**"
+    function = _product(node.value) or _float_power(node.value) if is_power else _function(SCALAR, operation)
+    return lambda values: function(of(values))
+
+
+def _of_two(node: Node, left: Scalar, right: Scalar) -> Scalar:
+    match node.operation:
+        case "+":
+            return lambda values: left(values) + right(values)
+        case "-":
+            return lambda values: left(values) - right(values)
+        case "*":
+            return lambda values: left(values) * right(values)
+        case "/":
+            return lambda values: _quotient(left(values), right(values))
+        case "and":
+            return lambda values: left(values) & right(values)
+        case "or":
+            return lambda values: left(values) | right(values)
+    if node.operation in _COMPARISONS:
+        compare, isfinite = _COMPARISONS[node.operation], math.isfinite
+
+        def compared(values: Sequence[float]) -> bool:
+            a, b = left(values), right(values)
+            if isfinite(a) and isfinite(b):
+                return bool(compare(a, b))
+            raise Undefined
+
+        return compared
+    function = _function(SCALAR, node.operation)
+    return lambda values: function(left(values), right(values))
+
+
+def _quotient(a: float, b: float) -> float:
+    if b:
+        return a / b
+    return math.nan if a == 0.0 or a != a else math.copysign(math.inf, a) * math.copysign(1.0, b)
+
+
+def _product(exponent: float) -> Callable[[Any], Any] | None:
+    """Power with a small whole exponent as a product; None for any other, which numpy computes."""
+    if exponent == 2.0:
+        return lambda x: x * x
+    if exponent in (1.0, 3.0, 4.0):
+        count = int(exponent)
+        return lambda x: reduce(operator.mul, [x] * count)
+    return None
+
+
+def _float_power(exponent: float) -> Callable[[float], float]:
+    return lambda x: float(np.power(x, exponent))
+
+
+def _function(maths: Any, name: str) -> Callable[..., Any]:
+    if name not in _FOLDED:
+        function: Callable[..., Any] = getattr(maths, name)
+        return function
+    of_two = getattr(maths, _FOLDED[name])
+    return lambda *values: reduce(of_two, values)
+
+
+def batched(node: Node, column: Column) -> Outcome:
+    """Evaluate an expression for all values of its names, of shapes that broadcast."""
+    with np.errstate(all="ignore"):
+        return _batched(node, column)
+
+
+def _batched(node: Node, column: Column) -> Outcome:
+    operation = node.operation
+    if operation == "number":
+        return Outcome(np.float64(node.value), False)
+    if operation == "name":
+        return Outcome(column(node.slot), False)
+    outcomes = [_batched(operand, column) for operand in node.operands]
+    operands = [outcome.value for outcome in outcomes]
+    undefined = reduce(operator.or_, [outcome.undefined for outcome in outcomes])
+    if operation in _COMPARISONS:
+        undefined = undefined | ~reduce(operator.and_, map(np.isfinite, operands))
+        return Outcome(_COMPARISONS[operation](*operands), undefined)
+    return Outcome(_array(node, operands), undefined)
+
+
+def _array(node: Node, operands: Sequence[Any]) -> Any:
+    match node.operation:
+        case "+" | "-" | "*":
+            return _ARITHMETIC[node.operation](*operands)
+        case "/":
+            return np.divide(*operands)
+        case "negative":
+            return -operands[0]
+        case "**":
+            product = _product(node.value)
+            return np.power(operands[0], node.value) if product is None else product(operands[0])
+        case "not":
+            return np.logical_not(operands[0])
+        case "and":
+            return np.logical_and(*operands)
+        case "or":
+            return np.logical_or(*operands)
+    return _function(BATCHED, node.operation)(*operands)

@@ -1,0 +1,298 @@
+"""Grammar of expressions: from text to a typed tree, with line and column in each error.
+
+Numbers, names, ``+ - * / **``, comparisons, ``and or not``, parentheses and the functions of ``FUNCTIONS``, with the
+precedence that they have in Python.  Each part is a number or a condition.  Nothing is handed to Python's own compiler.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from onrig.runtime.config.problem import likeliest, listed
+
+MAX_LENGTH: Final = 2000
+"""Characters of an expression."""
+MAX_DEPTH: Final = 40
+"""Nested parentheses, function calls and signs."""
+MAX_NODES: Final = 200
+"""Operations, names and numbers."""
+
+_MANY: Final = 8
+FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
+    **dict.fromkeys(("abs", "sign", "sqrt", "exp", "log", "sin", "cos", "tan", "tanh"), (1, 1)),
+    **dict.fromkeys(("hypot", "atan2"), (2, 2)),
+    **dict.fromkeys(("min", "max"), (2, _MANY)),
+    **dict.fromkeys(("clip", "where"), (3, 3)),
+}
+"""Least and greatest number of arguments; the first one of ``where`` is a condition."""
+_CONSTANTS: Final = {"pi": math.pi}
+_WORDS: Final = ("and", "or", "not")
+
+_COMPARISON: Final = 4
+_BINARY: Final = {
+    "or": 1,
+    "and": 2,
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), _COMPARISON),
+    **dict.fromkeys("+-", 5),
+    **dict.fromkeys("*/", 6),
+    "**": 8,
+}
+_PREFIX: Final = {"not": 3, "-": 7, "+": 7}
+"""Binding powers: an operator takes operands that bind more tightly."""
+
+_TOKEN: Final = re.compile(
+    r"(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_]\w*)|`(?P<quoted>[^`\n]*)`"
+    r"|(?P<sign>\*\*|<=|>=|==|!=|[-+*/<>(),])",
+    re.ASCII,
+)
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_INSTEAD: Final = {"^": "**", "&": "and", "|": "or", "!": "not", "=": "=="}
+_SHOWN: Final = 40
+
+
+class ExpressionError(ValueError):
+    """Text that is not an expression; the message begins with line and column in it, from 1."""
+
+
+class Node(NamedTuple):
+    """One operation of an expression with its operands, or one of its leaves."""
+
+    operation: str
+    """``number``, ``name``, ``negative``, an operator, or a function's name."""
+    operands: tuple[Node, ...] = ()
+    value: float = 0.0
+    """Value of a number; exponent of a power."""
+    slot: int = -1
+    """Index of a name among those that the expression may use."""
+    is_condition: bool = False
+    """Whether it is true or false, rather than a number."""
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+    """Offset in the expression."""
+
+
+def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:
+    """Parse an expression for a number, or for a condition, over ``names``.
+
+    Raises ExpressionError.
+    """
+    return _Parser(text, names).parse(condition)
+
+
+def expression_problems(text: str, names: Sequence[str], *, condition: bool = False) -> Iterator[tuple[str, str]]:
+    """List the problem, as (path in its section, message), of a text that is no expression."""
+    try:
+        parse(text, names, condition=condition)
+    except ExpressionError as error:
+        yield "value", str(error)
+
+
+def slots_of(node: Node) -> set[int]:
+    """Slots of all names that an expression uses."""
+    return {node.slot}.difference({-1}).union(*map(slots_of, node.operands))
+
+
+class _Parser:
+    """Pratt parser of one expression."""
+
+    def __init__(self, text: str, names: Sequence[str]) -> None:
+        self._text, self._names = text, names
+        if len(text) > MAX_LENGTH:
+            raise self._error(f"expected at most {MAX_LENGTH} characters, got {len(text)}", MAX_LENGTH)
+        self._tokens = self._tokenised()
+        self._next = self._depth = self._nodes = 0
+
+    def parse(self, condition: bool) -> Node:
+        """Parse all of it."""
+        began = self._token.at
+        node = self._expression(0)
+        if self._token.kind != "end":
+            raise self._error(f"expected an operator, got {self._shown(self._token)}")
+        return self._checked(node, began, condition)
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    def _tokenised(self) -> list[_Token]:
+        tokens, at, end = [], 0, len(self._text.rstrip())
+        while at < end:
+            if self._text[at].isspace():
+                at += 1
+                continue
+            match = _TOKEN.match(self._text, at)
+            if match is None:
+                character = self._text[at]
+                remedy = f", write {_INSTEAD[character]}" if character in _INSTEAD else ""
+                raise self._error(f"unexpected {character!r}{remedy}", at)
+            kind = str(match.lastgroup)
+            tokens.append(_Token(kind, match[kind], at))
+            at = match.end()
+        return [*tokens, _Token("end", "", end)]
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _taken(self) -> _Token:
+        token = self._token
+        self._next += 1
+        return token
+
+    def _expect(self, sign: str) -> None:
+        if self._token[:2] != ("sign", sign):
+            raise self._error(f"expected {sign!r}, got {self._shown(self._token)}")
+        self._next += 1
+
+    @staticmethod
+    def _shown(token: _Token) -> str:
+        return "the end" if token.kind == "end" else repr(token.text[:_SHOWN])
+
+    def _error(self, message: str, at: int | None = None) -> ExpressionError:
+        at = self._token.at if at is None else at
+        line, column = self._text.count("\n", 0, at) + 1, at - self._text.rfind("\n", 0, at)
+        return ExpressionError(f"line {line}, column {column} of the expression: {message}")
+
+    # -- grammar -------------------------------------------------------------------------------------------------------
+
+    def _expression(self, least: int) -> Node:
+        """Parse operators that bind at least as tightly as ``least``."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._error(f"nested more than {MAX_DEPTH} levels deep")
+        began = self._token.at
+        node = self._operand()
+        while self._token.kind in ("sign", "word") and (power := _BINARY.get(self._token.text, -1)) >= max(least, 0):
+            operator = self._taken()
+            if operator.text == "**":
+                node = self._power(node, began, operator)
+                continue
+            after = self._token.at
+            other = self._expression(power + 1)
+            logical = operator.text in _WORDS
+            for operand, at in ((node, began), (other, after)):
+                self._checked(operand, at, logical)
+            node = self._node(operator, (node, other), is_condition=logical or power == _COMPARISON)
+            if power == _COMPARISON == _BINARY.get(self._token.text):
+                raise self._error("comparisons do not chain, join two of them by 'and'")
+        self._depth -= 1
+        return node
+
+    def _power(self, base: Node, began: int, operator: _Token) -> Node:
+        after = self._token.at
+        self._checked(base, began, False)
+        exponent = _constant(self._checked(self._expression(_PREFIX["-"]), after, False))
+        if exponent is None:
+            raise self._error("the exponent must be a number: write x**y as exp(y * log(x))", after)
+        return self._node(operator, (base,), value=exponent)
+
+    def _operand(self) -> Node:
+        token = self._taken()
+        if token.kind == "number":
+            value = float(token.text)
+            if not math.isfinite(value):
+                raise self._error(f"{self._shown(token)} is too large", token.at)
+            return self._node(token, value=value, operation="number")
+        if token.kind == "quoted":
+            return self._name(token)
+        if token.text in _PREFIX:
+            after = self._token.at
+            is_not = token.text == "not"
+            operand = self._checked(self._expression(_PREFIX[token.text]), after, is_not)
+            if token.text == "+":
+                return operand
+            if operand.operation == "number":
+                return operand._replace(value=-operand.value)
+            return self._node(token, (operand,), operation="not" if is_not else "negative", is_condition=is_not)
+        if token.kind == "word" and token.text not in _WORDS:
+            return self._word(token)
+        if token.text == "(":
+            inner = self._expression(0)
+            self._expect(")")
+            return inner
+        raise self._error(f"expected a number, a name or '(', got {self._shown(token)}", token.at)
+
+    def _word(self, token: _Token) -> Node:
+        if self._token[:2] == ("sign", "("):
+            return self._call(token)
+        if token.text in _CONSTANTS:
+            return self._node(token, value=_CONSTANTS[token.text], operation="number")
+        if token.text in FUNCTIONS and token.text not in self._names:
+            raise self._error(f"{token.text} is a function, write {token.text}(...)", token.at)
+        return self._name(token)
+
+    def _name(self, token: _Token) -> Node:
+        name = token.text
+        if name not in self._names:
+            written = [_written(known) for known in self._names]
+            close, known = likeliest(name, [*written, *_CONSTANTS]), listed(written)
+            raise self._error(f"unknown name {self._shown(token)}, {close or f'expected {known}'}", token.at)
+        if self._names.count(name) > 1:
+            raise self._error(f"{name!r} names an observation and an actuator, rename one of them", token.at)
+        return self._node(token, operation="name", slot=self._names.index(name))
+
+    def _call(self, function: _Token) -> Node:
+        name = function.text
+        if name not in FUNCTIONS:
+            close = likeliest(name, FUNCTIONS) or f"expected {listed(list(FUNCTIONS))}"
+            raise self._error(f"unknown function {self._shown(function)}, {close}", function.at)
+        self._expect("(")
+        arguments: list[Node] = []
+        while not arguments or self._token[:2] == ("sign", ","):
+            if arguments:
+                self._expect(",")
+            began = self._token.at
+            arguments.append(self._checked(self._expression(0), began, name == "where" and not arguments))
+        least, most = FUNCTIONS[name]
+        if not least <= len(arguments) <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", function.at)
+        self._expect(")")
+        return self._node(function, tuple(arguments))
+
+    # -- tree ----------------------------------------------------------------------------------------------------------
+
+    def _node(
+        self,
+        token: _Token,
+        operands: tuple[Node, ...] = (),
+        *,
+        operation: str = "",
+        value: float = 0.0,
+        slot: int = -1,
+        is_condition: bool = False,
+    ) -> Node:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise self._error(f"expected at most {MAX_NODES} operations, names and numbers, got more", token.at)
+        return Node(operation or token.text, operands, value, slot, is_condition)
+
+    def _checked(self, node: Node, at: int, condition: bool) -> Node:
+        """The node, if it is a condition where one is needed, and else a number."""
+        if node.is_condition == condition:
+            return node
+        wanted = "a condition, such as x > 1, got a number" if condition else "a number, got a condition"
+        raise self._error(f"expected {wanted}", at)
+
+
+def _written(name: str) -> str:
+    """A name as an expression has it."""
+    return name if _PLAIN.fullmatch(name) and name not in (*_WORDS, *_CONSTANTS) else f"`{name}`"
+
+
+def _constant(node: Node) -> float | None:
+    """Value of a number or a quotient of numbers, as exponents are written; None for anything else."""
+    if node.operation == "number":
+        return node.value
+    if node.operation == "negative":
+        inner = _constant(node.operands[0])
+        return None if inner is None else -inner
+    if node.operation == "/":
+        above, below = map(_constant, node.operands)
+        return above / below if above is not None and below else None
+    return None
