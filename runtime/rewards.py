@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.bounds import NotNegative, Quantity
+from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import registered
 
 Values = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Problems = Iterator[tuple[str, str]]
 """Problems as (path in the section, message)."""
 
@@ -32,6 +33,11 @@ class Transitions(NamedTuple):
     """(..., n) after the action, in the order of ``Rig.signals``."""
     action: Values
     """(..., m) applied, in the order of ``Rig.actuators``."""
+    previous_action: Values
+    """(..., m) output in force when the action was chosen: the last one applied; for an episode's first action that at
+    its first sample (the safe output after a reset)."""
+    terminated: Bools
+    """(...,) whether the task terminates the episode after the action."""
 
 
 class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -41,9 +47,30 @@ class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
         """List the reasons why the term cannot be used on a rig."""
         return iter(())
 
+    def uses_previous_action(self, rig: Rig) -> bool:
+        """Whether the term depends on the previous action, which is not part of the state."""
+        return False
+
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the stateless function from transitions (...,) to rewards (...,)."""
         raise NotImplementedError
+
+
+Cost = Literal["absolute", "squared"]
+
+
+def cost_of(shape: str, delta: float = 0.0) -> Callable[[Values], Values]:
+    """Build the cost of differences e (...,): |e|, e^2, or Huber's, e^2 / 2 and linear beyond ``delta``."""
+    if shape == "absolute":
+        return np.abs
+    if shape == "squared":
+        return lambda e: e * e
+
+    def huber(e: Values) -> Values:
+        distance = np.abs(e)
+        return np.where(distance <= delta, 0.5 * (e * e), delta * (distance - 0.5 * delta))
+
+    return huber
 
 
 class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distance"):
@@ -52,34 +79,45 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     observation: str
     """Name in the rig."""
     weight: NotNegative
-    """Weight per unit of the observation."""
+    """Weight per unit of the observation, or of its square."""
     target: Quantity = 0.0
     """Target in the observation's unit."""
     folded: bool = False
     """Whether the observation's absolute value is compared."""
+    shape: Literal["absolute", "squared", "huber"] = "absolute"
+    """Cost of a distance e: ``absolute`` e, ``squared`` e², ``huber`` e²/2 up to ``delta`` and linear beyond."""
+    delta: Positive | msgspec.UnsetType = msgspec.UNSET
+    """Distance at which ``huber`` becomes linear, in the observation's unit."""
 
     def problems(self, rig: Rig) -> Problems:
-        """Report a missing observation."""
+        """Report a missing observation, and a ``delta`` that is missing or has no effect."""
         yield from missing("observation", self.observation, rig)
+        if self.shape == "huber" and self.delta is msgspec.UNSET:
+            yield "shape", "huber needs delta, the distance at which it becomes linear"
+        elif self.shape != "huber" and self.delta is not msgspec.UNSET:
+            yield "delta", f"only huber uses it, the shape is {self.shape}"
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted distance."""
         at = observation_index(rig)[self.observation]
+        cost = cost_of(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta)
 
         def distance(transitions: Transitions) -> Values:
             x = transitions.observation[..., at]
-            return np.asarray(-self.weight * np.abs((np.abs(x) if self.folded else x) - self.target))
+            return np.asarray(-self.weight * cost((np.abs(x) if self.folded else x) - self.target))
 
         return distance
 
 
 class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
-    """Minus ``weight`` times the absolute applied action of an actuator."""
+    """Minus ``weight`` times the absolute or squared applied action of an actuator."""
 
     actuator: str
     """Name in the rig."""
     weight: NotNegative
-    """Weight per unit of the actuator."""
+    """Weight per unit of the actuator, or of its square."""
+    shape: Cost = "absolute"
+    """Cost of the action: its absolute value or its square."""
 
     def problems(self, rig: Rig) -> Problems:
         """Report a missing actuator."""
@@ -87,8 +125,8 @@ class Effort(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="effort"):
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted effort."""
-        at = [a.name for a in rig.actuators].index(self.actuator)
-        return lambda transitions: np.asarray(-self.weight * np.abs(transitions.action[..., at]))
+        at, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
+        return lambda transitions: np.asarray(-self.weight * cost(transitions.action[..., at]))
 
 
 if TYPE_CHECKING:
@@ -108,11 +146,28 @@ def observation_index(rig: Rig) -> dict[str, int]:
     return {o.name: i for i, o in enumerate(rig.signals)}
 
 
+def actuator_index(rig: Rig) -> dict[str, int]:
+    """Return the column of each actuator."""
+    return {a.name: j for j, a in enumerate(rig.actuators)}
+
+
 def missing(kind: str, name: str, rig: Rig) -> Problems:
     """Report a name that is not an ``observation`` or ``actuator`` of a rig."""
     names = [a.name for a in rig.actuators] if kind == "actuator" else [o.name for o in rig.signals]
     if name not in names:
         yield kind, unknown_name(f"rig '{rig.name}'", kind, name, names)
+
+
+def uses_previous_action(terms: Terms, rig: Rig) -> bool:
+    """Whether a reward depends on the previous action, so that state and action do not determine it."""
+    return any(_uses_previous_action(term, rig) for term in (terms or {}).values())
+
+
+def _uses_previous_action(term: RewardTerm, rig: Rig) -> bool:
+    try:
+        return term.uses_previous_action(rig)
+    except Exception:  # foreign code; building the term reports its error
+        return False
 
 
 def term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Values] | None:
@@ -146,13 +201,11 @@ _MAX_CORNERS: Final = 256
 
 def probe_points(rig: Rig) -> Transitions:
     """Return test points (k, n), (k, m): the middle of the ranges with the safe action, then corners with extreme
-    actions."""
+    actions, each after a previous action at the other end of its range. None terminates."""
     signals, actuators = rig.signals, rig.actuators
-    middle = tuple(0.5 * (o.low + o.high) for o in signals)
-    ends = [tuple(a.low for a in actuators), tuple(a.high for a in actuators)]
-    pairs = [(middle, tuple(a.safe for a in actuators))]
-    pairs += itertools.islice(
-        itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ends), _MAX_CORNERS
-    )
-    seen, acted = (np.array(column, np.float64) for column in zip(*pairs, strict=True))
-    return Transitions(seen, acted)
+    middle, safe = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
+    low, high = tuple(a.low for a in actuators), tuple(a.high for a in actuators)
+    places = itertools.product(itertools.product(*[(o.low, o.high) for o in signals]), ((low, high), (high, low)))
+    found = [(middle, safe, safe), *((seen, *acted) for seen, acted in itertools.islice(places, _MAX_CORNERS))]
+    seen, acted, before = (np.array(column, np.float64) for column in zip(*found, strict=True))
+    return Transitions(seen, acted, before, np.zeros(len(seen), np.bool_))

@@ -15,6 +15,7 @@ from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNois
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
+from onrig.runtime.rewards import uses_previous_action
 from onrig.runtime.run_advice import advice
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
@@ -128,6 +129,12 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             ("selection", "synthetic"),
             "synthetic experiences are computed as the rig observes them: leave out these, or task.inputs, at "
             "selection.synthetic",
+        )
+    if uses_previous_action(config.task.reward.terms, config.rig):
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences have no previous action, which the reward depends on: leave out these, or the terms "
+            "that use it, at selection.synthetic",
         )
     if isinstance(config.exploration, OwnNoise):
         yield (

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from msgspec import UNSET
 
 from onrig.hw.rig import Rig
+from onrig.runtime.guard import Guard
+from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.rewards import probe_points, term_reward
-from onrig.runtime.task import Task, compile_reward
+from onrig.runtime.task import Task, compile_reward, compile_terminated, conditions_of
+from onrig.runtime.terminations import ScalarTest
 
 FORMAT: Final = 2
 """Version of the normalised rewards in a run's files: 2 counts steps that a termination cut off, 1 did not."""
@@ -38,34 +42,63 @@ def measure_of(task: Task) -> Measure:
     return _RETURN if task.normalization is None else _NORMALIZED
 
 
-def normalized(task: Task, total: float, steps: int, cut_off_steps: int = 0) -> float | None:
+def normalized(
+    task: Task, total: float, steps: int, cut_off_steps: int = 0, cut_off_reward: float = 0.0
+) -> float | None:
     """Performance mu_r of an episode (de Bruin et al. 2018, §5.1); None for a task without references.
 
     ``total``: rewards of ``steps`` steps; NaN without any.  ``cut_off_steps``: steps cut off by a termination, which
-    count as ``cut_off_reward``; otherwise an episode could improve its score by ending early.
+    count as ``cut_off_reward`` each; otherwise an episode could improve its score by ending early.
     """
     if task.normalization is None:
         return None
     if cut_off_steps:
-        total, steps = total + cut_off_steps * cut_off_reward(task), steps + cut_off_steps
+        total, steps = total + cut_off_steps * cut_off_reward, steps + cut_off_steps
     return task.normalization.performance(total / steps if steps else math.nan)
 
 
-def cut_off_reward(task: Task) -> float:
-    """Reward assigned to a step cut off by a termination: the random controller's, or the terminal one if lower.
+def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], float]:
+    """Build the reward assigned to a step cut off by a termination, by the last observation (n,), SI.
 
-    Expects a task with references.
+    It is the random controller's, or what this end paid if lower; 0 for a task without references.
     """
-    assert task.normalization is not None
-    random_reward = task.normalization.random_reward
-    return random_reward if task.reward.terminal is UNSET else min(random_reward, task.reward.terminal)
+    if task.normalization is None:
+        return lambda observation: 0.0
+    random_reward, common = task.normalization.random_reward, _common_ends(task)
+    guard = Guard(lambda detail: None, 0, None)  # the tick has reported failures of foreign code
+
+    def watch(name: str, test: ScalarTest) -> ScalarTest:
+        return guard.wrap(name, test, False)
+
+    paid = [(float(amount), test) for amount, test in conditions_of(task, rig, watch) if amount is not UNSET]
+    ends = compile_terminated(task, rig, watch)
+
+    def cut_off_reward(observation: Sequence[float]) -> float:
+        own = [amount for amount, test in paid if test(observation)]
+        if paid and not ends(observation):  # float32 in the record rounded the end away: assume the lowest
+            own = [min(amount for amount, _ in paid)]
+        return min(random_reward, sum([*common, *own])) if common or own else random_reward
+
+    return cut_off_reward
+
+
+def _common_ends(task: Task) -> list[float]:
+    """Rewards that every end pays, from the form and from terms."""
+    terms = [term.reward for term in (task.reward.terms or {}).values() if isinstance(term, Terminal)]
+    return terms if task.reward.terminal is UNSET else [task.reward.terminal, *terms]
+
+
+def _highest_end(task: Task) -> float:
+    """Reward of the end that pays most."""
+    own = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
+    return sum(_common_ends(task)) + max([*own, *([0.0] if task.terminate else [])], default=0.0)
 
 
 class EarlyEnd(NamedTuple):
     """Return of a termination in the next step, compared with continuing to the end of the episode."""
 
     ending: float
-    """Terminal reward; 0 without one."""
+    """Highest reward that an end pays; 0 without one."""
     typical: float
     """Discounted return of continuing: the random controller's if the task has references, else that of the start state
     without action."""
@@ -89,15 +122,15 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
         worst -= task.reward.wall.penalty
     add = term_reward(task.reward.terms, rig)
     if add is not None:  # for the terms, the worst corner of the rig's ranges
-        moves = probe_points(rig)
-        worst += float(add(moves, np.zeros(len(moves.action))).min())
+        transitions = probe_points(rig)
+        worst += float(add(transitions, np.zeros(len(transitions.action))).min())
     if task.normalization is not None:
         typical = task.normalization.random_reward
     else:
         start = [task.start.get(o.name, 0.0) for o in rig.signals]
         typical = compile_reward(task, rig)(start, [0.0 for _ in rig.actuators])
     weight = (1.0 - gamma**steps) / (1.0 - gamma)
-    return EarlyEnd(task.reward.at_end, weight * typical, weight * worst)
+    return EarlyEnd(_highest_end(task), weight * typical, weight * worst)
 
 
 def _highest_cost(task: Task, rig: Rig, name: str) -> float:

@@ -29,12 +29,13 @@ from onrig.runtime.reset.schema import AnyReset
 from onrig.runtime.rewards import AnyTerm, Transitions, observation_index, term_reward
 from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
-BatchedReward = Callable[[NDArray[np.floating[Any]], NDArray[np.floating[Any]]], NDArray[np.float64]]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
+Watch = Callable[[str, ScalarTest], ScalarTest]
+"""Wraps a foreign condition, given its name, in a guard."""
 
 
-class ScalarReward(Protocol):
-    """Reward of one transition."""
+class Form(Protocol):
+    """Reward of one transition without the terms."""
 
     __name__: str
 
@@ -43,6 +44,33 @@ class ScalarReward(Protocol):
     ) -> float:
         """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode, if
         already known."""
+
+
+class ScalarReward(Protocol):
+    """Reward of one transition."""
+
+    def __call__(
+        self,
+        observation: Sequence[float],
+        action: Sequence[float],
+        terminated: bool | None = None,
+        previous: Sequence[float] | None = None,
+        /,
+    ) -> float:
+        """As ``Form``; ``previous`` (m,): output in force at s, by default the safe one."""
+
+
+class BatchedReward(Protocol):
+    """Rewards of many transitions."""
+
+    def __call__(
+        self,
+        observations: NDArray[np.floating[Any]],
+        actions: NDArray[np.floating[Any]],
+        previous: NDArray[np.floating[Any]] | None = None,
+        /,
+    ) -> NDArray[np.float64]:
+        """``observations`` (..., n), ``actions`` and ``previous`` (..., m) as in ``ScalarReward``, to (...)."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,12 +171,12 @@ def _action_terms(task: Task, rig: Rig) -> list[tuple[int, float]]:
     return [(j, weights[a.name]) for j, a in enumerate(rig.actuators) if weights.get(a.name, 0.0) != 0.0]
 
 
-def compile_form(task: Task, rig: Rig) -> ScalarReward:
+def compile_form(task: Task, rig: Rig, watch: Watch | None = None) -> Form:
     """Build the reward of one transition without its terms, for the tick.
 
     ``observation`` holds the rig's observations of s' (SI, wrapped; a previous command after them is ignored),
-    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.
-    Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
+    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.  ``watch`` as
+    in :func:`compile_terminated`.  Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
     """
     plain = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
     folded = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if folded)
@@ -166,7 +194,7 @@ def compile_form(task: Task, rig: Rig) -> ScalarReward:
         return -cost
 
     if wall is None:
-        return _with_bonuses(distance, task, rig)
+        return _with_bonuses(distance, task, rig, watch)
     at = observation_index(rig)[wall.observation]
     low, high, penalty = wall.low + wall.margin, wall.high - wall.margin, wall.penalty
 
@@ -175,19 +203,25 @@ def compile_form(task: Task, rig: Rig) -> ScalarReward:
         r = distance(observation, action)
         return r - penalty if x <= low or x >= high else r
 
-    return _with_bonuses(with_wall, task, rig)
+    return _with_bonuses(with_wall, task, rig, watch)
 
 
-def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
-    """Add ``alive`` and ``terminal``; returns the same function for a task with neither, at no cost per tick."""
-    if task.reward.alive is UNSET and task.reward.terminal is UNSET:
+def _with_bonuses(cost: Form, task: Task, rig: Rig, watch: Watch | None) -> Form:
+    """Add the rewards of steps and ends; returns the same function for a task with neither, at no cost per tick."""
+    paid = [(amount, test) for amount, test in conditions_of(task, rig, watch) if amount is not UNSET]
+    if task.reward.alive is UNSET and task.reward.terminal is UNSET and not paid:
         return cost
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
-    at_end, ends = task.reward.at_end, compile_terminated(task, rig)
+    at_end, ends = task.reward.at_end, compile_terminated(task, rig, watch)
 
     def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
         r = cost(observation, action) + alive
-        return r + at_end if (ends(observation) if terminated is None else terminated) else r
+        if not (ends(observation) if terminated is None else terminated):
+            return r
+        r += at_end
+        for amount, test in paid:
+            r += amount if test(observation) else 0.0
+        return r
 
     return reward
 
@@ -195,18 +229,26 @@ def _with_bonuses(cost: ScalarReward, task: Task, rig: Rig) -> ScalarReward:
 def compile_reward(task: Task, rig: Rig) -> ScalarReward:
     """Build the reward of one transition; building and evaluation raise TermFailed for an exception in a term."""
     form, add = compile_form(task, rig), term_reward(task.reward.terms, rig)
-    if add is None:
-        return form
+    ends, safe = compile_terminated(task, rig), tuple(a.safe for a in rig.actuators)
 
-    def reward(observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /) -> float:
-        transitions = Transitions(np.array(observation, np.float64), np.array(action, np.float64))
-        return float(add(transitions, np.array(form(observation, action, terminated))))
+    def reward(
+        observation: Sequence[float],
+        action: Sequence[float],
+        terminated: bool | None = None,
+        previous: Sequence[float] | None = None,
+        /,
+    ) -> float:
+        if add is None:
+            return form(observation, action, terminated)
+        over = ends(observation) if terminated is None else terminated
+        seen, acted, before = [np.array(values, np.float64) for values in (observation, action, previous or safe)]
+        return float(add(Transitions(seen, acted, before, np.array(over)), np.array(form(observation, action, over))))
 
     return reward
 
 
 def batched_reward(task: Task, rig: Rig) -> BatchedReward:
-    """Build ``reward(observations, actions)`` for batches of transitions.
+    """Build ``reward(observations, actions, previous)`` for batches of transitions.
 
     Shapes ``(..., n)`` and ``(..., m)`` to ``(...)``, SI units, float64.  Equal to :func:`compile_reward` bit for bit,
     since the terms are added in the same order.
@@ -215,19 +257,31 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     costs = _action_terms(task, rig)
     wall = task.reward.wall
     at = None if wall is None else observation_index(rig)[wall.observation]
-    has_bonuses = task.reward.alive is not UNSET or task.reward.terminal is not UNSET
+    paid = [(t.reward, t.build(rig)) for t in (task.terminations or {}).values() if t.reward is not UNSET]
+    has_bonuses = bool(task.reward.alive is not UNSET or task.reward.terminal is not UNSET or paid)
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
     at_end, terminated = task.reward.at_end, batched_terminated(task, rig)
-    add = term_reward(task.reward.terms, rig)
+    add, safe = term_reward(task.reward.terms, rig), np.array([a.safe for a in rig.actuators])
 
-    def reward(observations: NDArray[np.floating[Any]], actions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    def reward(
+        observations: NDArray[np.floating[Any]],
+        actions: NDArray[np.floating[Any]],
+        previous: NDArray[np.floating[Any]] | None = None,
+        /,
+    ) -> NDArray[np.float64]:
         x = np.asarray(observations, dtype=np.float64)
         a = np.asarray(actions, dtype=np.float64)
         r = costs_of(x, a)
+        over = terminated(x) if has_bonuses or add is not None else np.array(False)
         if has_bonuses:
             r = r + alive
-            r = np.where(terminated(x), r + at_end, r)
-        return r if add is None else add(Transitions(x, a), r)
+            r = np.where(over, r + at_end, r)
+            for amount, test in paid:
+                r = r + np.where(test(x), amount, 0.0)
+        if add is None:
+            return r
+        before = np.broadcast_to(safe, a.shape) if previous is None else np.asarray(previous, np.float64)
+        return add(Transitions(x, a, before, over), r)
 
     def costs_of(x: NDArray[np.float64], a: NDArray[np.float64]) -> NDArray[np.float64]:
         cost = np.zeros(np.broadcast_shapes(x.shape[:-1], a.shape[:-1]))
@@ -244,10 +298,6 @@ def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     return reward
 
 
-Watch = Callable[[str, ScalarTest], ScalarTest]
-"""Wraps a foreign condition, given its name, in a guard."""
-
-
 def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> ScalarTest:
     """Build ``terminated(observation) -> bool`` for the tick (SI units); a NaN terminates.
 
@@ -255,7 +305,7 @@ def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> Scal
     """
     index = observation_index(rig)
     bounds = tuple((index[name], low, high) for name, (low, high) in task.terminate.items())
-    conditions = tuple(_conditions(task, rig, watch))
+    conditions = tuple(test for _, test in conditions_of(task, rig, watch))
     if not bounds and not conditions:
         return lambda observation: False
 
@@ -267,11 +317,14 @@ def compile_terminated(task: Task, rig: Rig, watch: Watch | None = None) -> Scal
     return lambda observation: terminated(observation) or any(ends(observation) for ends in conditions)
 
 
-def _conditions(task: Task, rig: Rig, watch: Watch | None) -> Iterator[ScalarTest]:
+def conditions_of(task: Task, rig: Rig, watch: Watch | None) -> Iterator[tuple[float | UnsetType, ScalarTest]]:
+    """Reward and test of each named condition."""
     for name, termination in (task.terminations or {}).items():
         condition = termination.build_scalar(rig)
         foreign = watch is not None and registry.is_foreign(termination)
-        yield watch(f"the termination '{name}'", condition) if watch is not None and foreign else condition
+        if watch is not None and foreign:
+            condition = watch(f"the termination '{name}'", condition)
+        yield termination.reward, condition
 
 
 def batched_terminated(task: Task, rig: Rig) -> BatchedTest:

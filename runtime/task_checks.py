@@ -14,6 +14,7 @@ from onrig.hw.units import is_rate
 from onrig.runtime.config.problem import collect_problems, unknown_name
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
+from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.task import Task, Wall
 
 Problems = list[tuple[str, str]]
@@ -78,8 +79,9 @@ def _form_problems(task: Task, rig: Rig) -> Problems:
     for name, value in (("alive", reward.alive), ("terminal", reward.terminal)):
         if value is not UNSET and not math.isfinite(value):
             problems.append((f"reward.{name}", "must be a finite number"))
-    if reward.terminal is not UNSET and not task.terminates:
-        problems.append(("reward.terminal", "the task never terminates: set terminate, or remove this"))
+    terminals = [f"terms.{name}" for name, term in (reward.terms or {}).items() if isinstance(term, Terminal)]
+    for path in ([] if reward.terminal is UNSET else ["terminal"]) + terminals if not task.terminates else ():
+        problems.append((f"reward.{path}", "the task never terminates: set terminate, or remove this"))
     return problems
 
 

@@ -11,21 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from onrig.hw.bounds import Quantity
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
-from onrig.runtime.rewards import Problems, Values, missing, observation_index
+from onrig.runtime.expressions.evaluation import Undefined, batched, scalar
+from onrig.runtime.expressions.syntax import expression_problems, parse
+from onrig.runtime.rewards import Bools, Problems, Values, missing, observation_index
 
-Bools = NDArray[np.bool_]
 ScalarTest = Callable[[Sequence[float]], bool]
 BatchedTest = Callable[[Values], Bools]
 
 
-class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """Base of terminations; a subclass has its settings as fields and its name as the tag."""
+
+    reward: Quantity | msgspec.UnsetType = msgspec.UNSET
+    """Reward of this end, added in its step to ``reward.terminal``; each condition that holds there adds its own."""
 
     def problems(self, rig: Rig) -> Problems:
         """List the reasons why the condition cannot be used on a rig."""
@@ -78,6 +81,48 @@ class Outside(Termination, frozen=True, forbid_unknown_fields=True, tag="outside
         """Compare floats."""
         at, low, high = observation_index(rig)[self.observation], self.low, self.high
         return lambda observation: not low <= observation[at] <= high
+
+
+class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True, tag="expression"):
+    """End of the episode when an expression over the observations is true, or compares values that are not finite."""
+
+    value: str
+    """Condition such as ``abs(angle) > 0.2 or position**2 > 4``: observations by name (docs/your-rig.md)."""
+
+    def problems(self, rig: Rig) -> Problems:
+        """Report an invalid expression, with line and column in it."""
+        yield from expression_problems(self.value, _names(rig), condition=True)
+
+    def build(self, rig: Rig) -> BatchedTest:
+        """Evaluate the condition on arrays."""
+        node = parse(self.value, _names(rig), condition=True)
+
+        def test(observations: Values) -> Bools:
+            outcome = batched(node, lambda slot: observations[..., slot])
+            return np.asarray(outcome.value | outcome.undefined, np.bool_)
+
+        return test
+
+    def build_undefined(self, rig: Rig) -> BatchedTest:
+        """Build the test of where the condition compares values that are not finite."""
+        node = parse(self.value, _names(rig), condition=True)
+        return lambda observations: np.asarray(batched(node, lambda slot: observations[..., slot]).undefined, np.bool_)
+
+    def build_scalar(self, rig: Rig) -> ScalarTest:
+        """Evaluate the condition on floats."""
+        holds = scalar(parse(self.value, _names(rig), condition=True))
+
+        def test(observation: Sequence[float]) -> bool:
+            try:
+                return bool(holds(observation))
+            except Undefined:
+                return True
+
+        return test
+
+
+def _names(rig: Rig) -> list[str]:
+    return [o.name for o in rig.signals]
 
 
 if TYPE_CHECKING:

@@ -83,6 +83,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._command = m.CommandLayout(len(self.rig.actuators))
         self._request_id = 0
         self._steps = 0
+        self._in_force: tuple[float, ...] = ()
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
         self._observations, self._actions = Normalisation.of(signals), Normalisation.of(self.rig.actuators)
@@ -107,7 +108,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._observer.reset()
         self._seen: list[tuple[float, ...]] = []
         self._steps = 0
-        observation, info, _, _ = self._sample()
+        observation, info, _, self._in_force = self._sample()
         return observation, info
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
@@ -124,8 +125,10 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
             raise RuntimeError("the twin refused the command: call reset() first")
         observation, info, seen, acted = self._sample()
         self._steps += 1
-        truncated = self._steps >= self.episode_steps
-        return observation, self.reward_scale * self._reward(seen, acted), self._terminated(seen), truncated, info
+        terminated, truncated = self._terminated(seen), self._steps >= self.episode_steps
+        reward = self.reward_scale * self._reward(seen, acted, terminated, self._in_force)
+        self._in_force = acted
+        return observation, reward, terminated, truncated, info
 
     def _sample(self) -> tuple[Observation, dict[str, Any], tuple[float, ...], tuple[float, ...]]:
         state = self._state.decode(self._device.sample())

@@ -86,7 +86,7 @@ def evaluate(
     """
     session, tick = lockstep_session(config), Tick(config)
     layout = record_layout(config)
-    accounts = EpisodeAccounts(config.task, config.rate_hz)
+    accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
     for episode in range(1, episodes + 1):
         tick.begin(episode, Kind.EVAL, [])
         session.arm()

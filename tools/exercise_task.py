@@ -1,4 +1,5 @@
-"""Trial of a task's foreign pieces: reward terms, terminations, input transforms, resets, exploration processes.
+"""Trial of a task's expressions and foreign pieces: reward terms, terminations, input transforms, resets, exploration
+processes.
 
 Each is built and evaluated at the middle and the corners of the rig's ranges: shapes, finite values, equal results for
 equal inputs, and batches equal to single evaluations bit for bit. Pieces in the tick are timed against their budget.
@@ -18,17 +19,18 @@ from onrig.runtime.config.problem import Finding, NodePath, collect_findings, fo
 from onrig.runtime.explore.settings import ActionNoise
 from onrig.runtime.guard import MAX_BUDGET_NS, budget_ns, measured_ns
 from onrig.runtime.inputs import PolicyInput
+from onrig.runtime.reward_terms import ExpressionTerm
 from onrig.runtime.rewards import RewardTerm, Transitions, probe_points
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.runtime.terminations import Termination
+from onrig.runtime.terminations import ExpressionTermination, Termination
 
 Function = Callable[..., Any]
 _FEW_STEPS: Final = 1000
 
 
 def task_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the foreign pieces of a task and of its exploration."""
+    """List the problems of the expressions and foreign pieces of a task and of its exploration."""
     for at, whose, problems in _pieces(config):
         with np.errstate(all="ignore"):
             found = [*collect_findings(lambda p=problems, a=at: ((a, m) for m in p()), whose, at)]  # type: ignore[misc]
@@ -38,17 +40,13 @@ def task_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
-    """Yield path, name and check of each foreign piece."""
+    """Yield path, name and check of each foreign piece and each expression."""
     task = config.task
     for name, term in (task.reward.terms or {}).items():
-        if registry.is_foreign(term):
-            yield (
-                ("task", "reward", "terms", name),
-                f"the reward term '{name}'",
-                partial(_term, config, term),
-            )
+        if registry.is_foreign(term) or isinstance(term, ExpressionTerm):
+            yield ("task", "reward", "terms", name), f"the reward term '{name}'", partial(_term, config, term)
     for name, test in (task.terminations or {}).items():
-        if registry.is_foreign(test):
+        if registry.is_foreign(test) or isinstance(test, ExpressionTermination):
             at: NodePath = ("task", "terminations", name)
             yield at, f"the termination '{name}'", partial(_termination, config, test)
     for i, term_ in enumerate(task.inputs or ()):
@@ -68,9 +66,13 @@ def _term(config: RunConfig, term: RewardTerm) -> Iterator[str]:
 
 def _termination(config: RunConfig, test: Termination) -> Iterator[str]:
     yield from _in_tick(config, test.build(config.rig), test.build_scalar(config.rig), bool)
+    if isinstance(test, ExpressionTermination):
+        observations = probe_points(config.rig).observation
+        for i in np.flatnonzero(np.broadcast_to(test.build_undefined(config.rig)(observations), len(observations)))[:1]:
+            yield f"compares a value that is not finite at {_point([observations], i)}"
 
 
-def _problems(function: Function, arrays: Sequence[NDArray[np.float64]], type_: type) -> Iterator[str]:
+def _problems(function: Function, arrays: Sequence[NDArray[Any]], type_: type) -> Iterator[str]:
     """List the problems of a function of (k, ...) arrays to one value per row."""
     n = len(arrays[0])
     given = [array.copy() for array in arrays]
@@ -102,9 +104,9 @@ def _problems(function: Function, arrays: Sequence[NDArray[np.float64]], type_: 
         yield "gives a different result for arrays of two dimensions"
 
 
-def _point(arrays: Sequence[NDArray[np.float64]], i: int) -> str:
-    names = ("the observation", "the action")
-    return " and ".join(f"{name} {array[i].tolist()}" for name, array in zip(names, arrays, strict=False))
+def _point(arrays: Sequence[NDArray[Any]], i: int) -> str:
+    names = ("the observation", "the action", "the previous action")
+    return ", ".join(f"{name} {array[i].tolist()}" for name, array in zip(names, arrays, strict=False))
 
 
 def _in_tick(config: RunConfig, many: Function, one: Function, type_: type) -> Iterator[str]:

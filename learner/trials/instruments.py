@@ -57,6 +57,8 @@ class Instruments:
         self.plant: Final[Plant] = plant or options.plant
         self.n: Final = len(rig.observations)
         self.m: Final = len(rig.actuators)
+        self.safe: Final = np.array([a.safe for a in rig.actuators])
+        """Safe output (m,), SI."""
         self.substeps: Final = options.substeps
         self._sigma = np.array(options.noise(rig))
         self.is_noisy: Final = bool(self._sigma.any())
@@ -82,7 +84,7 @@ class Instruments:
         self._counts = _resolutions(rig) if counts else None
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
-        """Reward of SI observations (..., n) of s' and applied actions (..., m): (...)."""
+        """Reward of SI observations (..., n) of s', applied actions and those before them (..., m): (...)."""
         self.terminated: Final = batched_terminated(config.task, rig)
         """Termination by SI observations (..., n): (...)."""
 

@@ -24,6 +24,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName, device_fault
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_form, compile_terminated, episode_steps
+from onrig.runtime.terminations import ScalarTest
 
 # Plain numbers: an operation on an enumeration of flags takes microseconds in caches that have cooled down.
 _ARMED = int(Status.ARMED)
@@ -61,8 +62,12 @@ class Tick:
         self._random_levels = isinstance(config.exploration, EpsilonGreedy)
         self._shield = Shield(config.limits, rig, period_s)
         self._limits_changes = bool(config.limits.rate_per_s or config.limits.jerk_per_s2)
-        self._reward = compile_form(config.task, rig)
-        self._terminated = compile_terminated(config.task, rig, lambda name, test: guard.wrap(name, test, False))
+
+        def watch(name: str, test: ScalarTest) -> ScalarTest:
+            return guard.wrap(name, test, False)
+
+        self._reward = compile_form(config.task, rig, watch)
+        self._terminated = compile_terminated(config.task, rig, watch)
         self._centres = tuple(a.centre for a in rig.actuators)
         self._halves = tuple(a.half_range for a in rig.actuators)
         self._resolutions = tuple(a.resolution for a in rig.actuators)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onrig.runtime.config.problem import likeliest, listed
+from onrig.runtime.config.problem import did_you_mean, listed
 
 MAX_LENGTH: Final = 2000
 """Characters of an expression."""
@@ -230,7 +230,7 @@ class _Parser:
         name = token.text
         if name not in self._names:
             written = [_written(known) for known in self._names]
-            close, known = likeliest(name, [*written, *_CONSTANTS]), listed(written)
+            close, known = did_you_mean(name, [*written, *_CONSTANTS]), listed(written)
             raise self._error(f"unknown name {self._shown(token)}, {close or f'expected {known}'}", token.at)
         if self._names.count(name) > 1:
             raise self._error(f"{name!r} names an observation and an actuator, rename one of them", token.at)
@@ -239,7 +239,7 @@ class _Parser:
     def _call(self, function: _Token) -> Node:
         name = function.text
         if name not in FUNCTIONS:
-            close = likeliest(name, FUNCTIONS) or f"expected {listed(list(FUNCTIONS))}"
+            close = did_you_mean(name, FUNCTIONS) or f"expected {listed(list(FUNCTIONS))}"
             raise self._error(f"unknown function {self._shown(function)}, {close}", function.at)
         self._expect("(")
         arguments: list[Node] = []

@@ -128,7 +128,7 @@ class ReplayProcess:
             TransitionBuilder(config.rig, config.signals),
             memory,
             RunFigures(lockstep=config.lockstep),
-            EpisodeAccounts(config.task, config.rate_hz),
+            EpisodeAccounts(config.task, config.rate_hz, config.rig),
             EpisodeFile(self._folder / "episodes.csv"),
             policies,
             desk,

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.rig import Rig
 from onrig.runtime.record import CRC, Flag, RecordLayout, Step
 from onrig.runtime.rewards import TermFailed, Transitions, term_reward
 from onrig.runtime.run_config import RunConfig
@@ -23,9 +24,10 @@ class Terms:
     """Terms of a task, added to the rewards of records."""
 
     def __init__(
-        self, add: Callable[[Transitions, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout
+        self, add: Callable[[Transitions, NDArray[np.float64]], NDArray[np.float64]], layout: RecordLayout, rig: Rig
     ) -> None:
         self._add, self._layout = add, layout
+        self._resolutions = np.array([a.resolution for a in rig.actuators])
 
     def score(self, records: Records) -> Records:
         """Add the terms to each record whose transition the next one of ``records`` ends; the others stay as they are.
@@ -41,14 +43,18 @@ class Terms:
         )
         if not len(scored):
             return records
-        moves = Transitions(
-            second["observation"][scored].astype(np.float64), first["applied"][scored].astype(np.float64)
+        in_force = (first["u_start"][scored] * self._resolutions).astype(first["applied"].dtype)
+        transitions = Transitions(
+            second["observation"][scored].astype(np.float64),
+            first["applied"][scored].astype(np.float64),
+            in_force.astype(np.float64),
+            second["flags"][scored] & Flag.TERMINATED != 0,
         )
-        rewards = self._add(moves, first["reward"][scored])
+        rewards = self._add(transitions, first["reward"][scored])
         for i in np.flatnonzero(~np.isfinite(rewards))[:1]:
             raise TermFailed(
-                f"the reward terms give {rewards[i]} at the observation {moves.observation[i].tolist()} after the "
-                f"action {moves.action[i].tolist()}"
+                f"the reward terms give {rewards[i]} at the observation {transitions.observation[i].tolist()} after "
+                f"the action {transitions.action[i].tolist()}"
             )
         records = records.copy()
         records["reward"][scored] = rewards
@@ -65,7 +71,7 @@ class Terms:
 def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
     """The terms of a run's task; None where it has none.  Raises TermFailed."""
     add = term_reward(config.task.reward.terms, config.rig)
-    return None if add is None else Terms(add, layout)
+    return None if add is None else Terms(add, layout, config.rig)
 
 
 class ScoredRing(RingReader):

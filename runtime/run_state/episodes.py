@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from onrig.hw.rig import Rig
 from onrig.runtime.files import MAX_TABLE_BYTES, open_file, read_file
 from onrig.runtime.record import Flag, Kind, Rule
-from onrig.runtime.scoring import normalized
+from onrig.runtime.scoring import compile_cut_off_reward, normalized
 from onrig.runtime.task import Task, episode_steps
 
 
@@ -74,8 +75,9 @@ class Sums(msgspec.Struct):
         self.missed += int(records["missed"].sum())
         self.policy_id = max(self.policy_id, int(records["policy_id"].max()))
 
-    def row(self, task: Task, t_mono_ns: int, cut_off_steps: int = 0) -> EpisodeRow:
-        """Build the row of the episode, which ended at ``t_mono_ns``; a termination cut off ``cut_off_steps`` steps."""
+    def row(self, task: Task, t_mono_ns: int, cut_off_steps: int = 0, cut_off_reward: float = 0.0) -> EpisodeRow:
+        """Build the row of the episode, which ended at ``t_mono_ns``; a termination cut off ``cut_off_steps`` steps,
+        which count as ``cut_off_reward`` each."""
         n, total, exploration = self.steps, _float(self.reward), _float(self.exploration)
         mean = total / n if n else math.nan
         return EpisodeRow(
@@ -84,7 +86,7 @@ class Sums(msgspec.Struct):
             steps=n,
             reward_sum=total,
             mean_reward=mean,
-            normalized=normalized(task, total, n, cut_off_steps),
+            normalized=normalized(task, total, n, cut_off_steps, cut_off_reward),
             exploration=exploration / n if n else 0.0,
             interventions=self.interventions,
             missed_ticks=self.missed,
@@ -106,8 +108,9 @@ def _sum_in_order(total: float | None, values: NDArray[np.floating]) -> float | 
 class EpisodeAccounts:
     """Sums over the records of the open episode, which may last for hours."""
 
-    def __init__(self, task: Task, rate_hz: float) -> None:
+    def __init__(self, task: Task, rate_hz: float, rig: Rig) -> None:
         self._task, self._whole = task, episode_steps(task, rate_hz)
+        self._cut_off_reward = compile_cut_off_reward(task, rig)
         self._open: list[Sums] = []
         """Open sums, those of the newest records last."""
 
@@ -127,8 +130,9 @@ class EpisodeAccounts:
             # time-out.
             ended = bool(closing["flags"] & Flag.TERMINATED)
             cut_off_steps = max(0, self._whole - max(sums.passed, sums.steps)) if ended else 0
-            rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps))
-            self._open = []  # an attempt interrupted by a fault does not count
+            reward = self._cut_off_reward(closing["observation"].tolist()) if cut_off_steps else 0.0
+            rows.append(sums.row(self._task, int(closing["t_mono_ns"]), cut_off_steps, reward))
+            self._open = []  # an attempt that a fault cut short counts for nothing
             start = end
         self._take(records[start:])
         return rows

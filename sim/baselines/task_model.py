@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
+from onrig.runtime.rewards import uses_previous_action
 from onrig.runtime.task import Task, batched_reward
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
@@ -65,6 +66,8 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     problems = model_problems(rig, plant)
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
+    if uses_previous_action(task.reward.terms, rig):
+        problems.append("the reward depends on the previous action, which is not a state of the plant")
     if task.terminates:
         problems.append("the task terminates, so that the mean over a whole episode is not defined")
     if len(plant.state_names) != 2:

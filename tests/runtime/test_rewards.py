@@ -46,8 +46,8 @@ def test_the_form_needs_no_weights_and_the_terms_of_the_form_are_the_form() -> N
         "voltage": Effort("voltage", 10.0),
     }
     by_terms = msgspec.structs.replace(TASK, reward=Reward(terms=terms))
-    moves = probe_points(RIG)
-    mine, papers = (batched_reward(task, RIG)(*moves) for task in (by_terms, TASK))
+    transitions = probe_points(RIG)
+    mine, papers = (batched_reward(task, RIG)(*transitions[:3]) for task in (by_terms, TASK))
     np.testing.assert_allclose(mine, papers, rtol=1e-15)
 
 
@@ -59,7 +59,7 @@ def test_without_terms_the_reward_is_the_form_itself() -> None:
 @pytest.mark.parametrize(("how", "said"), [("raises", "KeyError: 'table'"), ("whole", "ValueError")])
 def test_a_term_that_fails_is_named_with_its_line(how: str, said: str) -> None:
     with pytest.raises(TermFailed, match=rf"the reward term 'mine' raises {said}.*, line \d+\)"):
-        batched_reward(with_terms(mine=Term(how)), RIG)(*probe_points(RIG))
+        batched_reward(with_terms(mine=Term(how)), RIG)(*probe_points(RIG)[:3])
 
 
 def test_problems_of_terms_are_told_where_they_are() -> None:

@@ -6,8 +6,11 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from onrig.runtime.scoring import early_end, measure_of, normalized
-from onrig.runtime.task import compile_reward
+from onrig.runtime.reward_terms import Terminal
+from onrig.runtime.rewards import RewardTerm
+from onrig.runtime.scoring import compile_cut_off_reward, early_end, measure_of, normalized
+from onrig.runtime.task import Task, compile_reward
+from onrig.runtime.terminations import Outside
 from tests.runtime.samples import PENDULUM
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
@@ -26,8 +29,48 @@ def test_normalized_performance_is_0_for_random_and_1_for_the_reference() -> Non
 
 def test_falling_early_is_never_better_than_living_on_as_the_random_controller_does() -> None:
     lived = normalized(FALLS, 10 * -43.1 + 190 * -163.51, 200)
-    assert normalized(FALLS, 10 * -43.1, 10, cut_off_steps=190) == pytest.approx(lived)
-    assert normalized(FALLS, 10 * -43.1, 10, cut_off_steps=190) == pytest.approx(0.05)
+    each = compile_cut_off_reward(FALLS, RIG)((0.0, 15.1))
+    assert each == -163.51
+    assert (
+        normalized(FALLS, 10 * -43.1, 10, cut_off_steps=190, cut_off_reward=each)
+        == pytest.approx(lived)
+        == pytest.approx(0.05)
+    )
+
+
+def with_ends(*terms: float, **ends: Outside) -> Task:
+    """The pendulum with what terms pay at every end, and named ends."""
+    terminals: dict[str, RewardTerm] = {f"end{i}": Terminal(reward) for i, reward in enumerate(terms)}
+    reward = msgspec.structs.replace(TASK.reward, terms=terminals or UNSET)
+    return msgspec.structs.replace(TASK, reward=reward, terminations=ends)
+
+
+def test_a_step_not_lived_counts_as_the_end_that_came_paid_if_that_is_less_than_random() -> None:
+    ends = {
+        "fallen": Outside("velocity", -15.0, 15.0, reward=-500.0),
+        "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
+        "lost": Outside("velocity", -30.0, 30.0),
+    }
+    each = compile_cut_off_reward(with_ends(**ends), RIG)
+    assert each((0.0, 16.0)) == -500.0
+    assert each((3.1, 0.0)) == -163.51, "an end that pays more than living on as random is none to be feared"
+    assert each((3.1, 16.0)) == -450.0
+    assert compile_cut_off_reward(with_ends(lost=ends["lost"]), RIG)((0.0, 31.0)) == -163.51
+    both = compile_cut_off_reward(with_ends(-100.0, -150.0, **ends), RIG)
+    assert both((0.0, 16.0)) == -750.0
+    assert both((3.1, 0.0)) == -200.0
+    assert each((0.0, 15.0)) == -500.0, "where rounding hides which end it was, it is the worst"
+
+
+def test_an_early_end_is_weighed_by_what_the_best_end_pays() -> None:
+    ends = {
+        "fallen": Outside("velocity", -15.0, 15.0, reward=-500.0),
+        "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
+    }
+    assert early_end(with_ends(-10.0, **ends), RIG, STEPS, GAMMA).ending == 40.0
+    assert early_end(with_ends(fallen=ends["fallen"]), RIG, STEPS, GAMMA).ending == -500.0
+    bounded = msgspec.structs.replace(with_ends(fallen=ends["fallen"]), terminate={"angle": (-3.0, 3.0)})
+    assert early_end(bounded, RIG, STEPS, GAMMA).ending == 0.0
 
 
 def test_without_references_an_episode_is_measured_by_its_return() -> None:

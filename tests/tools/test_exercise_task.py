@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from onrig.runtime.inputs import PolicyInput
+from onrig.runtime.reward_terms import ExpressionTerm
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.terminations import ExpressionTermination
 from onrig.tools import exercise_task
 from onrig.tools.exercise_task import task_findings
 from tests.runtime.foreign import Condition, Form, Home, Noise, Term
@@ -94,3 +96,23 @@ def test_what_runs_in_the_tick_keeps_its_budget(config: RunConfig, monkeypatch: 
     monkeypatch.setattr(exercise_task, "measured_ns", lambda call: 2_500_000)
     (message,) = said(config)
     assert "takes 2500 us (99 of 100 calls), in the tick its budget is 2000 us" in message
+
+
+EXPRESSIONS = [
+    ("terms", ExpressionTerm("log(velocity)"), "gives -inf at the observation [0.0, 0.0], the action [0.0]"),
+    ("terms", ExpressionTerm("where(1 / angle > 1, 1, 0)"), "gives nan at the observation [0.0, 0.0]"),
+    ("terminations", ExpressionTermination("1 / angle > 1"), "compares a value that is not finite at the observation"),
+]
+
+
+@pytest.mark.parametrize(("where", "piece", "message"), EXPRESSIONS)
+def test_an_expression_is_evaluated_on_the_corners_of_the_ranges(where: str, piece: Any, message: str) -> None:
+    (finding,) = said(bringing(**{where: {"mine": piece}}))
+    assert message in finding
+    assert finding.endswith(f"{where}.mine")
+
+
+def test_expressions_that_are_finite_pass() -> None:
+    value = "cos(angle) - 0.01 * velocity**2 - 0.1 * abs(voltage - previous_voltage)"
+    assert said(bringing(terms={"mine": ExpressionTerm(value)})) == []
+    assert said(bringing(terminations={"mine": ExpressionTermination("abs(velocity) > 20 or cos(angle) < -2")})) == []

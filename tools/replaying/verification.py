@@ -43,8 +43,8 @@ class Verification:
         self.unverified: Counter[str] = Counter()
         """Records not fully verified, by reason."""
         self.episodes: Counter[Kind] = Counter()
-        self._task, self._rate_hz = config.task, config.rate_hz
-        self._accounts = EpisodeAccounts(config.task, config.rate_hz)
+        self._accounted = config.task, config.rate_hz, config.rig
+        self._accounts = EpisodeAccounts(*self._accounted)
         self._logged: dict[tuple[str, int], int] = {}
         """Records of each episode in the log, the most complete of its repetitions."""
         self.sessions = 0
@@ -140,6 +140,6 @@ class Verification:
             self._core.end()
             for sums in self._accounts.state():
                 self._count(Kind(sums.kind).name.lower(), sums.episode, sums.steps)
-            self._accounts = EpisodeAccounts(self._task, self._rate_hz)
+            self._accounts = EpisodeAccounts(*self._accounted)
             self.episodes.update(self._core.episodes)
             self._core = None

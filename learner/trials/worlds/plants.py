@@ -83,6 +83,8 @@ class PlantWorld:
         self._at: Final = np.arange(A)
         self._dtype: Final = np.float64 if whole else np.float32
         self._rewards = _EpisodeRewards(instruments, self.spaces.horizon, A) if whole else None
+        self._in_force: Final = np.zeros((A, instruments.m))
+        """Commands before the present ones, SI."""
         self._nothing: Final = np.zeros(self._shape, np.bool_)
         self._everything: Final = np.ones(self._shape, np.bool_)
         self._shields = Shields(config, instruments, A) if options.shield else None
@@ -118,6 +120,7 @@ class PlantWorld:
         if self._rewards is not None:
             self._rewards.begin()
         self._delay_line.begin(chosen)
+        self._in_force[chosen] = instruments.safe
         self._seen[:, chosen] = self._observed(instruments.measured(self._state), self._row())[chosen]
         return self._shown()
 
@@ -142,9 +145,10 @@ class PlantWorld:
         state = self._delay_line.moved(self._state, command, chosen)
         measured = instruments.measured(state)
         if self._rewards is None:
-            reward = instruments.reward(measured, command)
+            reward = instruments.reward(measured, command, self._in_force)
         else:
             reward = self._rewards.take(int(self._step[0]), measured, command)
+        self._in_force[at] = command[at]
         if self._terminates:
             over = chosen & (instruments.terminated(measured) | self._outside(measured))
             terminated = over.reshape(self._shape)
@@ -208,7 +212,8 @@ class _EpisodeRewards:
         """Take step ``t``; return the view of its rewards (A,)."""
         self._measured[t], self._applied[t] = measured, command
         if t == len(self._rewards) - 1:
-            self._rewards[:] = self._instruments.reward(self._measured, self._applied)
+            before = np.concatenate((np.broadcast_to(self._instruments.safe, (1, *command.shape)), self._applied[:-1]))
+            self._rewards[:] = self._instruments.reward(self._measured, self._applied, before)
         row: NDArray[np.float64] = self._rewards[t]
         return row
 

@@ -100,7 +100,7 @@ def test_public_readers_find_every_step_episode_policy_and_event_in_time(folder:
         b'{"t_unix_s":5.5,"kind":"fault","source":"control","message":"e-stop","code":3}\nno json\n'
     )
     log.add(EPISODE[20:])
-    [row] = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz).add(EPISODE)
+    [row] = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig).add(EPISODE)
     log.episode(row)
     log.close()
     found = folder.messages()
@@ -246,7 +246,7 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
     for n in range(20, 40):
         log.add(EPISODE[n : n + 1])
         folder.second(log)
-    [row] = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz).add(EPISODE)
+    [row] = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig).add(EPISODE)
     log.episode(row)
     log.close()
     assert [kind for kind, _ in folder.events] == ["log_stopped", "log_goes_on", "log_closed"]

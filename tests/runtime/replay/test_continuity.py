@@ -114,7 +114,7 @@ def parts(
     kept: bool = True,
 ) -> Any:
     episode = (state or LoopState()).episode
-    accounts, descent = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz), []  # type: tuple[EpisodeAccounts, list[Any]]
+    accounts, descent = EpisodeAccounts(PENDULUM.task, PENDULUM.rate_hz, PENDULUM.rig), []  # type: tuple[EpisodeAccounts, list[Any]]
     accounts.restore(() if whole else (SUMS,))
     return SimpleNamespace(
         ring=ring(dropped=11),

@@ -21,7 +21,7 @@ from onrig.runtime.run_state.episodes import (
     read_rows,
     truncate_rows,
 )
-from onrig.runtime.scoring import cut_off_reward, normalized
+from onrig.runtime.scoring import normalized
 from onrig.runtime.task import Task, episode_steps
 from tests.runtime.samples import PENDULUM, Records, episode
 
@@ -29,7 +29,7 @@ TASK = PENDULUM.task
 
 
 def rows_of(*batches: Records) -> list[EpisodeRow]:
-    accounts = EpisodeAccounts(TASK, 50.0)
+    accounts = EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     return [row for batch in batches for row in accounts.add(batch)]
 
 
@@ -42,7 +42,7 @@ def test_an_episode_is_accounted_for_when_its_last_record_comes() -> None:
     records["missed"][2] = 3
     records["policy_id"] = [6, 6, 7, 7, 0]
     records["t_mono_ns"] = 1000 * np.arange(5)
-    accounts = EpisodeAccounts(TASK, 50.0)
+    accounts = EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     assert accounts.add(records[:-1]) == []
     (row,) = accounts.add(records[-1:])
     assert row == EpisodeRow(3, "train", 4, -12.0, -3.0, normalized(TASK, -12.0, 4), 0.5, 2, 3, 7, 4000)
@@ -81,20 +81,19 @@ def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_rew
     task, whole = with_bounds(**terminal), episode_steps(TASK, 50.0)
     records = ended(episode(10), Flag.TERMINATED)
     records["reward"][:10] = -43.1  # as good as the reference, until it falls
-    (row,) = EpisodeAccounts(task, 50.0).add(records)
+    (row,) = EpisodeAccounts(task, 50.0, PENDULUM.rig).add(records)
     assert row.steps == 10
     assert row.mean_reward == pytest.approx(-43.1)
     mean = (10 * -43.1 + (whole - 10) * cut_off_steps) / whole
     assert TASK.normalization is not None
     assert row.normalized == pytest.approx(TASK.normalization.performance(mean), rel=1e-5)
-    assert cut_off_reward(task) == cut_off_steps
     assert row.score == row.normalized
 
 
 def test_what_a_fault_or_the_end_of_its_time_cut_off_does_not_count() -> None:
     records = ended(episode(10), Flag.TRUNCATED)
     records["reward"][:10] = -43.1
-    (row,) = EpisodeAccounts(with_bounds(), 50.0).add(records)
+    (row,) = EpisodeAccounts(with_bounds(), 50.0, PENDULUM.rig).add(records)
     assert row.normalized == pytest.approx(1.0, abs=1e-6)
 
 
@@ -103,12 +102,12 @@ def test_steps_that_were_not_valid_were_lived_all_the_same() -> None:
     records = ended(episode(whole), Flag.TERMINATED)
     records["reward"][:whole] = -43.1
     records["flags"][: whole // 2] = Flag.INVALID
-    (row,) = EpisodeAccounts(with_bounds(), 50.0).add(records)
+    (row,) = EpisodeAccounts(with_bounds(), 50.0, PENDULUM.rig).add(records)
     assert row.normalized == pytest.approx(1.0, abs=1e-6)
 
 
 def test_a_task_without_references_has_an_empty_column_and_its_return_for_a_score(tmp_path: Path) -> None:
-    (row,) = EpisodeAccounts(msgspec.structs.replace(TASK, normalization=None), 50.0).add(episode(4))
+    (row,) = EpisodeAccounts(msgspec.structs.replace(TASK, normalization=None), 50.0, PENDULUM.rig).add(episode(4))
     assert row.normalized is None
     assert row.score == row.reward_sum
     file = EpisodeFile(tmp_path / "episodes.csv")
@@ -145,7 +144,7 @@ def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], 
 def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut: int, attempt: int) -> None:
     whole = np.concatenate([episode(5, episode=1)[:attempt], episode(6, episode=2, tick=10)])
     whole["reward"], whole["exploration"] = np.linspace(-1.1, 0.3, len(whole)), np.linspace(0.1, 0.7, len(whole))
-    first, second = EpisodeAccounts(TASK, 50.0), EpisodeAccounts(TASK, 50.0)
+    first, second = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     cut = min(cut, len(whole) - 1)
     assert first.add(whole[:cut]) == []
     second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
@@ -156,7 +155,7 @@ def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(cut
 def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
     records = episode(3)
     records["reward"][1] = math.nan
-    first, second = EpisodeAccounts(TASK, 50.0), EpisodeAccounts(TASK, 50.0)
+    first, second = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     first.add(records[:2])
     second.restore(msgspec.json.decode(msgspec.json.encode(first.state()), type=tuple[Sums, ...]))
     (row,) = second.add(records[2:])
@@ -164,7 +163,7 @@ def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
 
 
 def test_an_episode_of_hours_takes_no_more_memory_than_one_of_a_second() -> None:
-    accounts = EpisodeAccounts(TASK, 50.0)
+    accounts = EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
     for tick in range(300):
         accounts.add(episode(50, tick=50 * tick)[:-1])
     assert len(msgspec.json.encode(accounts.state())) < 300

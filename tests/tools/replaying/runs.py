@@ -127,7 +127,7 @@ class LoggedRun:
         self.slot = PolicySlot(Segment.create(self.shm / "slot", SLOT_BYTES, SLOT_SCHEMA))
         self.orders = Requests(self.board)
         self.events = EventFile(folder / "events.jsonl")
-        self._accounts = EpisodeAccounts(self.config.task, self.config.rate_hz)
+        self._accounts = EpisodeAccounts(self.config.task, self.config.rate_hz, self.config.rig)
         self.rows = EpisodeFile(folder / "episodes.csv")
         self.log = self.new_log()
         self.records: list[np.void] = []

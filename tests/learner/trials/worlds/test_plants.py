@@ -309,3 +309,44 @@ def test_a_policy_sees_inputs_composed_of_what_the_rig_observes(noise: dict[str,
 def _begun(world: PlantWorld) -> PlantWorld:
     world.begin(_all(world, 2))
     return world
+
+
+SMOOTH: dict[str, object] = {
+    "near": {"kind": "tolerance", "observation": "angle", "bounds": [-0.1, 0.1], "margin": 0.5},
+    "turn": {"kind": "expression", "value": "cos(angle) - 0.1 * velocity**2 - abs(voltage - previous_voltage)"},
+    "smooth": {"kind": "action_change", "actuator": "voltage", "weight": 0.5},
+}
+
+
+def test_terms_and_ends_are_those_of_the_twin_s_environment() -> None:
+    ends: dict[str, object] = {
+        "task.reward.terms": {**SMOOTH, "end": {"kind": "terminal", "reward": -4.0}},
+        "task.terminations": {"fast": {"kind": "expression", "value": "abs(velocity) > 1", "reward": -100.0}},
+    }
+    config = run_of("pendulum", PlantOptions(set=ends))
+    assert config.device.twin is not None
+    env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
+    options = PlantOptions(counts=True)
+    world, one = PlantWorld(config, [0], [Role.PLANT_TRAIN], options=options), np.ones((1, 1), np.bool_)
+    for episode in range(3):
+        world.begin(one)
+        env.reset(seed=episode)
+        for action in np.random.default_rng(episode).uniform(0.0, 1.0, (200, 1)):
+            stepped = world.step(action[None, None], one)
+            _, reward, terminated, *_ = env.step(action.astype(np.float32))
+            np.testing.assert_allclose(stepped.reward[0, 0], reward, rtol=1e-6)
+            assert stepped.terminated[0, 0] == terminated
+            if terminated:
+                break
+        assert terminated
+        assert reward < -100.0
+
+
+def test_complete_episodes_and_single_steps_pay_the_same() -> None:
+    config = run_of("pendulum", PlantOptions(set={"task.episode_s": 0.4, "task.reward.terms": SMOOTH}))
+    worlds = [PlantWorld(config, [1, 2], [Role.PLANT_TRAIN], whole=whole) for whole in (False, True)]
+    for episode in np.random.default_rng(0).uniform(-1.0, 1.0, (2, 20, 2, 1, 1)):
+        for world in worlds:
+            world.begin(_all(world, 2))
+        paid = [[world.step(action, _all(world, 2)).reward for action in episode] for world in worlds]
+        assert np.array(paid[0]).tolist() == np.array(paid[1]).tolist()

@@ -1,0 +1,210 @@
+"""Common reward terms, and expressions for all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import msgspec
+import numpy as np
+
+from onrig.hw.bounds import NotNegative, Quantity
+from onrig.hw.rig import Rig
+from onrig.runtime.expressions.evaluation import batched
+from onrig.runtime.expressions.syntax import expression_problems, parse, slots_of
+from onrig.runtime.rewards import (
+    Cost,
+    Problems,
+    RewardTerm,
+    Transitions,
+    Values,
+    actuator_index,
+    cost_of,
+    missing,
+    observation_index,
+)
+
+Decrease = Literal["gaussian", "linear", "quadratic", "cosine"]
+
+
+class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolerance"):
+    """``weight`` while an observation is within bounds, decreasing outside them (as in dm_control's rewards)."""
+
+    observation: str
+    """Name in the rig."""
+    bounds: tuple[Quantity, Quantity]
+    """[low, high] in the observation's unit; equal for a single value."""
+    margin: NotNegative = 0.0
+    """Distance from the bounds at which ``value_at_margin`` remains; 0: no reward outside the bounds."""
+    shape: Decrease = "gaussian"
+    """Shape of the decrease; all but ``gaussian`` reach 0."""
+    value_at_margin: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.1
+    """Fraction of the weight at the margin; above 0 for ``gaussian``."""
+    weight: NotNegative = 1.0
+    """Reward within the bounds."""
+    folded: bool = False
+    """Whether the observation's absolute value is compared."""
+
+    def problems(self, rig: Rig) -> Problems:
+        """Report a missing observation, crossed bounds, and a gaussian without a value at the margin."""
+        yield from missing("observation", self.observation, rig)
+        low, high = self.bounds
+        if not low <= high:
+            yield "bounds", f"needs low <= high, got {low} and {high}"
+        if self.shape == "gaussian" and self.value_at_margin == 0.0:
+            yield "value_at_margin", "must be above 0 for gaussian, which never reaches 0"
+
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the weighted tolerance."""
+        at, (low, high) = observation_index(rig)[self.observation], self.bounds
+        decrease = decrease_of(self.shape, self.value_at_margin)
+
+        def tolerance(transitions: Transitions) -> Values:
+            x = np.abs(transitions.observation[..., at]) if self.folded else transitions.observation[..., at]
+            within = (low <= x) & (x <= high)
+            outside = np.zeros(np.shape(x))
+            if self.margin > 0.0:
+                outside = decrease(np.where(x < low, low - x, x - high) / self.margin)
+            return np.asarray(self.weight * np.where(within, 1.0, outside))
+
+        return tolerance
+
+
+def decrease_of(shape: Decrease, at_margin: float) -> Callable[[Values], Values]:
+    """Build the decrease from 1 at distance 0 to ``at_margin`` at distance 1, (...,) to (...,)."""
+    if shape == "gaussian":
+        rate = -2.0 * math.log(at_margin) if at_margin > 0.0 else math.inf
+        return lambda d: np.exp(-0.5 * rate * (d * d))
+    if shape == "linear":
+        slope = 1.0 - at_margin
+        return lambda d: np.where(slope * d < 1.0, 1.0 - slope * d, 0.0)
+    if shape == "quadratic":
+        curvature = 1.0 - at_margin
+        return lambda d: np.where(curvature * (d * d) < 1.0, 1.0 - curvature * (d * d), 0.0)
+    turn = math.acos(2.0 * at_margin - 1.0)
+    return lambda d: np.where(turn * d < math.pi, 0.5 * (1.0 + np.cos(turn * d)), 0.0)
+
+
+class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="action_change"):
+    """Minus ``weight`` times the absolute or squared change of the applied action from the one before.
+
+    For an episode's first action that is the output at its first sample, which is the safe output after a reset.
+    """
+
+    actuator: str
+    """Name in the rig."""
+    weight: NotNegative
+    """Weight per unit of the actuator, or of its square."""
+    shape: Cost = "absolute"
+    """Cost of the change: its absolute value or its square."""
+
+    def problems(self, rig: Rig) -> Problems:
+        """Report a missing actuator."""
+        yield from missing("actuator", self.actuator, rig)
+
+    def uses_previous_action(self, rig: Rig) -> bool:
+        """Always."""
+        return True
+
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the weighted change."""
+        at, cost = actuator_index(rig)[self.actuator], cost_of(self.shape)
+        return lambda transitions: np.asarray(
+            -self.weight * cost(transitions.action[..., at] - transitions.previous_action[..., at])
+        )
+
+
+class Alive(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="alive"):
+    """``reward`` in every step."""
+
+    reward: Quantity
+    """Reward in raw units of the task."""
+
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the constant."""
+        return lambda transitions: np.asarray(self.reward, np.float64)
+
+
+class Terminal(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="terminal"):
+    """``reward`` in the step in which the task terminates, usually negative."""
+
+    reward: Quantity
+    """Reward in raw units of the task."""
+
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the reward of the end."""
+        return lambda transitions: np.where(transitions.terminated, self.reward, 0.0)
+
+
+class AtWall(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="wall"):
+    """Minus ``penalty`` while an observation is at one of its mechanical stops."""
+
+    observation: str
+    """Observation whose ends are the stops."""
+    low: Quantity
+    """Lower stop."""
+    high: Quantity
+    """Upper stop."""
+    penalty: NotNegative
+    """Penalty subtracted from the reward at a stop."""
+    margin: NotNegative = 0.0
+    """Distance from a stop that counts as contact."""
+
+    def problems(self, rig: Rig) -> Problems:
+        """Report a missing observation, crossed stops, and margins that overlap."""
+        yield from missing("observation", self.observation, rig)
+        if not self.low < self.high:
+            yield "", f"needs low < high, got {self.low} and {self.high}"
+        elif not 2.0 * self.margin < self.high - self.low:
+            yield "margin", "must be less than half the distance between the walls"
+
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the penalty at the stops."""
+        at, low, high = observation_index(rig)[self.observation], self.low + self.margin, self.high - self.margin
+
+        def at_wall(transitions: Transitions) -> Values:
+            x = transitions.observation[..., at]
+            return np.where((x <= low) | (x >= high), -self.penalty, 0.0)
+
+        return at_wall
+
+
+class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="expression"):
+    """Value of an expression over observations, action and previous action (docs/your-rig.md)."""
+
+    value: str
+    """Text such as ``cos(angle) - 0.01 * velocity**2``: observations after the action and actuators by name,
+    ``previous_ACTUATOR`` for the previous action."""
+
+    def problems(self, rig: Rig) -> Problems:
+        """Report an invalid expression, with line and column in it."""
+        yield from expression_problems(self.value, names_of(rig))
+
+    def uses_previous_action(self, rig: Rig) -> bool:
+        """Whether the expression names a previous action."""
+        names = names_of(rig)
+        first = len(names) - len(rig.actuators)
+        return not any(self.problems(rig)) and max(slots_of(parse(self.value, names)), default=-1) >= first
+
+    def build(self, rig: Rig) -> Callable[[Transitions], Values]:
+        """Build the value; NaN where a comparison is undefined."""
+        node, n, m = parse(self.value, names_of(rig)), len(rig.observations), len(rig.actuators)
+
+        def expression(transitions: Transitions) -> Values:
+            def column(slot: int) -> Values:
+                if slot < n:
+                    return transitions.observation[..., slot]
+                of, at = (transitions.action, slot - n) if slot < n + m else (transitions.previous_action, slot - n - m)
+                return of[..., at]
+
+            outcome = batched(node, column)
+            return np.where(outcome.undefined, np.nan, outcome.value)
+
+        return expression
+
+
+def names_of(rig: Rig) -> list[str]:
+    """Return the names in a reward's expression: observations, actuators, previous actions, in this order."""
+    actuators = [a.name for a in rig.actuators]
+    return [*(o.name for o in rig.observations), *actuators, *(f"previous_{name}" for name in actuators)]
