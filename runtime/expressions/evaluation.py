@@ -1,8 +1,8 @@
 """Values of expressions: closures over floats for the tick, numpy for arrays, with the same bits.
 
 Arithmetic is IEEE 754's: a division by zero gives an infinity or NaN, a function outside of its domain NaN.  A
-comparison of what is not finite has no answer, so the expression has no value: a number is NaN, a condition undefined.
-Everything is computed, what ``where`` does not choose and what ``and`` and ``or`` do not need as well.
+comparison of a value that is not finite is undefined, and so is the whole expression.  All parts are evaluated, with
+the branch that ``where`` does not choose and both sides of ``and`` and ``or``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _FOLDED: Final = {"min": "minimum", "max": "maximum"}
-"""Functions of two values that take more."""
+"""Functions of any number of values, by the function of two."""
 _WARNS: Final = ("tan", "exp", "log", "hypot", "**")
-"""Operations that numpy computes for a float as well, and warns of what is not finite."""
+"""Operations that numpy computes for a single float, with a warning if the result is not finite."""
 
 
 class Undefined(Exception):
@@ -50,11 +50,11 @@ class Outcome(NamedTuple):
 
     value: Any
     undefined: Bools | bool
-    """Where a comparison has no answer."""
+    """Where a comparison is undefined."""
 
 
 def scalar(node: Node) -> Scalar:
-    """Compile an expression for one value of each name; raises Undefined where it has none."""
+    """Compile an expression for one value of each name; the result raises Undefined."""
     compiled = _scalar(node)
     if not _operations_of(node).intersection(_WARNS):
         return compiled
@@ -139,7 +139,7 @@ def _quotient(a: float, b: float) -> float:
 
 
 def _product(exponent: float) -> Callable[[Any], Any] | None:
-    """Power with a small whole exponent as a product; None for any other, which numpy computes."""
+    """Build a power with a small integer exponent as a product; None for other exponents, which numpy computes."""
     if exponent == 2.0:
         return lambda x: x * x
     if exponent in (1.0, 3.0, 4.0):

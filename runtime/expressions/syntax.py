@@ -1,7 +1,7 @@
 """Grammar of expressions: from text to a typed tree, with line and column in each error.
 
 Numbers, names, ``+ - * / **``, comparisons, ``and or not``, parentheses and the functions of ``FUNCTIONS``, with the
-precedence that they have in Python.  Each part is a number or a condition.  Nothing is handed to Python's own compiler.
+precedence of Python.  Each part is a number or a condition.  No text reaches Python's own compiler.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SHOWN: Final = 40
 
 
 class ExpressionError(ValueError):
-    """Text that is not an expression; the message begins with line and column in it, from 1."""
+    """Invalid expression; the message begins with line and column in it, from 1."""
 
 
 class Node(NamedTuple):
@@ -66,7 +66,7 @@ class Node(NamedTuple):
     value: float = 0.0
     """Value of a number; exponent of a power."""
     slot: int = -1
-    """Index of a name among those that the expression may use."""
+    """Index of a name in the list of allowed names."""
     is_condition: bool = False
     """Whether it is true or false, rather than a number."""
 
@@ -87,7 +87,7 @@ def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:
 
 
 def expression_problems(text: str, names: Sequence[str], *, condition: bool = False) -> Iterator[tuple[str, str]]:
-    """List the problem, as (path in its section, message), of a text that is no expression."""
+    """List the problem of an invalid expression as (path in its section, message)."""
     try:
         parse(text, names, condition=condition)
     except ExpressionError as error:
@@ -110,7 +110,6 @@ class _Parser:
         self._next = self._depth = self._nodes = 0
 
     def parse(self, condition: bool) -> Node:
-        """Parse all of it."""
         began = self._token.at
         node = self._expression(0)
         if self._token.kind != "end":
@@ -250,8 +249,8 @@ class _Parser:
             arguments.append(self._checked(self._expression(0), began, name == "where" and not arguments))
         least, most = FUNCTIONS[name]
         if not least <= len(arguments) <= most:
-            wanted = f"{least}" if least == most else f"{least} to {most}"
-            raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", function.at)
+            wanted = f"{least} argument{'s' * (least > 1)}" if least == most else f"{least} to {most} arguments"
+            raise self._error(f"{name} takes {wanted}, got {len(arguments)}", function.at)
         self._expect(")")
         return self._node(function, tuple(arguments))
 
@@ -273,7 +272,7 @@ class _Parser:
         return Node(operation or token.text, operands, value, slot, is_condition)
 
     def _checked(self, node: Node, at: int, condition: bool) -> Node:
-        """The node, if it is a condition where one is needed, and else a number."""
+        """Return the node, which must be a condition or else a number."""
         if node.is_condition == condition:
             return node
         wanted = "a condition, such as x > 1, got a number" if condition else "a number, got a condition"
@@ -281,12 +280,12 @@ class _Parser:
 
 
 def _written(name: str) -> str:
-    """A name as an expression has it."""
+    """Write a name as in an expression, with backquotes if it needs them."""
     return name if _PLAIN.fullmatch(name) and name not in (*_WORDS, *_CONSTANTS) else f"`{name}`"
 
 
 def _constant(node: Node) -> float | None:
-    """Value of a number or a quotient of numbers, as exponents are written; None for anything else."""
+    """Value of a number or a quotient of numbers, for exponents; None for any other node."""
     if node.operation == "number":
         return node.value
     if node.operation == "negative":

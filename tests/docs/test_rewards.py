@@ -28,7 +28,8 @@ def rig_of(name: str, observations: str, actuator: str) -> Rig:
     ((driven, unit),) = SIGNAL.findall(actuator)
     actuators = [{"name": driven, "unit": unit, "resolution": 1e-3, "low": -12.0, "high": 12.0, "safe": 0.0}]
     described: dict[str, Any] = {"name": name, "sensors": sensors, "observations": signals, "actuators": actuators}
-    return convert({**described, "lease_periods": 5}, Rig)
+    rig: Rig = convert({**described, "lease_periods": 5}, Rig)
+    return rig
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[block[0] for block in BLOCKS])

@@ -79,7 +79,7 @@ REFUSED = [
     ("sn(angle)", 1, 1, "unknown function 'sn', did you mean 'sin'?"),
     ("2 * sin", 1, 5, "sin is a function, write sin(...)"),
     ("min(angle)", 1, 1, "min takes 2 to 8 arguments, got 1"),
-    ("sin(angle, 1)", 1, 1, "sin takes 1 arguments, got 2"),
+    ("sin(angle, 1)", 1, 1, "sin takes 1 argument, got 2"),
     ("sin(angle", 1, 10, "expected ')', got the end"),
     ("angle ^ 2", 1, 7, "unexpected '^', write **"),
     ("angle = 2", 1, 7, "unexpected '=', write =="),
