@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from onrig.runtime.config.problem import did_you_mean, listed
+from onrig.runtime.expressions.tokens import ExpressionError, Token, error_at, tokenise
 
-MAX_LENGTH: Final = 2000
-"""Characters of an expression."""
 MAX_DEPTH: Final = 40
 """Nested parentheses, function calls and signs."""
 MAX_NODES: Final = 200
@@ -43,18 +42,7 @@ _BINARY: Final = {
 _PREFIX: Final = {"not": 3, "-": 7, "+": 7}
 """Binding powers: an operator takes operands that bind more tightly."""
 
-_TOKEN: Final = re.compile(
-    r"(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_]\w*)|`(?P<quoted>[^`\n]*)`"
-    r"|(?P<sign>\*\*|<=|>=|==|!=|[-+*/<>(),])",
-    re.ASCII,
-)
 _PLAIN: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_INSTEAD: Final = {"^": "**", "&": "and", "|": "or", "!": "not", "=": "=="}
-_SHOWN: Final = 40
-
-
-class ExpressionError(ValueError):
-    """Invalid expression; the message begins with line and column in it, from 1."""
 
 
 class Node(NamedTuple):
@@ -69,13 +57,6 @@ class Node(NamedTuple):
     """Index of a name in the list of allowed names."""
     is_condition: bool = False
     """Whether it is true or false, rather than a number."""
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    at: int
-    """Offset in the expression."""
 
 
 def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:
@@ -104,58 +85,32 @@ class _Parser:
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         self._text, self._names = text, names
-        if len(text) > MAX_LENGTH:
-            raise self._error(f"expected at most {MAX_LENGTH} characters, got {len(text)}", MAX_LENGTH)
-        self._tokens = self._tokenised()
+        self._tokens = tokenise(text)
         self._next = self._depth = self._nodes = 0
 
     def parse(self, condition: bool) -> Node:
         began = self._token.at
         node = self._expression(0)
         if self._token.kind != "end":
-            raise self._error(f"expected an operator, got {self._shown(self._token)}")
+            raise self._error(f"expected an operator, got {self._token}")
         return self._checked(node, began, condition)
 
-    # -- tokens --------------------------------------------------------------------------------------------------------
-
-    def _tokenised(self) -> list[_Token]:
-        tokens, at, end = [], 0, len(self._text.rstrip())
-        while at < end:
-            if self._text[at].isspace():
-                at += 1
-                continue
-            match = _TOKEN.match(self._text, at)
-            if match is None:
-                character = self._text[at]
-                remedy = f", write {_INSTEAD[character]}" if character in _INSTEAD else ""
-                raise self._error(f"unexpected {character!r}{remedy}", at)
-            kind = str(match.lastgroup)
-            tokens.append(_Token(kind, match[kind], at))
-            at = match.end()
-        return [*tokens, _Token("end", "", end)]
-
     @property
-    def _token(self) -> _Token:
+    def _token(self) -> Token:
         return self._tokens[self._next]
 
-    def _taken(self) -> _Token:
+    def _taken(self) -> Token:
         token = self._token
         self._next += 1
         return token
 
     def _expect(self, sign: str) -> None:
         if self._token[:2] != ("sign", sign):
-            raise self._error(f"expected {sign!r}, got {self._shown(self._token)}")
+            raise self._error(f"expected {sign!r}, got {self._token}")
         self._next += 1
 
-    @staticmethod
-    def _shown(token: _Token) -> str:
-        return "the end" if token.kind == "end" else repr(token.text[:_SHOWN])
-
     def _error(self, message: str, at: int | None = None) -> ExpressionError:
-        at = self._token.at if at is None else at
-        line, column = self._text.count("\n", 0, at) + 1, at - self._text.rfind("\n", 0, at)
-        return ExpressionError(f"line {line}, column {column} of the expression: {message}")
+        return error_at(self._text, self._token.at if at is None else at, message)
 
     # -- grammar -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +137,7 @@ class _Parser:
         self._depth -= 1
         return node
 
-    def _power(self, base: Node, began: int, operator: _Token) -> Node:
+    def _power(self, base: Node, began: int, operator: Token) -> Node:
         after = self._token.at
         self._checked(base, began, False)
         exponent = _constant(self._checked(self._expression(_PREFIX["-"]), after, False))
@@ -195,7 +150,7 @@ class _Parser:
         if token.kind == "number":
             value = float(token.text)
             if not math.isfinite(value):
-                raise self._error(f"{self._shown(token)} is too large", token.at)
+                raise self._error(f"{token} is too large", token.at)
             return self._node(token, value=value, operation="number")
         if token.kind == "quoted":
             return self._name(token)
@@ -214,9 +169,9 @@ class _Parser:
             inner = self._expression(0)
             self._expect(")")
             return inner
-        raise self._error(f"expected a number, a name or '(', got {self._shown(token)}", token.at)
+        raise self._error(f"expected a number, a name or '(', got {token}", token.at)
 
-    def _word(self, token: _Token) -> Node:
+    def _word(self, token: Token) -> Node:
         if self._token[:2] == ("sign", "("):
             return self._call(token)
         if token.text in _CONSTANTS:
@@ -225,21 +180,21 @@ class _Parser:
             raise self._error(f"{token.text} is a function, write {token.text}(...)", token.at)
         return self._name(token)
 
-    def _name(self, token: _Token) -> Node:
+    def _name(self, token: Token) -> Node:
         name = token.text
         if name not in self._names:
             written = [_written(known) for known in self._names]
             close, known = did_you_mean(name, [*written, *_CONSTANTS]), listed(written)
-            raise self._error(f"unknown name {self._shown(token)}, {close or f'expected {known}'}", token.at)
+            raise self._error(f"unknown name {token}, {close or f'expected {known}'}", token.at)
         if self._names.count(name) > 1:
             raise self._error(f"{name!r} names an observation and an actuator, rename one of them", token.at)
         return self._node(token, operation="name", slot=self._names.index(name))
 
-    def _call(self, function: _Token) -> Node:
+    def _call(self, function: Token) -> Node:
         name = function.text
         if name not in FUNCTIONS:
             close = did_you_mean(name, FUNCTIONS) or f"expected {listed(list(FUNCTIONS))}"
-            raise self._error(f"unknown function {self._shown(function)}, {close}", function.at)
+            raise self._error(f"unknown function {function}, {close}", function.at)
         self._expect("(")
         arguments: list[Node] = []
         while not arguments or self._token[:2] == ("sign", ","):
@@ -258,7 +213,7 @@ class _Parser:
 
     def _node(
         self,
-        token: _Token,
+        token: Token,
         operands: tuple[Node, ...] = (),
         *,
         operation: str = "",

@@ -10,7 +10,8 @@ import yaml
 
 from onrig.hw.rig import Rig
 from onrig.runtime.config.registered import convert
-from onrig.runtime.expressions.syntax import FUNCTIONS, MAX_DEPTH, MAX_LENGTH, MAX_NODES
+from onrig.runtime.expressions.syntax import FUNCTIONS, MAX_DEPTH, MAX_NODES
+from onrig.runtime.expressions.tokens import MAX_LENGTH
 from onrig.runtime.registry import REWARDS, own_names
 from onrig.runtime.scoring import early_end
 from onrig.runtime.task import Task

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from onrig.runtime.expressions.evaluation import Undefined, batched, scalar
-from onrig.runtime.expressions.syntax import FUNCTIONS, ExpressionError, parse
+from onrig.runtime.expressions.syntax import FUNCTIONS, parse
+from onrig.runtime.expressions.tokens import ExpressionError
 
 NAMES = ["x", "y", "z"]
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, math.pi, 1e-300, 1e308, -1e308, 710.0, 5e-324, math.inf, math.nan)

@@ -13,13 +13,12 @@ from onrig.runtime.expressions.evaluation import scalar
 from onrig.runtime.expressions.syntax import (
     FUNCTIONS,
     MAX_DEPTH,
-    MAX_LENGTH,
     MAX_NODES,
-    ExpressionError,
     Node,
     parse,
     slots_of,
 )
+from onrig.runtime.expressions.tokens import MAX_LENGTH, ExpressionError
 
 NAMES = ["angle", "velocity", "coil-1", "previous_voltage"]
 VALUES = (2.0, -3.0, 5.0, 0.5)

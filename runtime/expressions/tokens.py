@@ -1,0 +1,60 @@
+"""Tokens of expressions, and errors with their place."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+MAX_LENGTH: Final = 2000
+"""Characters of an expression."""
+_TOKEN: Final = re.compile(
+    r"(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>[A-Za-z_]\w*)|`(?P<quoted>[^`\n]*)`"
+    r"|(?P<sign>\*\*|<=|>=|==|!=|[-+*/<>(),])",
+    re.ASCII,
+)
+_INSTEAD: Final = {"^": "**", "&": "and", "|": "or", "!": "not", "=": "=="}
+_SHOWN: Final = 40
+
+
+class ExpressionError(ValueError):
+    """Invalid expression; the message begins with line and column in it, from 1."""
+
+
+class Token(NamedTuple):
+    """Smallest part of an expression."""
+
+    kind: str
+    """``number``, ``word``, ``quoted`` (a name in backquotes, without them), ``sign`` or ``end``."""
+    text: str
+    at: int
+    """Offset in the expression."""
+
+    def __str__(self) -> str:
+        """Text for messages, quoted and shortened."""
+        return "the end" if self.kind == "end" else repr(self.text[:_SHOWN])
+
+
+def error_at(text: str, at: int, message: str) -> ExpressionError:
+    """Build the error at an offset of an expression."""
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return ExpressionError(f"line {line}, column {column} of the expression: {message}")
+
+
+def tokenise(text: str) -> list[Token]:
+    """Split an expression into tokens, an ``end`` last; raises ExpressionError."""
+    if len(text) > MAX_LENGTH:
+        raise error_at(text, MAX_LENGTH, f"expected at most {MAX_LENGTH} characters, got {len(text)}")
+    tokens, at, end = [], 0, len(text.rstrip())
+    while at < end:
+        if text[at].isspace():
+            at += 1
+            continue
+        match = _TOKEN.match(text, at)
+        if match is None:
+            character = text[at]
+            remedy = f", write {_INSTEAD[character]}" if character in _INSTEAD else ""
+            raise error_at(text, at, f"unexpected {character!r}{remedy}")
+        kind = str(match.lastgroup)
+        tokens.append(Token(kind, match[kind], at))
+        at = match.end()
+    return [*tokens, Token("end", "", end)]
