@@ -233,7 +233,7 @@ def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
     log.close()
     rig = PENDULUM.rig
     other = msgspec.structs.replace(rig, sensors=rig.sensors[::-1])
-    with pytest.raises(LogDamaged, match="another rig"):
+    with pytest.raises(LogDamaged, match="the layout of another version or rig"):
         list(read_log(folder.path, other))
 
 

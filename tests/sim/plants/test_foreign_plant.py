@@ -189,8 +189,8 @@ def test_an_error_in_its_box_is_what_the_user_reads(site: Path, member: str) -> 
 def run_untrained(site: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     """Run the cart-pole under the first policy of a learner, without the learner."""
     code = "from pathlib import Path; from onrig.tools.load import load; "
-    code += "from onrig.tools.bench.link.rig_end import untrained; "
-    made = told(site, "-c", f"{code}Path('first.onnx').write_bytes(untrained(load('cartpole.yaml')))")
+    code += "from onrig.tools.bench.link.rig_end import random_policy; "
+    made = told(site, "-c", f"{code}Path('first.onnx').write_bytes(random_policy(load('cartpole.yaml')))")
     assert made.returncode == 0, made.stderr
     settings = [word for s in ("policy=first.onnx", "local_learner=false", *overrides) for word in ("--set", s)]
     return onrig(site, "run", "cartpole.yaml", "--run-dir", "run", *settings)
