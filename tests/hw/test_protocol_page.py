@@ -200,7 +200,7 @@ def test_request_payloads_have_the_code_s_layout(op: str, layout: struct.Struct)
 
 def test_the_limits_of_a_frame_are_the_code_s() -> None:
     assert f"1 to **{MAX_BODY_BYTES}** bytes" in PAGE
-    assert f"stand {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES} bytes" in PAGE
+    assert f"There are {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES} bytes" in PAGE
     assert f"S + 2A ≤ {m.MAX_STATE_COUNTS}" in PAGE
     assert f"version {m.PROTOCOL_VERSION}\n" in PAGE
     assert (RETRY_S, ATTEMPTS) == (0.1, 10)

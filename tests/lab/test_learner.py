@@ -60,8 +60,8 @@ def test_the_report_has_the_documented_shape_and_names_missing_peers(
     file = tmp_path / "learner.json"
     assert learner.main(["--quick", "--strategy", "--json", str(file)]) == 0
     said = capsys.readouterr().out
-    assert "stable-baselines3: not installed, skipped" in said
-    assert "sbx-rl: not installed, skipped" in said
+    assert "stable-baselines3: not installed, left out" in said
+    assert "sbx-rl: not installed, left out" in said
     assert "s/episode at 50%" in said
     report = json.loads(file.read_bytes())
     assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}

@@ -232,7 +232,7 @@ _OPENED_OTHERWISE: Final = {
     "tools/machine.py": "/proc and /sys",
     "tools/ports.py": "/proc",
     "tools/reports/experiment.py": "pictures that it has just drawn",
-    "tools/reports/page.py": "pictures just drawn; our own page",
+    "tools/reports/style.py": "our own page",
     "tools/first_rig.py": "shipped configurations",
     "tools/web/live_view.py": "a file that it appends to, in a folder that was checked",
     "tools/web/server.py": "our own page",

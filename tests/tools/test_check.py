@@ -77,7 +77,7 @@ def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: 
         ("episodes: 500", "episodes: 500\nepisods: 3", "8:1", "unknown key 'episods'"),
         ("rate_hz: 50", "rate_hz: fast", "6:10", "expected a number, such as 0.5, got 'fast' at rate_hz"),
         ("episodes: 500", "episodes: true", "7:11", "expected a whole number, such as 10, got true"),
-        ("episodes: 500", "episodes: 500\nepisodes: 600", "8:1", "key 'episodes' stands here and already in line 7"),
+        ("episodes: 500", "episodes: 500\nepisodes: 600", "8:1", "duplicate key 'episodes', first used in line 7"),
         ("task: swingup", "task: swingup\nlimits: {range: {voltage: [-4, 3]}}", "3:27", "wider than the rig's [-3, 3]"),
         ("task: swingup", "task: swingdown", "2:7", "there is no 'swingdown'"),
         ("rate_hz: 50\n", "", "1:1", "missing required key 'rate_hz'"),
@@ -233,7 +233,7 @@ def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
 def test_bars_place_limits_in_normalised_units() -> None:
     angle, velocity, voltage = limit_bars(load("pendulum", ["limits.range.voltage=[-1.5, 3]"]))
     assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
-    assert velocity.stretches[1:] == [("it keeps control once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
+    assert velocity.stretches[1:] == [("it retains control once it acts", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)
 
 
@@ -241,7 +241,7 @@ def test_batches_of_a_policy_are_counted_in_whole_episodes_in_lockstep(capsys: p
     words = ["check", "pendulum", "--explain", "--set", "exploration={process: own}", "--set"]
     assert main([*words, "learner={algorithm: ppo, ppo: {depth: 2}}"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "after 2048 experiences of a policy, 152 more are left out 45 batches in the run" in out
+    assert "after 2048 experiences of a policy, 152 more are discarded 45 batches in the run" in out
     assert "replay ratio 20" in out
     assert main([*words, "learner={algorithm: trpo, trpo: {steps: 2000, batch: 80}}"]) == 0
     out = " ".join(capsys.readouterr().out.split())

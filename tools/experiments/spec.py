@@ -104,7 +104,7 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
         told = "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
         found.append(problem_at(document, (other,), f"{told} at {other}", at_key=True))
     if not in_world and ("evaluation",) in document.marks:
-        told = "trials of a run are evaluated after every episode"
+        told = "trials of a run are evaluated once per episode"
         found.append(problem_at(document, ("evaluation",), f"{told} at evaluation", at_key=True))
     if in_world and spec.figures:
         told = "figures of de Bruin et al. 2018 apply to runs; a report of worlds draws all available ones"

@@ -604,7 +604,7 @@ def test_a_sensor_s_zero_is_added_to_what_it_reads() -> None:
     bench = lockstep(TwinOptions(plant=PLANT, sensor_zero={"angle": -3.0}))
     bench.reset()
     assert bench.sample().sensors == (round(-3.0 / RESOLUTION), 0)
-    with pytest.raises(ValueError, match=r"sensor_zero\.angel: the rig has no sensor 'angel'"):
+    with pytest.raises(ValueError, match=r"sensor_zero\.angel: rig 'pendulum' has no sensor 'angel'"):
         lockstep(TwinOptions(plant=PLANT, sensor_zero={"angel": 0.1}))
 
 
@@ -716,10 +716,10 @@ def test_whatever_arrives_the_output_stays_within_limits_and_safe_without_arming
 @pytest.mark.parametrize(
     ("options", "rig", "start", "message"),
     [
-        (TwinOptions(plant=Magman()), RIG, {"position": 0.0, "velocity": 0.0}, "no 'angle'"),
+        (TwinOptions(plant=Magman()), RIG, {"position": 0.0, "velocity": 0.0}, "has no state 'angle'"),
         (TwinOptions(plant=Magman()), RIG, {"position": 0.0, "velocity": 0.0}, "takes 4 actions"),
-        (TwinOptions(plant=PLANT), RIG, {"angle": 0.0}, "does not give the plant's 'velocity'"),
-        (TwinOptions(plant=PLANT), RIG, {**AT_REST, "x": 0.0}, "names 'x'"),
+        (TwinOptions(plant=PLANT), RIG, {"angle": 0.0}, "no value for the plant's state 'velocity'"),
+        (TwinOptions(plant=PLANT), RIG, {**AT_REST, "x": 0.0}, "no state 'x'"),
         (TwinOptions(plant=PLANT, actuator_noise=math.inf), RIG, AT_REST, "finite"),
         (TwinOptions(plant=PLANT, sensor_noise={"angle": math.inf}), RIG, AT_REST, "sensor_noise: must be a finite"),
         (TwinOptions(plant=PLANT, sensor_noise={"angel": 0.1}), RIG, AT_REST, "no sensor 'angel'"),

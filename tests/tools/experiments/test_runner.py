@@ -173,7 +173,7 @@ def test_as_many_trials_run_at_once_as_fit_into_memory(monkeypatch: pytest.Monke
 
 def test_a_job_of_another_executor_is_refused_and_named(cells: list[Cell]) -> None:
     job = msgspec.structs.replace(job_of(Unit(cells[0], (0,))), executor=executor_of("riscv64"))
-    said = f"the worker on {platform.node()} does not fit: trials are computed by the C library (riscv64); here it"
+    said = f"the worker on {platform.node()} is unsuitable: trials are computed by the C library (riscv64); here it"
     with pytest.raises(Unavailable, match=re.escape(said)):
         do(job, engine_named(ENGINE), lambda episodes: pytest.fail("it began"))
 
