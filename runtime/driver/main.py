@@ -20,7 +20,7 @@ from onrig.runtime.control.realtime import die_with_parent, enter_realtime, free
 from onrig.runtime.driver.loop import DriverLoop
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.process_settings import RealTime
-from onrig.runtime.registry import blame, home
+from onrig.runtime.registry import describe_exception, home
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.faults import FAULTS, FaultName
@@ -30,7 +30,7 @@ _ME: Final = "driver"
 
 
 def _failed(error: Exception, what: str) -> int:
-    report(_ME, "error", f"{what}: {blame(error)}", fault=FaultName.DRIVER_FAILED.value)
+    report(_ME, "error", f"{what}: {describe_exception(error)}", fault=FaultName.DRIVER_FAILED.value)
     return FAULTS[FaultName.DRIVER_FAILED].code
 
 

@@ -39,7 +39,7 @@ def test_the_driver_releases_the_motor_where_the_loop_is_gone(tmp_path: Path, co
     with driven_run(tmp_path, controller.port, *UNHURRIED, "device.driver.watchdog_s=1000") as run:
         fall_s(run, controller, WHO["loop"], signal.SIGKILL)
         assert run.ended() == ExitCode.INTERNAL
-        assert run.leftovers() == []
+        assert run.leftover_paths() == []
 
 
 def test_an_exception_of_the_driver_ends_the_run_safe_and_is_named(tmp_path: Path, controller: Motor) -> None:
