@@ -1,4 +1,4 @@
-"""Lines to a device: descriptions, chosen by ``kind`` in ``device.transport``; the serial port is the built-in one."""
+"""Lines to a device: descriptions, chosen by ``kind`` in ``device.transport``, the serial port among them."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class DeviceSession:
         """
         self._reader.reset()
         self.hello = None
-        hello = self._ask_for_hello(timeout_s)
+        hello = self.ask_hello(timeout_s)
         self._intake.restart()  # frames before the hello may be of the device's life before a restart
         check_hello(hello, self._rig)
         self.hello = hello
@@ -271,7 +271,8 @@ class DeviceSession:
         """Close the port; the device's lease makes it safe."""
         self._transport.close()
 
-    def _ask_for_hello(self, timeout_s: float) -> Hello:
+    def ask_hello(self, timeout_s: float) -> Hello:
+        """Request a hello until one arrives, and compare it with nothing; raises LinkError."""
         dropped = self.counters.bytes_dropped
         for _ in range(max(1, round(timeout_s / self._retry_s))):
             self._write(_HELLO_REQUEST)

@@ -215,7 +215,7 @@ def _open_socket(path: str) -> DescriptorTransport:
             host.connect(path)
         except OSError as error:
             if error.errno == errno.ECONNREFUSED:
-                raise LinkError(f"{path}: the twin behind it has ended; start it again") from error
+                raise LinkError(f"{path}: what listened there has ended; start it again") from error
             raise LinkError(_why_not_open(path, 0, error)) from error
         return DescriptorTransport(host.detach(), path)
 

@@ -45,10 +45,14 @@ EXPLORATIONS: Final = "onrig.explorations"
 """Exploration processes (``onrig.runtime.explore.settings.ExplorationProcess``), by their ``process``."""
 TRANSPORTS: Final = "onrig.transports"
 """Lines to a device (``onrig.hw.line.Line``), by their ``kind``."""
+DEVICES: Final = "onrig.devices"
+"""Devices written in Python (``onrig.hw.device.driven.PythonDevice``), by their ``kind``."""
 GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
-    *(REWARDS, TERMINATIONS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS),
+    *(REWARDS, TERMINATIONS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
 )
+_WITHOUT_OWN: Final = frozenset({DEVICES})
+"""Groups in which Onrig has no pieces of its own."""
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
@@ -99,7 +103,7 @@ def _entries(group: str) -> dict[str, _Entry]:
         if first.package != entry.package:
             both = f"{first.package} and {entry.package}"
             raise ValueError(f"{both} both register '{entry.point.name}' in {group}: uninstall one of them")
-    if not any(entry.package == _OWN_PACKAGE for entry in entries):
+    if group not in _WITHOUT_OWN and not any(entry.package == _OWN_PACKAGE for entry in entries):
         raise ValueError(f"the installation is older than the code and has no {group}; reinstall it (`make setup`)")
     return found
 

@@ -25,6 +25,7 @@ _FREE: Final[frozenset[NodePath]] = frozenset(
         ("device", "port"),
         ("device", "transport"),
         ("device", "reconnect_s"),
+        ("device", "attended"),
         ("learner", "backlog"),
         ("view",),
     }

@@ -12,6 +12,7 @@ from onrig.hw.rig import rig_problems
 from onrig.runtime.config.problem import Finding, path_steps
 from onrig.runtime.explore.schedule import depends_on_episode_only, least_amplitude
 from onrig.runtime.explore.settings import EpsilonGreedy, NoExploration, OwnNoise, ParameterNoise, exploration_findings
+from onrig.runtime.lease import driver_findings, worth
 from onrig.runtime.link.endpoint import link_findings
 from onrig.runtime.memory.settings import selection_findings
 from onrig.runtime.reset.schema import Draw
@@ -47,8 +48,9 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             f"at {config.rate_hz:g} Hz at task.episode_s",
         )
     device = config.device
-    if [device.twin is None, device.port is None, device.transport is UNSET].count(False) != 1:
-        yield ("device",), "expected exactly one of 'twin', 'port' and 'transport' at device"
+    if [device.twin is None, device.port is None, device.transport is UNSET, device.driver is UNSET].count(False) != 1:
+        yield ("device",), "expected exactly one of 'twin', 'port', 'transport' and 'driver' at device"
+    yield from driver_findings(config)
     if config.staleness.then == "lower" and isinstance(config.exploration, NoExploration):
         yield ("staleness", "then"), "'lower' needs an exploration process at staleness.then"
     yield from link_findings(config.link)
@@ -118,11 +120,11 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
     synthetic = config.selection.synthetic
     if synthetic is None:
         return
-    if config.device.line is not None:
+    if config.device.twin is None:
         yield (
             ("selection", "synthetic"),
-            "synthetic experiences need a twin, whose plant computes them; this device is on a port "
-            "at selection.synthetic",
+            "synthetic experiences need a twin, whose plant computes them; this device is on "
+            f"{config.device.place} at selection.synthetic",
         )
     if config.input_names:
         yield (
@@ -203,6 +205,8 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
             else "; a rig on a port is refused without one, unless limits.unguarded is true"
         )
         yield ("limits", "envelope"), f"{_subject(config)}{after}, at limits.envelope"
+    if config.device.attended is True:
+        yield ("device", "attended"), f"{worth(config)}, at device.attended"
     if _may_be_hardware(config) and config.task.reset is None:
         yield (
             ("task", "reset"),
@@ -211,12 +215,12 @@ def _guard_warnings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _may_be_hardware(config: RunConfig) -> bool:
-    """Return whether a port may lead to real hardware; a scaled or lockstep port leads to a twin."""
-    return config.device.line is not None and config.device.pace == "realtime"
+    """Return whether the device may be real hardware; a scaled or lockstep port leads to a twin."""
+    return config.device.twin is None and config.device.pace == "realtime"
 
 
 def _subject(config: RunConfig) -> str:
-    line = config.device.line
-    what = "this twin" if line is None else f"the rig on {line.place}"
+    device = config.device
+    what = "this twin" if device.twin is not None else f"the rig on {device.place}"
     ends = "" if config.task.terminates else ", nor does its episode end early"
     return f"{what} has no envelope: no fallback acts on its state{ends}"

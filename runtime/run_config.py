@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from onrig.hw.bounds import Quantity, Seconds
+from onrig.hw.device.driven import PythonDevice
 from onrig.hw.line import Line, Serial
 from onrig.hw.rig import Observation, Rig
 from onrig.runtime import registry
@@ -56,12 +57,14 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 if TYPE_CHECKING:
     AnyLine = Line
+    AnyPythonDevice = PythonDevice
 else:
     AnyLine = Annotated[Any, registered(registry.TRANSPORTS)]
+    AnyPythonDevice = Annotated[Any, registered(registry.DEVICES)]
 
 
 class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Device to drive: exactly one of ``twin``, ``port`` and ``transport``."""
+    """Device to drive: exactly one of ``twin``, ``port``, ``transport`` and ``driver``."""
 
     twin: Section | None = None
     port: Port | None = None
@@ -72,17 +75,29 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     ends at once."""
     transport: AnyLine | msgspec.UnsetType = msgspec.UNSET
     """Line to a real device that is not on a serial port."""
+    driver: AnyPythonDevice | msgspec.UnsetType = msgspec.UNSET
+    """Device written in Python, which a process of the run drives (docs/devices.md)."""
+    attended: bool | msgspec.UnsetType = msgspec.UNSET
+    """Accepts a driver whose motor controller has no watchdog: a person watches the rig, a hand on the e-stop, for as
+    long as it runs."""
 
     @property
     def line(self) -> Line | None:
-        """Line to the device; None for a twin started by the run."""
+        """Line to the device; None for a twin or driver started by the run."""
         if self.transport is not msgspec.UNSET:
             return self.transport
         return None if self.port is None else Serial(self.port.path, self.port.baud)
 
     @property
+    def place(self) -> str:
+        """Where the device is, in messages."""
+        if self.line is not None:
+            return self.line.place
+        return "a twin" if self.driver is msgspec.UNSET else f"driver '{self.driver.__struct_config__.tag}'"
+
+    @property
     def reconnect_limit_s(self) -> float:
-        """``reconnect_s`` or its default; 0 for a twin started by the run, and in lockstep."""
+        """``reconnect_s`` or its default; 0 for a twin or driver started by the run, and in lockstep."""
         if self.line is None or not self.line.returns or self.pace == "lockstep":
             return 0.0
         return _RECONNECT_S if self.reconnect_s is msgspec.UNSET else self.reconnect_s

@@ -8,6 +8,7 @@ from pathlib import Path
 from onrig.runtime.config.document import find, load_document
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.lease import worth
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig, print_warning
 from onrig.tools.run_facts import in_one_line
@@ -26,6 +27,8 @@ def check(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | 
     except ConfigError as error:
         return explain(error)
     print(f"{name}: sound: {in_one_line(config)}", flush=True)
+    if config.device.twin is None:
+        print(f"the lease: {worth(config)}", flush=True)
     if not in_detail and plot is None:
         return ExitCode.OK
     from onrig.tools.explain import tables

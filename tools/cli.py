@@ -35,6 +35,7 @@ VERBS: Final = (
     "ports",
     "init",
     "service",
+    "conformance",
     "disarm",
     "policy",
     "completion",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from msgspec import UNSET
+
 from onrig.learner.settings import learner_settings
 from onrig.runtime import registry
 from onrig.runtime.config.problem import Finding, NodePath, collect_findings, format_path
@@ -65,10 +67,28 @@ def _drawing(config: RunConfig) -> Iterator[str]:
     yield from ()
 
 
+def _driver(config: RunConfig) -> Iterator[str]:
+    from onrig.hw.device.driven import Driver
+
+    settings = config.device.driver
+    assert settings is not UNSET
+    code = registry.home(settings, settings.home)
+    if not (isinstance(code, type) and issubclass(code, Driver)):
+        yield f"has '{settings.home}' as its home, which is no class derived from Driver"
+        return
+    needed = ["sample", "apply", "safe"]
+    needed += [] if settings.watchdog_s is None else ["arm_watchdog", "feed_watchdog"]
+    for name in needed:
+        if getattr(code, name) is getattr(Driver, name):
+            why = f", which its watchdog of {settings.watchdog_s:g} s needs" if "watchdog" in name else ""
+            yield f"has no {name}() of its own{why}"
+
+
 _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]]]] = {
     registry.RETENTIONS: (_STRATEGY, _keeper),
     registry.SAMPLERS: (_STRATEGY, _sampler),
     registry.ALGORITHMS: (("learner", "algorithm"), _algorithm),
     registry.DRAWINGS: (("view", "drawing"), _drawing),
+    registry.DEVICES: (("device", "driver"), _driver),
 }
 """By group: path of the choice, and check of the piece."""

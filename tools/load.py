@@ -92,7 +92,8 @@ def on_port(config: RunConfig, path: str) -> RunConfig:
     """Replace the configuration's twin by a device on a port; the pace is kept."""
     port = config.device.port
     port = Port(path=path) if port is None else msgspec.structs.replace(port, path=path)
-    device = msgspec.structs.replace(config.device, port=port, twin=None, transport=msgspec.UNSET)
+    none = {"twin": None, "transport": msgspec.UNSET, "driver": msgspec.UNSET, "attended": msgspec.UNSET}
+    device = msgspec.structs.replace(config.device, port=port, **none)
     return msgspec.structs.replace(config, device=device)
 
 

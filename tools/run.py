@@ -63,7 +63,7 @@ def run(
     except CannotResume as error:
         return complain("run", f"--resume: {error}")
     if device is not None and config.device.line is None:
-        return complain("run", "--device: the run to resume uses a twin; leave out --device")
+        return complain("run", f"--device: the run to resume uses {config.device.place}; leave out --device")
     line = config.device.line
     port = None if line is None else line.place
     if port is not None and isinstance(line, Serial):

@@ -182,12 +182,12 @@ def times_of(histogram: CoarseHistogram) -> dict[str, float]:
 def in_one_line(config: RunConfig) -> str:
     """What a run of this configuration is."""
     steps = episode_steps(config.task, config.rate_hz)
-    line = config.device.line
+    device = config.device
     parts = (
         f"rig {config.rig.name}",
         f"task {config.task.name}",
         f"{config.episodes} episodes of {steps} steps at {config.rate_hz:g} Hz",
-        f"{pace_of(config)} twin" if line is None else f"device on {line.place}",
+        f"{pace_of(config)} twin" if device.twin is not None else f"device on {device.place}",
     )
     return ", ".join(parts)
 

@@ -10,6 +10,7 @@ from onrig.hw.intake import is_before
 from onrig.hw.messages import State, shows_safe
 from onrig.hw.session import DeviceSession
 from onrig.runtime.control.contradictions import Contradiction, SafeOutputCheck
+from onrig.runtime.lease import longest_hold_ns
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import report
@@ -101,15 +102,6 @@ _SHOWN_S: Final = 0.3
 _LEASE_S: Final = 0.8
 """How long to listen for the end of the lease after an unanswered DISARM; together with that request's timeout of one
 second, less than the supervisor's grace period for an immediate stop."""
-
-
-def longest_hold_ns(config: RunConfig) -> int:
-    """Longest time after the receipt of a frame that its answering command can be in force, by the wall clock.
-
-    The device accepts it within the period that the frame begins, and then holds it for at most a lease.  0 in
-    lockstep, where time stands still between commands.
-    """
-    return 0 if config.lockstep else (config.rig.lease_periods + 1) * config.wall_period_ns
 
 
 class Confirmation:

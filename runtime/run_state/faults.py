@@ -64,6 +64,7 @@ class FaultName(enum.StrEnum):
     LOOP_HUNG = "loop_hung"
     LEARNER_GONE = "learner_gone"
     PLANT_FAILED = "plant_failed"
+    DRIVER_FAILED = "driver_failed"
     TICK_CODE_FAILED = "tick_code_failed"
     PROGRAM = "program"
 
@@ -235,6 +236,12 @@ FAULTS: Final[dict[FaultName, Entry]] = {
         "the code of the twin's plant raised an exception",
         "correct the plant at the line named, then start again",
         ExitCode.INTERNAL,
+        Rearm.NOBODY,
+    ),
+    FaultName.DRIVER_FAILED: Entry(
+        "the code of the device's driver raised an exception",
+        "look at the rig; correct the driver at the line named, or what it drives, then start again",
+        ExitCode.HARDWARE,
         Rearm.NOBODY,
     ),
     FaultName.TICK_CODE_FAILED: Entry(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from msgspec import UNSET
+
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import FaultName
@@ -28,7 +30,7 @@ class StartFailed(Exception):
 
 
 class Crew:
-    """Device twin, control process, replay process and learner; the last two are restarted when they end."""
+    """Device (twin or driver), control process, replay process and learner; the last two are restarted."""
 
     def __init__(
         self, config: RunConfig, folder: Path, shm: Path, board: Board, reports: Reports, *, resumes: bool
@@ -40,8 +42,8 @@ class Crew:
         limit_s = config.supervision.hang_limit_s
         self.replay = RestartableProcess("replay", self._launch_replay, limit_s, reports.warn)
         self.learner = RestartableProcess("learner", self._launch_learner, limit_s, reports.warn)
-        self.twin_failure: tuple[FaultName, str] | None = None
-        """Fault and message of a twin that failed."""
+        self.device_failure: tuple[FaultName, str] | None = None
+        """Fault and message of a twin or driver that failed."""
         self.peaks_mb: dict[str, float] = {}
         """Peak resident memory of each."""
 
@@ -55,9 +57,12 @@ class Crew:
     # -- starting --------------------------------------------------------------------------------------------------
 
     def start_device(self) -> Child:
-        """Start the twin; raises StartFailed, as the others do."""
-        arguments = [str(self._folder / "config.yaml"), "--folder", str(self._shm)]
-        self.device = self._start(DEVICE, "onrig.sim.twin.main", arguments)
+        """Start the twin or the driver; raises StartFailed, as the others do."""
+        config = str(self._folder / "config.yaml")
+        if self._config.device.driver is not UNSET:
+            self.device = self._start(DEVICE, "onrig.runtime.driver.main", [config, str(self._shm)])
+        else:
+            self.device = self._start(DEVICE, "onrig.sim.twin.main", [config, "--folder", str(self._shm)])
         return self.device
 
     def start_control(self, port: str) -> Child:
@@ -103,11 +108,11 @@ class Crew:
     def note(self, child: Child) -> None:
         """Store the reports of a process."""
         for report in child.reports():
-            if self.twin_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
-                continue  # not an unplugged cable: the line closed because the twin failed
+            if self.device_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
+                continue  # not an unplugged cable: the line closed because twin or driver failed
             self._reports.note(report)
             if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
-                self.twin_failure = FaultName(str(report.values["fault"])), report.message
+                self.device_failure = FaultName(str(report.values["fault"])), report.message
         self.peaks_mb[child.name] = max(self.peaks_mb.get(child.name, 0.0), child.peak_rss_mb)
 
     def revive(self) -> None:

@@ -288,8 +288,8 @@ class Supervisor:
         return self._verdict(CONTROL, code)
 
     def _verdict(self, name: str, code: int) -> tuple[int, str]:
-        """Exit code and reason of a run that the end of a process ended; a failure of the twin comes first."""
-        failure = None if self._crew is None else self._crew.twin_failure
+        """Exit code and reason of a run that the end of a process ended; a failure of twin or driver comes first."""
+        failure = None if self._crew is None else self._crew.device_failure
         if failure is None:
             return _run_exit_code(code), self._reports.why(name, code)
         self._reports.fault, reason = failure  # regardless of the other processes' errors

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from onrig.hw.clock import VirtualClock
+from onrig.hw.device.protocol import ProtocolDevice
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.transport import LoopbackTransport
-from onrig.sim.twin.device import TwinDevice
 
 
 class LoopbackDevice:
     """Carries bytes and time between ``transport``, the host's end, and a device that paces itself by ``clock``."""
 
-    def __init__(self, device: TwinDevice, clock: VirtualClock) -> None:
+    def __init__(self, device: ProtocolDevice, clock: VirtualClock) -> None:
         self._device, self._clock = device, clock
         self._reader = FrameReader()
         self._configurations = device.configurations

@@ -18,6 +18,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from onrig.hw.device.line import Line, SocketLine
+from onrig.hw.transport import LinkError
 from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, Scaled
@@ -27,7 +29,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.segment import create_folder, remove_folder
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.device import TwinDevice
-from onrig.sim.twin.line import Line, LinkError, SocketLine, linked
+from onrig.sim.twin.link_file import linked
 from onrig.sim.twin.options import DRAWN, TwinOptions
 from onrig.sim.twin.pacing import FaultOnDemand, TraceWriter, TwinLoop
 

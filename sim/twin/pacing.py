@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.hw.clock import Clock
+from onrig.hw.device.line import Line, SocketLine
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, Op, WireError, decode_request, encode_hello
 from onrig.runtime.shm.segment import Segment
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.faults import FaultInjector, FaultPlan
-from onrig.sim.twin.line import Line, SocketLine
 
 NAME: Final = "sent"
 """Name of the segment, in the run's folder."""

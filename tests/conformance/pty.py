@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import pytest
 
+from onrig.hw.conformance.host import Host
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import MessageType, Op, Status
 from onrig.hw.rig import Rig
 from onrig.hw.transport import Transport, open_port
 from onrig.tools.load import load
-from tests.conformance.host import LONG, Host
 from tests.lab.rig.processes import Process, until
 
 
@@ -22,7 +22,7 @@ from tests.lab.rig.processes import Process, until
 class OnPty:
     """How to connect, and what holds for every device that sees its line."""
 
-    period_us: ClassVar[int]
+    period_us: int
     pace: ClassVar[str]
     config: ClassVar[str] = "pendulum"
     rig: ClassVar[Rig] = load(config, []).rig
@@ -69,7 +69,7 @@ class OnPty:
             other.close()
 
     def test_a_disarmed_device_has_nothing_against_it(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
+        host.begin(self.period_us, host.long, arm=False)
         for _ in range(5):
             host.session.close()
             host = self.connect()
@@ -82,6 +82,6 @@ class OnPty:
         host.send_raw(encode_frame(bytes([MessageType.REQUEST, 1, 0, Op.DISARM]))[:-3])
         host.session.close()
         host = self.connect()
-        host.begin(self.period_us, LONG)
+        host.begin(self.period_us, host.long)
         host.act(host.latest(), host.part(2))
         host.close()

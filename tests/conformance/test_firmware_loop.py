@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from onrig.hw.clock import VirtualClock
+from onrig.hw.conformance.host import Host
 from onrig.tools.load import load
-from tests.conformance.host import Host
-from tests.conformance.lockstep import LockstepConformance
-from tests.conformance.paced import PacedConformance
+from tests.conformance.classes import LockstepConformance, PacedConformance
 from tests.hw.firmware.loop import FirmwareLoop
 
 

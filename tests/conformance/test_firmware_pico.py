@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pytest
 
+from onrig.hw.conformance.host import Host
 from onrig.hw.rig import Rig
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
-from tests.conformance.host import Host
-from tests.conformance.paced import PacedConformance
+from tests.conformance.classes import PacedConformance
 from tests.hw.firmware.emulated import Pico, pico
 from tests.sockets import short_folder
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from tests.conformance.lockstep import LockstepConformance
-from tests.conformance.paced import PacedConformance
+from tests.conformance.classes import LockstepConformance, PacedConformance
 from tests.conformance.pty import OnPty
 from tests.hw.firmware.build import device_process
 from tests.lab.rig.processes import Process

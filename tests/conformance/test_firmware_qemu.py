@@ -8,12 +8,11 @@ from typing import ClassVar
 
 import pytest
 
+from onrig.hw.conformance.host import Host
 from onrig.hw.rig import Rig
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
-from tests.conformance.host import Host
-from tests.conformance.lockstep import LockstepConformance
-from tests.conformance.paced import PacedConformance
+from tests.conformance.classes import LockstepConformance, PacedConformance
 from tests.hw.firmware.build import Board, qemu
 from tests.sockets import short_folder
 

@@ -9,25 +9,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from onrig.hw.conformance.faults import FaultConformance
+from onrig.hw.conformance.page import rules
 from tests.conformance import (
+    test_driver_loop,
     test_firmware_loop,
     test_firmware_pty,
     test_firmware_qemu,
     test_twin_lockstep,
     test_twin_pty,
 )
-from tests.conformance.faults import FaultConformance
-from tests.conformance.page import rules
 
 DEVICES: Final = {
     "twin in virtual time": test_twin_lockstep,
     "twin on a pty": test_twin_pty,
+    "Python device in virtual time": test_driver_loop,
     "firmware in virtual time": test_firmware_loop,
     "firmware on a pty": test_firmware_pty,
     "firmware on an emulated board": test_firmware_qemu,
 }
 EXCEPTIONS: Final = {
     "a UART does not show that the host has closed the line": {("P314", "firmware on an emulated board")},
+    "hardware has no lockstep": {(f"P50{n}", "Python device in virtual time") for n in (2, 3, 4, 5)},
 }
 """Cells of the table that must be empty, by the reason."""
 _HOOKS: Final = {
@@ -50,9 +53,9 @@ def shown_by(module: ModuleType) -> Iterator[tuple[str, str]]:
         for function in (getattr(test_class, n) for n in dir(test_class) if n.startswith("test_")):
             if calls and any(call in inspect.getsource(function) for call in calls):
                 continue
-            for mark in getattr(function, "pytestmark", []):
-                if mark.name == "rules":
-                    yield from ((number, function.__name__) for number in mark.args)
+            marked = [mark.args for mark in getattr(function, "pytestmark", []) if mark.name == "rules"]
+            for numbers in (getattr(function, "rules", ()), *marked):
+                yield from ((number, function.__name__) for number in numbers)
 
 
 def table() -> dict[tuple[str, str], set[str]]:

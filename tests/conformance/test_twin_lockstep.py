@@ -7,13 +7,12 @@ from typing import ClassVar
 import pytest
 
 from onrig.hw.clock import VirtualClock
+from onrig.hw.conformance.host import Host
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.main import twin_options
 from onrig.tools.load import load
-from tests.conformance.host import Host
-from tests.conformance.lockstep import LockstepConformance
-from tests.conformance.paced import PacedConformance
+from tests.conformance.classes import LockstepConformance, PacedConformance
 
 
 def connect(config_name: str, time_scale: float) -> Host:

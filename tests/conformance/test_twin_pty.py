@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from onrig.runtime.run_loading import save_resolved
 from onrig.tools.load import load
-from tests.conformance.lockstep import LockstepConformance
-from tests.conformance.paced import PacedConformance
+from tests.conformance.classes import LockstepConformance, PacedConformance
 from tests.conformance.pty import OnPty
 from tests.lab.rig.processes import TWIN, Process, process_of, until
 from tests.sockets import short_folder

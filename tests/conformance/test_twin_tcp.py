@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from onrig.hw.line import Line
 from onrig.hw.transport import Transport
-from tests.conformance.lockstep import LockstepConformance
+from tests.conformance.classes import LockstepConformance
 from tests.conformance.test_twin_pty import TwinOnPty
 from tests.docs import outside
 from tests.lab.rig.processes import Process
@@ -23,7 +23,7 @@ class TestOnTcp(TwinOnPty, LockstepConformance):
     @contextlib.contextmanager
     def started(cls) -> Iterator[tuple[Process, str]]:
         with short_folder() as folder:
-            cls.kind = outside.verb_module("A device over TCP", folder).Tcp
+            cls.kind = outside.verb_module("A device over TCP", folder).MyTcp
         with super().started() as (process, path), outside.on_tcp(path) as port:
             yield process, str(port)
 

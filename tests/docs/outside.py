@@ -23,8 +23,8 @@ PAGE: Final = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 MODULES: Final = {"A reward term": "lean", "A device over TCP": "tcp_line", "An input transform": "bins"}
 """Module of each example, by the heading of its section."""
 GROUPS: Final = {"lean": "rewards", "tcp_line": "transports", "bins": "input_transforms"}
-CLASSES: Final = {"lean": "Lean", "tcp_line": "Tcp", "bins": "Bins"}
-KINDS: Final = {"lean": "lean", "tcp_line": "tcp", "bins": "bins"}
+CLASSES: Final = {"lean": "Lean", "tcp_line": "MyTcp", "bins": "Bins"}
+KINDS: Final = {"lean": "lean", "tcp_line": "my_tcp", "bins": "bins"}
 
 
 def block(section: str, language: str) -> str:

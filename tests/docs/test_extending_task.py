@@ -110,7 +110,7 @@ def test_a_run_on_tcp_resumes_after_a_kill_to_the_bits_of_one_on_a_pty(
     with process_of("onrig.tools.cli", "twin", written(tmp_path, how), "--link", link) as twin:
         until(lambda: link.exists() and link.read_text().strip(), "the twin", twin)
         with outside.on_tcp(link.read_text().strip()) as port:
-            line = {"kind": "tcp", "host": "127.0.0.1", "port": port}
+            line = {"kind": "my_tcp", "host": "127.0.0.1", "port": port}
             config = written(tmp_path, how, device={"transport": line, "pace": "lockstep"})
             assert f"device on 127.0.0.1:{port}" in onrig("check", config)
             with PoweredRun(tmp_path / "out", config, "--run-dir", folder) as run:

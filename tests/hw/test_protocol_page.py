@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onrig.hw import messages as m
+from onrig.hw.conformance.page import PAGE, block
 from onrig.hw.framing import (
     MAX_BODY_BYTES,
     MAX_CHUNK_BYTES,
@@ -26,7 +27,6 @@ from onrig.hw.framing import (
     encode_frame,
 )
 from onrig.hw.session import ATTEMPTS, RETRY_S
-from tests.conformance.page import PAGE, block
 
 S, A = 2, 1
 C_COMPILER = shutil.which("cc")

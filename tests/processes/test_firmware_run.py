@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Op, Result
 from onrig.hw.transport import open_port
 from onrig.sim.plants import Pendulum
 from onrig.sim.plants.integrate import step
 from onrig.tools.load import load
-from tests.conformance.host import Host
 from tests.hw.firmware.emulated import Pico, pico
 from tests.hw.firmware.test_boards import device
 from tests.lab.rig.run import LOCKSTEP, UNHURRIED

@@ -87,12 +87,12 @@ CASES = {
     "no device": (
         "twin: {anything: here}\n  pace: lockstep",
         "«pace: lockstep",
-        "exactly one of 'twin', 'port' and 'transport'",
+        "exactly one of 'twin', 'port', 'transport' and 'driver'",
     ),
     "two devices": (
         "twin: {anything",
         "«port: {path: x}\n  twin: {anything",
-        "exactly one of 'twin', 'port' and 'transport'",
+        "exactly one of 'twin', 'port', 'transport' and 'driver'",
     ),
     "pace": ("pace: lockstep", "pace: {scaled: «0»}", "expected 0.01 to 1000, got 0 at device.pace.scaled"),
     "priority": ("priority: 50", "priority: «99»", "at realtime.priority"),
@@ -293,7 +293,7 @@ def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Pat
     path = written(tmp_path, text.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}'))
     (problem,) = told(path)
     assert problem.startswith(f"{path}:25:14: ")
-    assert "this device is on a port at selection.synthetic" in problem
+    assert "this device is on /dev/ttyACM0 at selection.synthetic" in problem
 
 
 def test_noise_that_depends_on_the_policy_cannot_be_drawn_anew(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
+from onrig.hw.device.line import Line
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import MessageType, decode_hello, encode_hello
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.device import TwinDevice
-from onrig.sim.twin.line import Line
 from onrig.sim.twin.main import twin_options
 
 

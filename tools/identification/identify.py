@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.tools.damage import LOGS, name_damage, with_damage
+from onrig.tools.device_process import line_to
 from onrig.tools.load import explain, load, load_for_rig
 from onrig.tools.ports import missing_port
 from onrig.tools.progress import progress_of
@@ -60,7 +62,7 @@ def identify_plant(
     except (ValueError, ConfigError) as error:
         return complain("identify", f"{name}: {error}")
     out = out or Path(f"identified-{config.rig.name}")
-    if config.device.line is not None:
+    if config.device.twin is None:
         return _identify_device(config, plant, effort, out, yes=unasked)
     return _identify_twin(config, plant, effort, seed, out)
 
@@ -141,18 +143,16 @@ def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, 
     from onrig.runtime.control.connection import LimitsTooWide, apply_limits, check_pace
     from onrig.tools.identification.driving import DeviceFault, ranges_of
 
-    line = config.device.line
-    assert line is not None
-    if not line.identifies:
-        return complain("identify", f"{line.place}: a transport that identification cannot use")
+    line, place = config.device.line, config.device.place
+    if line is not None and not line.identifies:
+        return complain("identify", f"{place}: a transport that identification cannot use")
     missing = missing_port(line.path) if isinstance(line, Serial) else None
     if missing is not None:
-        return complain("identify", f"{line.place}: {missing}", ExitCode.HARDWARE)
-    if not yes and not _confirm(config, plant, ranges_of(config, effort), line.place):
+        return complain("identify", f"{place}: {missing}", ExitCode.HARDWARE)
+    if not yes and not _confirm(config, plant, ranges_of(config, effort), place):
         return complain("identify", "not confirmed; nothing was driven", ExitCode.PREFLIGHT)
     try:
-        transport = line.open()
-        try:
+        with line_to(config) as opened, contextlib.closing(opened.open()) as transport:
             session = DeviceSession(transport, config.rig, time)
             hello = session.connect(5.0)
             check_pace(config, hello)
@@ -163,15 +163,13 @@ def _identify_device(config: RunConfig, plant: Plant, effort: float, out: Path, 
             def experiment(parts: Sequence[Excitation]) -> list[Step]:
                 return _driven(config, session, parts, seed)
 
-            return _run_excitation(config, plant, effort, experiment, out, f"device on {line.place}")
-        finally:
-            transport.close()
+            return _run_excitation(config, plant, effort, experiment, out, f"device on {place}")
     except (LimitsTooWide, LimitsWider) as error:
-        return complain("identify", f"{line.place}: {error}; tighten the configuration's limits to the device's")
+        return complain("identify", f"{place}: {error}; tighten the configuration's limits to the device's")
     except (LinkError, DeviceMismatch, RequestRefused) as error:
-        return complain("identify", f"{line.place}: {error}", ExitCode.HARDWARE)
+        return complain("identify", f"{place}: {error}", ExitCode.HARDWARE)
     except DeviceFault as error:
-        return complain("identify", f"{line.place}: {error}; clear its cause and start again", ExitCode.SAFETY)
+        return complain("identify", f"{place}: {error}; clear its cause and start again", ExitCode.SAFETY)
 
 
 def _confirm(config: RunConfig, plant: Plant, ranges: dict[str, tuple[float, float]], port: str) -> bool:

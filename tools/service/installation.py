@@ -18,6 +18,7 @@ from onrig.runtime.config.document import MAX_BYTES, find
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import read_file
+from onrig.runtime.lease import worth
 from onrig.runtime.run_config import RunConfig
 from onrig.tools.load import explain, load_for_rig
 from onrig.tools.machine import Machine
@@ -170,8 +171,10 @@ def describe(
     """Determine the parameters of the files; raises Refused if something is missing."""
     line = config.device.line
     port = device or (line.path if isinstance(line, Serial) else None)
-    if port is None and line is None:
+    if port is None and config.device.twin is not None:
         raise Refused(f"{name} uses a twin; a service needs hardware: name its port (device.port, or --device PORT)")
+    if config.device.attended is True:
+        raise Refused(f"{name}: nobody attends a service, and {worth(config)} (device.attended)")
     if config.lockstep:
         raise Refused(f"{name}: a rig runs in real time; set device.pace=realtime")
     facts = None if port is None else _port_facts(port, machine)

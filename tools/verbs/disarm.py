@@ -5,8 +5,10 @@ Sets the outputs of the device to their safe values. To stop a running rig use o
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -45,23 +47,21 @@ def main(options: Options) -> int:
     from onrig.runtime.exit_codes import ExitCode
     from onrig.tools.ports import missing_port
 
+    line: Line | None = None
     try:
-        line = _line(options.port, options.baud)
+        with contextlib.ExitStack() as held:
+            line = held.enter_context(_line(options.port, options.baud))
+            if line is None or not line.disarms:
+                what = "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
+                return complain("disarm", f"{options.port}: its device is {what}")
+            done = disarm(held.enter_context(contextlib.closing(line.open())), time, options.wait)
     except ConfigError as error:
         return complain("disarm", str(error))
-    if line is None or not line.disarms:
-        what = "a twin, which ends with its run" if line is None else "on a transport that this verb cannot use"
-        return complain("disarm", f"{options.port}: its device is {what}")
-    try:
-        transport = line.open()
-        try:
-            done = disarm(transport, time, options.wait)
-        finally:
-            transport.close()
     except LinkError as error:
         missing = missing_port(line.path) if isinstance(line, Serial) else None
-        why = error if missing is None else f"{line.place}: {missing}"
-        advice = "unconfirmed: the device goes safe by itself when its lease expires; check the rig"
+        why = error if line is None or missing is None else f"{line.place}: {missing}"
+        leased = "" if line is None else "the device goes safe by itself when its lease expires; "
+        advice = f"unconfirmed: {leased}check the rig"
         sys.stderr.write(f"onrig disarm: {why}; {advice}\n")
         return ExitCode.HARDWARE
     how = "; it had sent none, so it was configured first" if done.configured else ""
@@ -69,15 +69,26 @@ def main(options: Options) -> int:
     return ExitCode.OK
 
 
-def _line(where: str, baud: int) -> Line | None:
-    """Return the line named by a port or a rig's configuration; None for a twin's. Raises ConfigError."""
+@contextlib.contextmanager
+def _line(where: str, baud: int) -> Iterator[Line | None]:
+    """The line that is named by its port, or by the configuration of a rig, with its driver if it has one.
+
+    None for a twin's.  Raises ConfigError and LinkError.
+    """
     if Path(where).suffix not in (".yaml", ".yml"):
         from onrig.hw.line import Serial
 
-        return Serial(where, baud)
+        yield Serial(where, baud)
+        return
+    from onrig.tools.device_process import line_to
     from onrig.tools.load import load
 
-    return load(where).device.line
+    config = load(where)
+    if config.device.twin is not None:
+        yield None
+    else:
+        with line_to(config) as line:
+            yield line
 
 
 if __name__ == "__main__":  # as the unit of `onrig service` starts it

@@ -26,7 +26,7 @@ def main(options: Options) -> int:
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output
-    from onrig.sim.twin.line import link_problem
+    from onrig.sim.twin.link_file import link_problem
     from onrig.sim.twin.main import serve
     from onrig.tools.load import explain, load
     from onrig.tools.ports import missing_port

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Fault, Op, Result, State, Status
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
-from tests.conformance.host import Host
 from tests.hw.firmware.build import SOURCES, device_process, device_program, qemu
 
 PERIOD_US = 10_000

@@ -14,6 +14,8 @@ import pytest
 
 from onrig.hw import messages as m
 from onrig.hw.clock import VirtualClock
+from onrig.hw.conformance.host import Host
+from onrig.hw.conformance.page import block
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Fault, MessageType, Op, Status
 from onrig.hw.rig import Rig
@@ -24,8 +26,6 @@ from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.loopback import LoopbackDevice
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.load import load
-from tests.conformance.host import Host
-from tests.conformance.page import block
 from tests.hw.firmware.build import SOURCES, built, need
 from tests.hw.firmware.loop import FirmwareLoop, library
 

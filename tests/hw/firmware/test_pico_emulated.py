@@ -10,12 +10,12 @@ from typing import Final
 
 import pytest
 
+from onrig.hw.conformance.faults import until as until_fault
+from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Capability, Fault, Op, Result
 from onrig.hw.session import RequestRefused
 from onrig.hw.transport import open_port
 from onrig.tools.load import load
-from tests.conformance.faults import until as until_fault
-from tests.conformance.host import LONG, Host
 from tests.hw.firmware.emulated import Pico, pico
 
 PERIOD_US: Final = 10_000
@@ -62,7 +62,7 @@ def test_the_bus_tells_rig_and_serial_number(pendulum: Pico) -> None:
 def test_the_bridge_wakes_by_arming_and_brakes_by_whatever_ends_it(pendulum: Pico) -> None:
     assert asleep(pendulum)
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, LONG, arm=False)
+    host.begin(PERIOD_US, host.long, arm=False)
     assert asleep(pendulum)
     assert not host.hello.capabilities & Capability.RELEASES
     for end in (lambda: host.result(Op.DISARM), lambda: pendulum.tell(f"pin {ESTOP} 1"), host.close):
@@ -92,7 +92,7 @@ def until(true: object) -> None:
 
 def test_the_decoder_s_counts_are_the_angle_and_its_slope_the_velocity(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, LONG)
+    host.begin(PERIOD_US, host.long)
     counted = 0
     for counts in (1, -3, 700, -1500, 20_000):
         pendulum.tell(f"turn {counts}")
@@ -108,7 +108,7 @@ def test_the_decoder_s_counts_are_the_angle_and_its_slope_the_velocity(pendulum:
 
 def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, LONG)
+    host.begin(PERIOD_US, host.long)
     pendulum.tell(f"adc 0 {int(1.4 / 3.3 * 4096)}")
     host.act(host.latest(), (15_000,))
     assert Fault(host.fresh().fault) is Fault.NONE
@@ -124,7 +124,7 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
 def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
     """As where the cable is pulled from a board that has a supply of its own."""
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, LONG)
+    host.begin(PERIOD_US, host.long)
     host.act(host.latest(), (15_000,))
     pendulum.tell("suspend")
     until(lambda: brakes(pendulum))
@@ -136,7 +136,7 @@ def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
 
 def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_boot_id(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
-    host.begin(PERIOD_US, LONG)
+    host.begin(PERIOD_US, host.long)
     host.act(host.latest(), (15_000,))
     pendulum.tell("hang")
     assert pendulum.hear() == "watchdog"
@@ -148,7 +148,7 @@ def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_b
     assert again.result(Op.ARM) == Result.NOT_NOW
     with pytest.raises(RequestRefused):
         again.session.clear_fault()
-    again.session.configure(PERIOD_US, LONG)
+    again.session.configure(PERIOD_US, again.long)
     assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is that of mid-swing
     assert again.result(Op.ARM) != Result.OK
     again.close()
@@ -156,7 +156,7 @@ def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_b
 
 def begin_at_rest(host: Host) -> None:
     """Arm once the slope has left behind that the ball came from where no sensor was: such a leap is a dead sensor."""
-    host.begin(PERIOD_US, LONG, arm=False)
+    host.begin(PERIOD_US, host.long, arm=False)
     for _ in range(5):
         host.wait()
     assert host.result(Op.CLEAR_FAULT) == Result.OK

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from onrig.hw.messages import Status, shows_safe
-from onrig.runtime.control.outside import Confirmation, longest_hold_ns
+from onrig.runtime.control.outside import Confirmation
+from onrig.runtime.lease import longest_hold_ns
 from onrig.runtime.run_state.faults import FaultName
 from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment

@@ -230,9 +230,9 @@ def test_a_device_on_another_line_needs_no_rule(
     config: Path, port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outside.write_files(tmp_path)
-    line = "{transport: {kind: tcp, host: 127.0.0.1, port: 9}, pace: realtime}"
+    line = "{transport: {kind: my_tcp, host: 127.0.0.1, port: 9}, pace: realtime}"
     text = RIG.format(port=port).replace(f"{{port: {{path: {port}, baud: 921600}}}}", line)
-    config.write_text(f"{text}python: {{transports: {{tcp: tcp_line.py:Tcp}}}}\n")
+    config.write_text(f"{text}python: {{transports: {{my_tcp: tcp_line.py:MyTcp}}}}\n")
     assert main(["service", str(config), "--write", "--root", str(tmp_path / "root")]) == 0
     assert "udevadm" not in capsys.readouterr().out
     assert [Path(name).parts[1] for name in files(tmp_path / "root")] == ["security", "systemd"]

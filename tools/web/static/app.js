@@ -40,6 +40,8 @@ const handle = {
     $("title").textContent = `${about.rig} · ${about.task}`;
     $("details").textContent = `${about.strategy}, ${short(about.rate_hz)} Hz, ${about.pace}, ${about.process}, seed ${about.seed} · ${about.name}`;
     document.title = `Onrig: ${about.rig}`;
+    $("lease").textContent = `the lease: ${about.lease}`;
+    $("lease").hidden = !about.lease;
     page.stage = new Stage();
     page.rig = new Picture("rig", drawRig);
     page.trace = new Picture("trace", (ctx, w, h) => drawTrace(ctx, w, h, about, page.stage));

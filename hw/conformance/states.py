@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
-
-import pytest
+from typing import Final, Literal
 
 from onrig.hw import messages as m
+from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.host import Host
 from onrig.hw.messages import MessageType, Op, Result, State, Status
-from tests.conformance.host import LONG, Host
 
 DeviceState = Literal["disarmed", "armed", "fault"]
 STATES: Final[tuple[DeviceState, ...]] = ("disarmed", "armed", "fault")
@@ -35,7 +34,7 @@ def sound_payload(op: Op, host: Host, period_us: int) -> bytes:
     low = host.actuators[0].low
     return {
         Op.DESCRIBE: b"\0",
-        Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(period_us, LONG),
+        Op.CONFIGURE: m.CONFIGURE_LAYOUT.pack(period_us, host.long),
         Op.LIMITS: m.LIMITS_LAYOUT.pack(0, low, low),
         Op.RESET: m.RESET_LAYOUT.pack(1),
     }.get(op, b"")
@@ -44,7 +43,7 @@ def sound_payload(op: Op, host: Host, period_us: int) -> bytes:
 class StateConformance:
     """The table of states; part of every device's conformance."""
 
-    period_us: ClassVar[int]
+    period_us: int
 
     def latch(self, host: Host) -> None:
         """Bring a configured device to a latched fault whose cause is gone."""
@@ -55,10 +54,10 @@ class StateConformance:
         if state == "fault":
             self.latch(host)
         else:
-            host.begin(self.period_us, LONG, arm=state == "armed")
+            host.begin(self.period_us, host.long, arm=state == "armed")
 
-    @pytest.mark.rules("P212", "P303")
-    @pytest.mark.parametrize("state", STATES)
+    @rules("P212", "P303")
+    @cases("state", STATES)
     def test_hello_and_channels_are_told_in_every_state(self, host: Host, state: DeviceState) -> None:
         self.bring_to(host, state)
         assert host.replies() == []  # a HELLO came
@@ -66,20 +65,20 @@ class StateConformance:
             assert host.result(Op.DESCRIBE, bytes([index])) == Result.OK
         assert state_of(host.fresh()) == state
 
-    @pytest.mark.rules("P304", "P305", "P306", "P307", "P308", "P309")
-    @pytest.mark.parametrize("state", STATES)
-    @pytest.mark.parametrize("op", list(_AFTER))
+    @rules("P304", "P305", "P306", "P307", "P308", "P309")
+    @cases("state", STATES)
+    @cases("op", list(_AFTER))
     def test_each_operation_leads_where_the_table_says(self, host: Host, state: DeviceState, op: Op) -> None:
         if op is Op.RESET and not host.can_reset:
-            pytest.skip("not a simulator")
+            raise NotRun("not a simulator")
         self.bring_to(host, state)
         refused = op is Op.ARM and state == "fault"
         result = host.result(op, sound_payload(op, host, self.period_us))
         assert result == (Result.NOT_NOW if refused else Result.OK)
         assert state_of(host.fresh()) == _AFTER[op][STATES.index(state)]
 
-    @pytest.mark.rules("P302", "P310")
-    @pytest.mark.parametrize("state", ["disarmed", "fault"])
+    @rules("P302", "P310")
+    @cases("state", ["disarmed", "fault"])
     def test_only_an_armed_device_takes_commands(self, host: Host, state: DeviceState) -> None:
         self.bring_to(host, state)
         for _ in range(3):
@@ -88,9 +87,9 @@ class StateConformance:
             assert (told.u_start, told.u_end, told.answers) == (host.safe, host.safe, 0)
             assert told.status & Status.SAFE
 
-    @pytest.mark.rules("P267")
+    @rules("P267")
     def test_requests_are_carried_out_in_the_order_of_their_arrival(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
+        host.begin(self.period_us, host.long, arm=False)
         ops = [Op.ARM, Op.DISARM, Op.DESCRIBE, Op.ARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM]
         bodies = [host.request(op, b"\0" if op is Op.DESCRIBE else b"") for op in ops]
         sent = len(host.wire.bodies)
@@ -100,7 +99,7 @@ class StateConformance:
         assert results == [Result.OK] * len(ops)
         assert state_of(host.fresh()) == "disarmed"
 
-    @pytest.mark.rules("P221", "P222", "P223", "P282")
+    @rules("P221", "P222", "P223", "P282")
     def test_periods_and_leases_are_taken_up_to_their_bounds_and_not_beyond(self, host: Host) -> None:
         hello = host.hello
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
 
-import pytest
-
+from onrig.hw.conformance.check import cases, rules
+from onrig.hw.conformance.host import Host
+from onrig.hw.conformance.page import refused_chunks
 from onrig.hw.framing import MAX_BODY_BYTES, encode_frame
 from onrig.hw.messages import CommandLayout, MessageType, Op, Result, Status
-from tests.conformance.host import Host
-from tests.conformance.page import refused_chunks
 
 
 class FramingConformance:
     """Frames, garbage, damage; part of every device's conformance."""
 
-    period_us: ClassVar[int]
+    period_us: int
 
-    @pytest.mark.rules("P101", "P106", "P108")
-    @pytest.mark.parametrize(
+    @rules("P101", "P106", "P108")
+    @cases(
         "garbage",
         [
             b"\xff",
@@ -35,22 +33,22 @@ class FramingConformance:
         host.send_raw(garbage)
         assert host.result(Op.DESCRIBE, b"\0") == Result.OK
 
-    @pytest.mark.rules("P106")
+    @rules("P106")
     def test_a_single_zero_between_two_frames_suffices(self, host: Host) -> None:
         describe = [encode_frame(host.request(Op.DESCRIBE, b"\0")) for _ in range(2)]
         host.send_raw(describe[0] + describe[1][1:])
         assert len(host.replies()) == 2
 
-    @pytest.mark.rules("P107")
+    @rules("P107")
     def test_frames_in_pieces_are_put_together(self, host: Host) -> None:
         wire = encode_frame(host.request(Op.DESCRIBE, b"\0"))
         for byte in wire:
             host.send_raw(bytes([byte]))
         assert len(host.replies()) == 1
 
-    @pytest.mark.rules("P109", "P110")
+    @rules("P109", "P110")
     def test_a_damaged_frame_is_neither_obeyed_nor_answered(self, host: Host) -> None:
-        host.begin(self.period_us, 250, arm=False)
+        host.begin(self.period_us, host.long, arm=False)
         wire = encode_frame(host.request(Op.ARM))
         for at in range(1, len(wire) - 1):
             for bit in (0x01, 0x80):
@@ -60,7 +58,7 @@ class FramingConformance:
         assert host.replies() == []
         assert not host.sample().status & Status.ARMED
 
-    @pytest.mark.rules("P102", "P104", "P107")
+    @rules("P102", "P104", "P107")
     def test_the_longest_body_is_heard_and_a_longer_run_of_bytes_is_thrown_away(self, host: Host) -> None:
         longest = host.request(99, bytes(MAX_BODY_BYTES - 4))
         assert len(longest) == MAX_BODY_BYTES
@@ -75,13 +73,13 @@ class FramingConformance:
         host.send_raw(b"\x07" * 300 + frame)
         assert len(host.replies()) == 1
 
-    @pytest.mark.rules("P103", "P104", "P109")
+    @rules("P103", "P104", "P109")
     def test_what_the_page_says_must_be_refused_is_refused(self, host: Host) -> None:
         for chunk in refused_chunks():
             host.send_raw(b"\0" + chunk + b"\0")
         assert host.replies() == []
 
-    @pytest.mark.rules("P105", "P111", "P701")
+    @rules("P105", "P111", "P701")
     def test_every_frame_stands_between_zeros_of_its_own(self, armed: Host) -> None:
         start = len(armed.wire.raw)
         for _ in range(5):

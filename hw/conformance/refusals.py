@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import ClassVar
-
-import pytest
 
 from onrig.hw import messages as m
+from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.host import Host, continuous
 from onrig.hw.messages import Fault, MessageType, Op, Response, Result, State, Status
-from tests.conformance.host import LONG, Host, continuous
 
 _STATUS_BITS = sum(Status)
 _CAPABILITY_BITS = sum(m.Capability)
@@ -23,22 +21,22 @@ def sent_states(host: Host) -> list[State]:
 class RefusalConformance:
     """Order of results, unused bits, numbers, repetition; part of every device's conformance."""
 
-    period_us: ClassVar[int]
+    period_us: int
 
-    @pytest.mark.rules("P274")
-    @pytest.mark.parametrize("op", list(Op))
-    @pytest.mark.parametrize("arm", [False, True], ids=["disarmed", "armed"])
+    @rules("P274")
+    @cases("op", list(Op))
+    @cases("arm", [False, True], ids=["disarmed", "armed"])
     def test_a_payload_of_another_length_is_refused_before_anything_else(self, host: Host, op: Op, arm: bool) -> None:
-        host.begin(self.period_us, LONG, arm=arm)
+        host.begin(self.period_us, host.long, arm=arm)
         unknown = op is Op.RESET and not host.can_reset
         assert host.result(op, bytes(30)) == (Result.UNKNOWN_OP if unknown else Result.BAD_LENGTH)
 
-    @pytest.mark.rules("P219", "P274")
+    @rules("P219", "P274")
     def test_an_unknown_operation_has_no_right_length(self, armed: Host) -> None:
         for payload in (b"", bytes(4), bytes(200)):
             assert armed.result(200, payload) == Result.UNKNOWN_OP
 
-    @pytest.mark.rules("P204", "P219")
+    @rules("P204", "P219")
     def test_unused_bits_are_zero(self, armed: Host) -> None:
         for _ in range(5):
             armed.act(armed.latest(), armed.part(2))
@@ -46,7 +44,7 @@ class RefusalConformance:
         for state in sent_states(armed):
             assert not state.status & ~_STATUS_BITS
 
-    @pytest.mark.rules("P232", "P233", "P247", "P248")
+    @rules("P232", "P233", "P247", "P248")
     def test_the_fault_bit_and_the_code_go_together_and_exclude_armed(self, armed: Host) -> None:
         armed.act(armed.latest(), armed.part(2))
         for state in sent_states(armed):
@@ -54,22 +52,22 @@ class RefusalConformance:
             assert not (state.status & Status.FAULT and state.status & Status.ARMED)
             assert state.status & (Status.ARMED | Status.SAFE), "disarmed, with another than the safe output"
 
-    @pytest.mark.rules("P205", "P290", "P291")
+    @rules("P205", "P290", "P291")
     def test_flags_of_a_channel_are_0_or_1(self, host: Host) -> None:
         for index in range(len(host.channels)):
             payload = host.respond(host.request(Op.DESCRIBE, bytes([index]))).payload
             assert set(payload[:2]) <= {0, 1}
 
-    @pytest.mark.rules("P243")
+    @rules("P243")
     def test_configure_leaves_no_gap_in_the_numbers(self, host: Host) -> None:
         for period_us in (self.period_us, 2 * self.period_us, self.period_us):
-            host.begin(period_us, 250)
+            host.begin(period_us, host.long)
             host.act(host.latest(), host.part(2))
         states = sent_states(host)
         assert {(b.frame - a.frame) % 0xFFFF_FFFF for a, b in pairwise(states)} == {1}
         assert all(b.t_us > a.t_us for a, b in pairwise(states))
 
-    @pytest.mark.rules("P246")
+    @rules("P246")
     def test_a_command_that_answers_no_frame_is_dropped(self, armed: Host) -> None:
         values = armed.part(2)
         armed.send(armed.command(0, values))
@@ -79,14 +77,14 @@ class RefusalConformance:
     def reset_and_driven(self, armed: Host) -> tuple[bytes, Response]:
         """A RESET and its response, and since then a command."""
         if not armed.can_reset:
-            pytest.skip("seen by RESET alone")
+            raise NotRun("seen by RESET alone")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))
         response = armed.respond(reset)
         armed.wait()
         armed.act(armed.latest(), armed.part(2))
         return reset, response
 
-    @pytest.mark.rules("P260", "P270")
+    @rules("P260", "P270")
     def test_a_repeated_request_gets_the_same_response_and_is_not_carried_out_again(self, armed: Host) -> None:
         reset, response = self.reset_and_driven(armed)
         resets = sum(bool(s.status & Status.FIRST) for s in armed.wire.states)
@@ -96,7 +94,7 @@ class RefusalConformance:
         assert continuous(armed)
         assert sum(bool(s.status & Status.FIRST) for s in armed.wire.states) == resets
 
-    @pytest.mark.rules("P213", "P271")
+    @rules("P213", "P271")
     def test_after_a_hello_the_same_request_is_carried_out_anew(self, armed: Host) -> None:
         reset, response = self.reset_and_driven(armed)
         assert armed.replies() == []
@@ -108,8 +106,8 @@ class RefusalConformance:
             armed.wait()
         assert next(s for s in armed.wire.states if s.frame == number).status & Status.FIRST
 
-    @pytest.mark.rules("P263", "P271")
+    @rules("P263", "P271")
     def test_a_refusal_is_stored_too(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
+        host.begin(self.period_us, host.long, arm=False)
         request = host.request(99)
         assert host.respond(request) == host.respond(request)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from onrig.hw.device.line import SocketLine
 from onrig.hw.transport import LinkError, open_port
-from onrig.sim.twin.line import SocketLine
 
 SECOND_NS = 1_000_000_000
 
@@ -90,5 +90,5 @@ def test_the_host_is_told_when_the_twin_ends(line: SocketLine) -> None:
 def test_a_socket_that_its_twin_left_behind_is_told(socket_folder: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(socket_folder / "device"))
-    with pytest.raises(LinkError, match="the twin behind it has ended; start it again"):
+    with pytest.raises(LinkError, match="what listened there has ended; start it again"):
         open_port(str(socket_folder / "device"))

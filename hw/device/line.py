@@ -1,55 +1,19 @@
-"""The device's end of the line: a pty of its own, a serial port for a twin on a second board, or a Unix socket."""
+"""The device's end of the line: a pty of its own, a serial port for a device on a second board, or a Unix socket."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import re
 import select
 import socket
 import tty
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from onrig.hw.transport import LinkError, open_port
-from onrig.runtime.files import read_file, replace_file
+from onrig.hw.transport import open_port
 
 _READ_BYTES: Final = 4096
 _READABLE: Final = select.POLLIN | select.POLLERR
-
-
-_MOST_LINK_BYTES: Final = 4096
-_LINK: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
-
-
-def link_problem(link: Path) -> str | None:
-    """Why a link file cannot be written: the path holds a file that no twin wrote; None if it can."""
-    if not os.path.lexists(link):
-        return None
-    with contextlib.suppress(OSError):
-        if not link.is_symlink() and _LINK.fullmatch(read_file(link, _MOST_LINK_BYTES)):
-            return None  # of a twin that was killed
-    return f"'{link}' exists, and is no link of a twin; choose another file, or remove it"
-
-
-@contextlib.contextmanager
-def linked(link: Path, path: str) -> Iterator[None]:
-    """File with the ``path`` of a line, as long as this context lasts; another twin's that replaced it is left alone.
-
-    Raises OSError, also for what `link_problem` refuses.
-    """
-    content = f"{path}\n".encode()
-    if problem := link_problem(link):
-        raise FileExistsError(errno.EEXIST, problem, str(link))
-    replace_file(link, content)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            if not link.is_symlink() and read_file(link, _MOST_LINK_BYTES) == content:
-                link.unlink()
 
 
 class Line:
@@ -166,6 +130,3 @@ class SocketLine:
             self._host.close()
         self._listener.close()
         Path(self.path).unlink(missing_ok=True)
-
-
-__all__ = ["Line", "LinkError", "SocketLine", "link_problem", "linked"]

@@ -10,16 +10,28 @@ from onrig.hw import messages as m
 from onrig.hw.clock import Clock, VirtualClock
 from onrig.hw.framing import FrameReader, encode_frame
 from onrig.hw.messages import Capability, Hello, MessageType, Op, Response, Result, State, Status, contradicts_safe
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
 from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError, Transport
 
 Counts = tuple[int, ...]
-LONG: Final = 250
-"""A lease that no test here outlives."""
+_LONG: Final = 250
 _PATIENCE_NS: Final = 20_000_000_000
 _LOOK_NS: Final = 2_000_000
 _TRIES: Final = 200
+_SETPOINTS: Final = 4
+_OWN_IDS: Final = 0x7000
+"""Ids above it are the checks' own; a session counts from 1."""
+
+
+def _part(counts: int, share: float) -> int:
+    """A share of a distance in counts, wide enough for four setpoints to differ where the distance is."""
+    return min(counts, max(round(counts * share), _SETPOINTS))
+
+
+def _of_session(body: bytes) -> bool:
+    """Whether a frame answers a request of the session, not one of the checks'."""
+    return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _OWN_IDS
 
 
 class Wire:
@@ -75,8 +87,8 @@ class Wire:
 class Host:
     """Drives one device and looks closely at what it says."""
 
-    def __init__(self, transport: Transport, rig: Rig, clock: Clock) -> None:
-        self.rig = rig
+    def __init__(self, transport: Transport, rig: Rig, clock: Clock, share: float = 1.0) -> None:
+        self.rig, self.share = rig, share
         self._transport, self._clock = transport, clock
         self._now = clock.monotonic_ns
         self.wire = Wire(transport, m.StateLayout(len(rig.sensors), len(rig.actuators)))
@@ -85,7 +97,7 @@ class Host:
         self.channels = self.session.channels
         self._commands = m.CommandLayout(len(rig.actuators))
         self._seen = 0
-        self._request_id = 0x7000
+        self._request_id = _OWN_IDS
         self.period_us = 0
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -130,9 +142,23 @@ class Host:
         """Safe output."""
         return tuple(a.safe for a in self.actuators)
 
+    @property
+    def long(self) -> int:
+        """A lease that no check outlives, if the device accepts one."""
+        return min(_LONG, self.hello.lease_max)
+
+    @property
+    def reach(self) -> tuple[tuple[int, int], ...]:
+        """Lowest and highest command of each actuator: a share of the way from its safe output to its limits."""
+        return tuple(
+            (a.safe - _part(a.safe - a.low, self.share), a.safe + _part(a.high - a.safe, self.share))
+            for a in self.actuators
+        )
+
     def part(self, divisor: int) -> Counts:
-        """A setpoint between the safe output and the limit that is further from it (2: half way)."""
-        ends = [a.high if a.high - a.safe >= a.safe - a.low else a.low for a in self.actuators]
+        """A setpoint between the safe output and the end of its reach that is further from it (2: half way)."""
+        reaches = zip(self.actuators, self.reach, strict=True)
+        ends = [high if high - a.safe >= a.safe - low else low for a, (low, high) in reaches]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, ends, strict=True))
 
     # -- driving ---------------------------------------------------------------------------------------------------
@@ -211,7 +237,7 @@ class Host:
 
     def again(self) -> Host:
         """Another host on the same line, which has only just connected."""
-        return Host(self._transport, self.rig, self._clock)
+        return Host(self._transport, self.rig, self._clock, self.share)
 
     # -- below the session -----------------------------------------------------------------------------------------
 
@@ -231,7 +257,7 @@ class Host:
         """What the device has sent, up to its answer to a HELLO_REQUEST sent now, that is no state frame.
 
         Everything is answered in order, so whoever ignores something has not answered it by then.  That HELLO itself
-        is left out.
+        is left out, and so are answers to requests of the session, which repeats them where a host or a device is late.
         """
         start = len(self.wire.bodies)
         self.send(bytes([MessageType.HELLO_REQUEST]))
@@ -240,7 +266,7 @@ class Host:
             return [body for body in self.wire.bodies[start:] if body[0] != MessageType.STATE]
 
         self._pump(lambda: any(body[0] == MessageType.HELLO for body in others()), "HELLO")
-        return [body for body in others() if body[0] != MessageType.HELLO]
+        return [body for body in others() if body[0] != MessageType.HELLO and not _of_session(body)]
 
     def respond(self, body: bytes) -> Response:
         """Send a REQUEST's body as it is, once, and return the response."""
@@ -293,3 +319,23 @@ def truthful(host: Host) -> bool:
     states = host.wire.states
     before = {s.frame: s for s in states}
     return not any(contradicts_safe(s, before.get(s.frame - 1), host.safe) for s in states)
+
+
+def rig_of(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:
+    """The rig that a device describes itself; raises LinkError, WireError or RequestRefused."""
+    session = DeviceSession(transport, Rig("", (), (), ()), clock)
+    hello = session.ask_hello(timeout_s)
+    indices = range(hello.n_sensors + hello.n_actuators)
+    channels = [m.decode_channel(session.request(Op.DESCRIBE, bytes([index]))) for index in indices]
+    sensors = tuple(Sensor(c.name, c.unit, c.resolution, c.wrap) for c in channels if not c.is_actuator)
+    return Rig(
+        hello.rig,
+        sensors,
+        tuple(
+            Actuator(c.name, c.unit, c.resolution, *(x * c.resolution for x in (c.low, c.high, c.safe)))
+            for c in channels
+            if c.is_actuator
+        ),
+        tuple(Observation(s.name, s.unit, -1.0, 1.0) for s in sensors),
+        safe_output="released" if hello.capabilities & Capability.RELEASES else "driven",
+    )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import ClassVar
-
-import pytest
 
 from onrig.hw import messages as m
+from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.device import DeviceConformance, flags
+from onrig.hw.conformance.host import Host, truthful
+from onrig.hw.conformance.states import sound_payload
 from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
-from tests.conformance.device import DeviceConformance, flags
-from tests.conformance.host import LONG, Host, truthful
-from tests.conformance.states import sound_payload
 
 _ANSWERED_US = 50_000
 _TRIES = 50
@@ -20,9 +18,9 @@ _TRIES = 50
 class PacedConformance(DeviceConformance):
     """Hardware, or a twin whose time runs by itself."""
 
-    lease: ClassVar[int] = 5
+    lease: int = 5
 
-    @pytest.mark.rules("P251", "P252", "P313")
+    @rules("P251", "P252", "P313")
     def test_of_several_latched_faults_the_gravest_is_told_and_one_clearing_releases_them(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         self.until_fault(host)
@@ -49,7 +47,7 @@ class PacedConformance(DeviceConformance):
             host.wait()
         return next(s for s in host.wire.states if s.fault)
 
-    @pytest.mark.rules("P003", "P401", "P501")
+    @rules("P003", "P401", "P501")
     def test_samples_come_by_themselves(self, host: Host) -> None:
         start = host.begin(self.period_us, 1, arm=False)
         while host.wait().frame < start.frame + 20:
@@ -59,15 +57,15 @@ class PacedConformance(DeviceConformance):
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
         assert {(s.tau_us, s.fault) for s in states} == {(self.period_us, 0)}
 
-    @pytest.mark.rules("P267")
-    @pytest.mark.parametrize("op", list(Op))
+    @rules("P267")
+    @cases("op", list(Op))
     def test_every_operation_is_answered_within_50_ms(self, host: Host, op: Op) -> None:
         """Between the frame before the request and the one after the answer; a host that was late tries again."""
         if op is Op.RESET and not host.can_reset:
-            pytest.skip("not a simulator")
+            raise NotRun("not a simulator")
         took_us: list[int] = []
         while len(took_us) < _TRIES:
-            host.begin(self.period_us, LONG, arm=False)
+            host.begin(self.period_us, host.long, arm=False)
             asked, read = host.fresh(), len(host.wire.bodies)
             assert host.result(op, sound_payload(op, host, self.period_us)) == Result.OK
             host.fresh()
@@ -79,7 +77,7 @@ class PacedConformance(DeviceConformance):
                 return
         raise AssertionError(f"{op.name} took {min(took_us)} us at best")
 
-    @pytest.mark.rules("P236", "P407")
+    @rules("P236", "P407")
     def test_a_switch_lies_within_its_period(self, armed: Host) -> None:
         for _ in range(10):
             armed.act(armed.latest(), armed.part(2))
@@ -87,7 +85,7 @@ class PacedConformance(DeviceConformance):
             assert 0 <= s.tau_us <= self.period_us
             assert s.answers in (0, s.frame - 1) or s.tau_us == self.period_us  # else it holds what it had
 
-    @pytest.mark.rules("P234", "P253", "P311", "P411", "P412", "P414", "P415")
+    @rules("P234", "P253", "P311", "P411", "P412", "P414", "P415")
     def test_the_lease_runs_out_exactly_its_periods_after_the_last_accepted_command(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         read = len(host.wire.states) - 1
@@ -108,7 +106,7 @@ class PacedConformance(DeviceConformance):
         assert (flags(dead), Fault(dead.fault)) == (Status.FAULT | Status.SAFE, Fault.LEASE)
         assert truthful(host)
 
-    @pytest.mark.rules("P306", "P319", "P413")
+    @rules("P306", "P319", "P413")
     def test_arming_starts_a_fresh_lease(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         fault = self.until_fault(host)
@@ -117,10 +115,10 @@ class PacedConformance(DeviceConformance):
         assert [s.lease_left for s in armed] == list(range(self.lease, 0, -1))
         assert {s.u_end for s in armed} == {host.safe}
 
-    @pytest.mark.rules("P325", "P406")
+    @rules("P325", "P406")
     def test_a_reset_drops_commands_until_its_first_frame(self, armed: Host) -> None:
         if not armed.can_reset:
-            pytest.skip("not a simulator")
+            raise NotRun("not a simulator")
         for _ in range(5):
             state = armed.act(armed.latest(), armed.part(2))
             number = armed.session.reset(1)
@@ -132,11 +130,11 @@ class PacedConformance(DeviceConformance):
             assert (first.u_start, first.u_end) == (armed.safe, armed.safe)
             armed.act(state, armed.part(2))
 
-    @pytest.mark.rules("P320", "P322", "P413")
-    @pytest.mark.parametrize("op", [Op.ARM, Op.RESET])
+    @rules("P320", "P322", "P413")
+    @cases("op", [Op.ARM, Op.RESET])
     def test_some_requests_renew_the_lease(self, host: Host, op: Op) -> None:
         if op == Op.RESET and not host.can_reset:
-            pytest.skip("not a simulator")
+            raise NotRun("not a simulator")
         host.begin(self.period_us, self.lease)
         told = host.act(host.latest(), host.part(2))
         while host.latest().frame < told.frame + 2:
@@ -149,15 +147,15 @@ class PacedConformance(DeviceConformance):
         assert renewed > 0
         assert lefts[renewed:] == list(range(self.lease, 0, -1))
 
-    @pytest.mark.rules("P413")
+    @rules("P413")
     def test_every_accepted_command_renews_the_lease(self, host: Host) -> None:
-        host.begin(self.period_us, LONG)
+        host.begin(self.period_us, host.long)
         for _ in range(30):
             told = host.act(host.latest(), host.part(2))
-            assert told.lease_left == LONG
+            assert told.lease_left == host.long
         assert {s.fault for s in host.wire.states} == {0}
 
-    @pytest.mark.rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
+    @rules("P304", "P306", "P307", "P308", "P309", "P310", "P323")
     def test_a_fault_stays_until_it_is_cleared_whatever_else_is_asked(self, host: Host) -> None:
         host.begin(self.period_us, self.lease)
         fault = self.until_fault(host)
@@ -181,7 +179,7 @@ class PacedConformance(DeviceConformance):
         host.wait()
         assert {(s.fault, bool(s.status & Status.FAULT)) for s in host.wire.states if s.frame >= read} == {(0, False)}
 
-    @pytest.mark.rules("P270")
+    @rules("P270")
     def test_a_repeated_arm_is_answered_from_memory_and_does_not_arm_again(self, host: Host) -> None:
         host.begin(self.period_us, self.lease, arm=False)
         arm = host.request(Op.ARM)
@@ -194,7 +192,7 @@ class PacedConformance(DeviceConformance):
         host.wait()
         assert all(not s.status & Status.ARMED for s in host.wire.states if s.frame >= fault.frame)
 
-    @pytest.mark.rules("P321", "P326")
+    @rules("P321", "P326")
     def test_disarming_acts_within_the_period(self, armed: Host) -> None:
         told = armed.act(armed.latest(), armed.part(2))
         armed.session.disarm()
@@ -205,16 +203,16 @@ class PacedConformance(DeviceConformance):
         assert (first.u_start, first.u_end, first.answers) == (armed.part(2), armed.safe, 0)
         assert first.tau_us <= self.period_us
 
-    @pytest.mark.rules("P282", "P315")
+    @rules("P282", "P315")
     def test_another_period_takes_effect_with_configure(self, host: Host) -> None:
         for period_us in (self.period_us, 2 * self.period_us, self.period_us // 2):
-            start = host.begin(period_us, LONG)
+            start = host.begin(period_us, host.long)
             while host.latest().frame < start.frame + 5:
                 host.wait()
             times = [s.t_us for s in host.wire.states if s.frame >= start.frame]
             assert {b - a for a, b in pairwise(times)} == {period_us}
 
-    @pytest.mark.rules("P409")
+    @rules("P409")
     def test_of_two_switches_in_a_period_the_last_is_told(self, armed: Host) -> None:
         for _ in range(5):
             told = armed.act(armed.latest(), armed.part(2))
@@ -226,11 +224,11 @@ class PacedConformance(DeviceConformance):
             assert (first.u_end, first.answers) == (armed.safe, 0)
             assert first.u_start in (armed.part(2), armed.part(4))
             assert first.tau_us <= self.period_us
-            armed.begin(self.period_us, LONG)
+            armed.begin(self.period_us, armed.long)
 
-    @pytest.mark.rules("P236")
+    @rules("P236")
     def test_to_put_the_safe_output_out_again_is_no_switch(self, host: Host) -> None:
-        host.begin(self.period_us, LONG, arm=False)
+        host.begin(self.period_us, host.long, arm=False)
         for op in (Op.DISARM, Op.CLEAR_FAULT, Op.ARM, Op.DISARM):
             assert host.result(op) == Result.OK
             host.fresh()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import pytest
-
 from onrig.hw import messages as m
+from onrig.hw.conformance.check import rules
+from onrig.hw.conformance.host import Host
 from onrig.hw.messages import Fault, Op, Result, State
-from tests.conformance.host import LONG, Host
 
 
 class FreshConformance:
     """Power-on; part of every device's conformance, as far as a test can switch it off and on."""
 
-    period_us: ClassVar[int]
+    period_us: int
 
     def press_estop(self, *, pressed: bool) -> None:
         """Press or release the emergency stop."""
@@ -26,13 +23,13 @@ class FreshConformance:
 
     def switched_on(self, host: Host) -> Host:
         """A new host on the line of a device that has been in use and has just been switched off and on."""
-        host.begin(self.period_us, LONG)
+        host.begin(self.period_us, host.long)
         host.act(host.latest(), host.part(2))
         self.reboot()
         host.until_rebooted()
         return host.again()
 
-    @pytest.mark.rules("P301", "P306", "P309")
+    @rules("P301", "P306", "P309")
     def test_before_its_first_configuration_a_device_neither_arms_nor_resets_nor_samples(self, host: Host) -> None:
         fresh = self.switched_on(host)
         assert fresh.result(Op.ARM) == Result.NOT_NOW
@@ -42,41 +39,41 @@ class FreshConformance:
         fresh.listen(10)
         assert fresh.wire.states == []
 
-    @pytest.mark.rules("P003", "P220", "P301")
+    @rules("P003", "P220", "P301")
     def test_each_start_has_another_boot_id_and_forgets_everything(self, host: Host) -> None:
         fresh = self.switched_on(host)
         assert fresh.hello.boot_id != host.hello.boot_id
         assert fresh.hello._replace(boot_id=0) == host.hello._replace(boot_id=0)
-        fresh.begin(self.period_us, LONG)
+        fresh.begin(self.period_us, fresh.long)
         first = fresh.wire.states[0]
         assert first.frame == 1
         assert first.t_us < 60_000_000
 
-    @pytest.mark.rules("P212", "P303", "P305", "P307", "P308")
+    @rules("P212", "P303", "P305", "P307", "P308")
     def test_what_an_unconfigured_device_answers(self, host: Host) -> None:
         fresh = self.switched_on(host)
         assert fresh.replies() == []  # a HELLO came
         assert fresh.result(Op.DESCRIBE, b"\0") == Result.OK
         a = fresh.actuators[0]
         assert fresh.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(0, a.low, a.low)) == Result.OK
-        highest = (a.high,) * len(fresh.actuators)
-        fresh.begin(self.period_us, LONG)
-        assert fresh.act(fresh.latest(), highest).u_end[0] == a.high  # CONFIGURE brought it back
+        fresh.begin(self.period_us, fresh.long)
+        values = fresh.part(2)
+        assert fresh.act(fresh.latest(), values).u_end == values  # CONFIGURE brought the limits back
 
-    @pytest.mark.rules("P302", "P310")
+    @rules("P302", "P310")
     def test_an_unconfigured_device_drops_commands(self, host: Host) -> None:
         fresh = self.switched_on(host)
         for number in (0, 1, 0xFFFFFFFF):
             fresh.send(fresh.command(number, fresh.part(2)))
-        state = fresh.begin(self.period_us, LONG)
+        state = fresh.begin(self.period_us, fresh.long)
         assert (state.u_start, state.u_end) == (fresh.safe, fresh.safe)
 
-    @pytest.mark.rules("P304", "P313")
+    @rules("P304", "P313")
     def test_the_estop_latches_before_any_configuration(self, host: Host) -> None:
         fresh = self.switched_on(host)
         self.press_estop(pressed=True)
         assert fresh.result(Op.CLEAR_FAULT) == Result.NOT_NOW
-        configure = m.CONFIGURE_LAYOUT.pack(self.period_us, LONG)
+        configure = m.CONFIGURE_LAYOUT.pack(self.period_us, fresh.long)
         assert fresh.result(Op.CONFIGURE, configure) == Result.OK
         assert fresh.result(Op.ARM) == Result.NOT_NOW
         state: State = fresh.fresh()

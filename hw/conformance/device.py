@@ -7,20 +7,17 @@ times decide.  A host that is late loses nothing but time: it tries again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import ClassVar
-
-import pytest
 
 from onrig.hw import messages as m
+from onrig.hw.conformance.check import NotRun, cases, rules
+from onrig.hw.conformance.faults import FaultConformance
+from onrig.hw.conformance.framing import FramingConformance
+from onrig.hw.conformance.fresh import FreshConformance
+from onrig.hw.conformance.host import Host, continuous, truthful
+from onrig.hw.conformance.refusals import RefusalConformance
+from onrig.hw.conformance.states import StateConformance
 from onrig.hw.messages import MessageType, Op, Result, State, Status
-from tests.conformance.faults import FaultConformance
-from tests.conformance.framing import FramingConformance
-from tests.conformance.fresh import FreshConformance
-from tests.conformance.host import LONG, Host, continuous, truthful
-from tests.conformance.refusals import RefusalConformance
-from tests.conformance.states import StateConformance
 
 HELLO_REQUEST = bytes([MessageType.HELLO_REQUEST])
 
@@ -33,36 +30,29 @@ def flags(state: State) -> Status:
 class DeviceConformance(FramingConformance, RefusalConformance, StateConformance, FaultConformance, FreshConformance):
     """The rules that hold in every kind of time."""
 
-    period_us: ClassVar[int] = 10_000
+    period_us: int = 10_000
 
     def connect(self) -> Host:
         """Connect to the device, in whatever state it is; the tests disarm it and close the line afterwards."""
         raise NotImplementedError
 
-    @pytest.fixture
-    def host(self) -> Iterator[Host]:
-        host = self.connect()
-        yield host
-        host.close()
-
-    @pytest.fixture
-    def armed(self, host: Host) -> Host:
-        """Configured and armed; the newest frame can be answered."""
-        host.begin(self.period_us, LONG)
+    def armed_by(self, host: Host) -> Host:
+        """A host that has configured and armed the device; the newest frame can be answered."""
+        host.begin(self.period_us, host.long)
         return host
 
     # -- §2 messages -----------------------------------------------------------------------------------------------
 
-    @pytest.mark.rules("P201", "P203", "P207", "P215", "P216", "P217", "P218", "P221", "P222", "P223", "P224")
+    @rules("P201", "P203", "P207", "P215", "P216", "P217", "P218", "P221", "P222", "P223", "P224")
     def test_the_hello_is_sound(self, host: Host) -> None:
         hello = host.hello
         assert hello.protocol == m.PROTOCOL_VERSION
         assert 0 < hello.period_min_us <= self.period_us <= hello.period_max_us
         assert hello.n_sensors + 2 * hello.n_actuators <= m.MAX_STATE_COUNTS
-        assert hello.lease_max >= LONG
+        assert 1 <= hello.lease_max <= 255
         assert hello.time_scale >= 0.0
 
-    @pytest.mark.rules("P206", "P214")
+    @rules("P206", "P214")
     def test_every_hello_says_the_same_and_changes_nothing(self, armed: Host) -> None:
         told = armed.act(armed.latest(), armed.part(2))
         for _ in range(5):
@@ -75,7 +65,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert after.u_start == told.u_end
         assert continuous(armed)
 
-    @pytest.mark.rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
+    @rules("P281", "P290", "P292", "P293", "P294", "P295", "P296", "P297")
     def test_channels_are_described_in_order_and_no_others(self, host: Host) -> None:
         kinds = [channel.is_actuator for channel in host.channels]
         assert kinds == [False] * host.hello.n_sensors + [True] * host.hello.n_actuators
@@ -84,8 +74,8 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         for index in (len(host.channels), 255):
             assert host.result(Op.DESCRIBE, bytes([index])) == Result.OUT_OF_RANGE
 
-    @pytest.mark.rules("P262", "P264", "P265", "P266", "P273", "P281", "P282", "P283")
-    @pytest.mark.parametrize(
+    @rules("P262", "P264", "P265", "P266", "P273", "P281", "P282", "P283")
+    @cases(
         ("op", "payload", "result"),
         [
             (0, b"", Result.UNKNOWN_OP),
@@ -106,7 +96,6 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             (Op.DISARM, b"\0", Result.BAD_LENGTH),
             (Op.CLEAR_FAULT, b"\0", Result.BAD_LENGTH),
         ],
-        ids=lambda value: value.hex() if isinstance(value, bytes) else getattr(value, "name", str(value)),
     )
     def test_a_request_that_fails_says_why_and_changes_nothing(
         self, armed: Host, op: int, payload: bytes, result: Result
@@ -120,7 +109,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         times = [s.t_us for s in armed.wire.states]
         assert {b - a for a, b in pairwise(times)} == {self.period_us}
 
-    @pytest.mark.rules("P202", "P208", "P209", "P210", "P211", "P272")
+    @rules("P202", "P208", "P209", "P210", "P211", "P272")
     def test_what_is_no_message_to_a_device_is_ignored(self, armed: Host) -> None:
         values = armed.part(2)
         command = armed.command(armed.latest().frame, values)
@@ -145,7 +134,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
 
     # -- §2.4, §4 the period ---------------------------------------------------------------------------------------
 
-    @pytest.mark.rules("P003", "P230", "P231", "P401")
+    @rules("P003", "P230", "P231", "P401")
     def test_frames_count_up_by_one_and_their_times_by_whole_periods(self, armed: Host) -> None:
         for _ in range(20):
             armed.act(armed.latest(), armed.part(2))
@@ -153,10 +142,10 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
         assert {b.t_us - a.t_us for a, b in pairwise(states)} == {self.period_us}
 
-    @pytest.mark.rules("P243", "P316")
+    @rules("P243", "P316")
     def test_numbers_and_time_go_on_through_configure(self, host: Host) -> None:
-        before = host.begin(self.period_us, LONG)
-        after = host.begin(2 * self.period_us, LONG)
+        before = host.begin(self.period_us, host.long)
+        after = host.begin(2 * self.period_us, host.long)
         assert after.frame > before.frame
         assert after.t_us >= before.t_us + 2 * self.period_us
         again = host.act(after, host.part(2))
@@ -164,7 +153,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert again.t_us - after.t_us == (again.frame - after.frame) * 2 * self.period_us
         assert {b.frame - a.frame for a, b in pairwise(states)} == {1}
 
-    @pytest.mark.rules("P001", "P002", "P237")
+    @rules("P001", "P002", "P237")
     def test_samples_lie_within_what_the_channels_say(self, armed: Host) -> None:
         for divisor in (1, 2, -1, 4) * 3:
             armed.act(armed.latest(), tuple(-v for v in armed.part(2)) if divisor < 0 else armed.part(divisor))
@@ -172,7 +161,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             for count, channel in zip(state.sensors, armed.channels, strict=False):
                 assert channel.low <= count <= channel.high
 
-    @pytest.mark.rules("P235", "P236", "P319")
+    @rules("P235", "P236", "P319")
     def test_a_device_armed_and_not_commanded_puts_out_its_safe_value(self, armed: Host) -> None:
         state = armed.sample()
         assert flags(state) & ~Status.FIRST == Status.ARMED | Status.SAFE
@@ -180,7 +169,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert state.tau_us == self.period_us
         assert state.lease_left > 0
 
-    @pytest.mark.rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
+    @rules("P225", "P226", "P235", "P238", "P239", "P407", "P408", "P416")
     def test_a_command_is_put_out_and_held(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
         told = armed.act(armed.latest(), first)
@@ -191,19 +180,20 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert again.answers > told.answers
         assert continuous(armed)
 
-    @pytest.mark.rules("P227")
+    @rules("P227")
     def test_a_command_is_not_acknowledged(self, armed: Host) -> None:
         sent = len(armed.wire.bodies)
         armed.act(armed.latest(), armed.part(2))
         assert {body[0] for body in armed.wire.bodies[sent:]} == {MessageType.STATE}
 
-    @pytest.mark.rules("P244")
+    @rules("P244")
     def test_the_frame_before_configure_stays_the_latest_one(self, armed: Host) -> None:
         values = armed.part(4)
         for _ in range(20):
             armed.act(armed.latest(), armed.part(2))
             state = armed.latest()
-            configure = m.CONFIGURE_LAYOUT.pack(20 * self.period_us, LONG)  # long enough for a late host
+            period_us = min(20 * self.period_us, armed.hello.period_max_us)  # long enough for a late host
+            configure = m.CONFIGURE_LAYOUT.pack(period_us, armed.long)
             requests = armed.request(Op.CONFIGURE, configure), armed.request(Op.ARM)
             armed.send(*requests, armed.command(state.frame, values))
             armed.replies()
@@ -211,18 +201,20 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             assert flags(told) & ~Status.SAFE == Status.ARMED
             if armed.last_before_configure == state.frame:
                 break
-            armed.begin(self.period_us, LONG)
+            armed.begin(self.period_us, armed.long)
         assert (told.frame, told.answers, told.u_end) == (state.frame + 1, state.frame, values)
 
-    @pytest.mark.rules("P240", "P241", "P407")
+    @rules("P240", "P241", "P407")
     def test_commands_are_clamped_to_the_devices_own_limits(self, armed: Host) -> None:
+        for index, (low, high) in enumerate(armed.reach if armed.share < 1.0 else ()):
+            armed.session.limit(index, low, high)
         for extreme in (2**31 - 1, -(2**31)):
             told = armed.act(armed.latest(), (extreme,) * len(armed.actuators))
-            assert told.u_end == tuple(a.high if extreme > 0 else a.low for a in armed.actuators)
+            assert told.u_end == tuple(high if extreme > 0 else low for low, high in armed.reach)
             assert told.status & Status.CLAMPED
         assert not armed.act(armed.latest(), armed.part(2)).status & Status.CLAMPED
 
-    @pytest.mark.rules("P317", "P318")
+    @rules("P317", "P318")
     def test_tighter_limits_hold_from_the_next_command_on_until_configure(self, armed: Host) -> None:
         beyond, limit = armed.part(2), armed.part(4)
         armed.act(armed.latest(), beyond)
@@ -232,17 +224,17 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert continuous(armed)  # the command in force stays
         assert clamped.u_end == limit
         assert clamped.status & Status.CLAMPED
-        armed.begin(self.period_us, LONG)
+        armed.begin(self.period_us, armed.long)
         assert armed.act(armed.latest(), beyond).u_end == beyond
 
-    @pytest.mark.rules("P275", "P283", "P317")
+    @rules("P275", "P283", "P317")
     def test_limits_wider_than_the_devices_own_are_refused_one_by_one(self, armed: Host) -> None:
         for index, a in enumerate(armed.actuators):
             for low, high in ((a.low - 1, a.high), (a.low, a.high + 1)):
                 assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, low, high)) == Result.OUT_OF_RANGE
             assert armed.result(Op.LIMITS, m.LIMITS_LAYOUT.pack(index, a.low, a.high)) == Result.OK
 
-    @pytest.mark.rules("P402", "P404")
+    @rules("P402", "P404")
     def test_a_command_that_does_not_answer_the_latest_frame_is_dropped(self, armed: Host) -> None:
         wrong = armed.part(2)
         for _ in range(5):
@@ -251,7 +243,7 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         armed.act(armed.latest(), armed.part(4))
         assert all(s.u_end != wrong for s in armed.wire.states)
 
-    @pytest.mark.rules("P405")
+    @rules("P405")
     def test_only_the_first_command_for_a_frame_counts(self, armed: Host) -> None:
         first, second = armed.part(2), armed.part(4)
         state = armed.latest()
@@ -263,9 +255,9 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
 
     # -- §3 states -------------------------------------------------------------------------------------------------
 
-    @pytest.mark.rules("P302", "P310", "P403")
+    @rules("P302", "P310", "P403")
     def test_a_disarmed_device_drops_commands(self, host: Host) -> None:
-        state = host.begin(self.period_us, LONG, arm=False)
+        state = host.begin(self.period_us, host.long, arm=False)
         for _ in range(5):
             host.session.send_command(state.frame, host.part(2))
             state = host.sample()
@@ -273,15 +265,15 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
             assert flags(state) & ~Status.FIRST == Status.SAFE
             assert (state.u_start, state.u_end, state.answers) == (host.safe, host.safe, 0)
 
-    @pytest.mark.rules("P284", "P306", "P320")
+    @rules("P284", "P306", "P320")
     def test_arming_an_armed_device_leaves_its_output(self, armed: Host) -> None:
         armed.act(armed.latest(), armed.part(2))
         armed.session.arm()
         armed.act(armed.latest(), armed.part(4))
         assert continuous(armed)
 
-    @pytest.mark.rules("P253", "P285", "P286", "P307", "P308")
-    @pytest.mark.parametrize("op", [Op.DISARM, Op.CLEAR_FAULT])
+    @rules("P253", "P285", "P286", "P307", "P308")
+    @cases("op", [Op.DISARM, Op.CLEAR_FAULT])
     def test_disarming_puts_the_safe_output_out_and_drops_what_comes_after(self, armed: Host, op: Op) -> None:
         armed.act(armed.latest(), armed.part(2))
         assert armed.result(op) == Result.OK
@@ -295,18 +287,18 @@ class DeviceConformance(FramingConformance, RefusalConformance, StateConformance
         assert all((s.u_end, s.answers) == (armed.safe, 0) for s in armed.wire.states[read:])
         assert armed.result(op) == Result.OK
 
-    @pytest.mark.rules("P304", "P315")
+    @rules("P304", "P315")
     def test_configure_disarms_and_puts_the_safe_output_out(self, armed: Host) -> None:
         armed.act(armed.latest(), armed.part(2))
-        armed.session.configure(self.period_us, LONG)
+        armed.session.configure(self.period_us, armed.long)
         state = armed.sample()
         assert flags(state) & ~Status.FIRST == Status.SAFE
         assert (state.u_start, state.u_end, state.answers) == (armed.safe, armed.safe, 0)
 
-    @pytest.mark.rules("P261", "P287", "P309", "P322", "P323", "P324")
+    @rules("P261", "P287", "P309", "P322", "P323", "P324")
     def test_a_reset_starts_from_the_start_state_with_the_safe_output_still_armed(self, armed: Host) -> None:
         if not armed.can_reset:
-            pytest.skip("not a simulator")
+            raise NotRun("not a simulator")
         starts = []
         for seed in (1, 2**64 - 1):
             for _ in range(5):

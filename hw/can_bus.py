@@ -1,0 +1,197 @@
+"""Line to a device on a CAN bus: the byte stream of the protocol, cut into the payloads of two arbitration ids."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+
+from onrig.hw.line import Line
+from onrig.hw.transport import READ_BYTES, LineClosed, LinkError, Transport
+
+if TYPE_CHECKING:
+    import can
+
+_SIZES: Final = (*range(9),)
+_FD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
+_STANDARD_IDS: Final = 1 << 11
+_FRAME_BITS: Final = 135
+"""Most bits of a classical frame with eight bytes, stuff bits and the gap to the next included."""
+_FRAME_BYTES: Final = 8
+_NETWORKS: Final = Path("/sys/class/net")
+_CAN_TYPE: Final = "280"
+_Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 29) - 1)]
+_NS: Final = 1_000_000_000
+
+
+def pieces(data: bytes, *, fd: bool) -> Iterator[bytes]:
+    """Cut bytes into payloads, each of a length that CAN (8 bytes) or CAN FD (64) can carry as it is."""
+    sizes = _FD_SIZES if fd else _SIZES
+    while data:
+        size = max(size for size in sizes if size <= len(data))
+        yield data[:size]
+        data = data[size:]
+
+
+class CanTransport:
+    """A Transport over a bus of python-can, which it owns."""
+
+    def __init__(self, bus: can.BusABC, name: str, send_id: int, receive_id: int, *, extended: bool, fd: bool) -> None:
+        self._bus, self._name, self._id, self._receive_id = bus, name, send_id, receive_id
+        self._extended, self._fd = extended, fd
+        self._open = True
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def fileno(self) -> int:
+        """Return the bus's descriptor, or -1 where it has none."""
+        try:
+            return self._bus.fileno()
+        except (NotImplementedError, AttributeError):
+            return -1
+
+    def read(self, timeout_ns: int) -> bytes:
+        """Return the payloads that have come, in order; raises as ``Transport.read``."""
+        read, until_ns = b"", time.monotonic_ns() + timeout_ns
+        while len(read) <= READ_BYTES - _FD_SIZES[-1]:
+            left_ns = 0 if read or timeout_ns <= 0 else max(until_ns - time.monotonic_ns(), 0)
+            try:
+                message = self._opened().recv(left_ns / _NS)
+            except (OSError, _can_error()) as error:
+                raise self._lost(error) from error
+            if message is None:
+                break
+            if message.arbitration_id == self._receive_id and message.is_extended_id == self._extended:
+                read += bytes(message.data)
+        return read
+
+    def write(self, data: bytes) -> int:
+        """Send without waiting; return the bytes of the frames that the bus took; raises as ``Transport.read``."""
+        import can
+
+        bus, sent = self._opened(), 0
+        for payload in pieces(data, fd=self._fd):
+            message = can.Message(
+                arbitration_id=self._id, is_extended_id=self._extended, is_fd=self._fd, data=payload, check=False
+            )
+            try:
+                bus.send(message, timeout=0.0)
+            except can.CanOperationError as error:
+                if _is_full(error):
+                    break
+                raise self._lost(error) from error
+            except (OSError, can.CanError) as error:
+                raise self._lost(error) from error
+            sent += len(payload)
+        return sent
+
+    def close(self) -> None:
+        """Close the bus; closing twice is harmless."""
+        if self._open:
+            self._open = False
+            with contextlib.suppress(OSError, _can_error()):
+                self._bus.shutdown()
+
+    def _opened(self) -> can.BusABC:
+        if not self._open:
+            raise LinkError(f"{self._name}: the bus was closed by this process")
+        return self._bus
+
+    def _lost(self, error: Exception) -> LineClosed:
+        return LineClosed(f"{self._name}: {error}; check the interface (`ip -details link`), cable and terminators")
+
+
+def _can_error() -> type[Exception]:
+    import can
+
+    return can.CanError
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether a frame was not taken because the interface's buffer is full."""
+    words = str(error).lower()
+    return "buffer" in words or "full" in words or getattr(error, "error_code", None) == 105  # ENOBUFS
+
+
+class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
+    """A device on a CAN bus, by python-can (extra ``can``)."""
+
+    channel: str
+    """As python-can names it: can0 of socketcan, a multicast address of udp_multicast."""
+    interface: str = "socketcan"
+    """Interface of python-can."""
+    command_id: _Id = 0x100
+    """Arbitration id from the host to the device; the lower one has priority."""
+    state_id: _Id = 0x101
+    """Arbitration id from the device to the host."""
+    extended: bool = False
+    """Whether both ids have 29 bits instead of 11."""
+    fd: bool = False
+    """CAN FD, payloads of up to 64 bytes instead of 8."""
+    bitrate: Annotated[int, msgspec.Meta(ge=1000, le=10_000_000)] | msgspec.UnsetType = msgspec.UNSET
+    """Bit/s, where the interface sets it (a socketcan interface has its own); also what `onrig check` reckons with."""
+    options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
+    """Further arguments of python-can's bus."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for ids that the bus cannot tell apart."""
+        if self.command_id == self.state_id:
+            raise ValueError(f"command_id and state_id are both {self.command_id:#x}: give two ids")
+        if not self.extended and max(self.command_id, self.state_id) >= _STANDARD_IDS:
+            raise ValueError(f"{max(self.command_id, self.state_id):#x} has more than 11 bits: set extended")
+
+    @property
+    def place(self) -> str:
+        return f"{self.interface}:{self.channel}"
+
+    def open(self) -> Transport:
+        return self.end(self.command_id, self.state_id)
+
+    def end(self, send_id: int, receive_id: int) -> CanTransport:
+        """Open one end of the line: the host's, or with the ids exchanged a device's; raises LinkError."""
+        try:
+            import can
+        except ImportError as error:
+            raise LinkError(f"{self.place}: this needs python-can: pip install 'onrig[can]'") from error
+        options: dict[str, Any] = {} if self.bitrate is msgspec.UNSET else {"bitrate": self.bitrate}
+        options |= {"fd": True} if self.fd else {}
+        try:
+            bus = can.Bus(
+                interface=self.interface,
+                channel=self.channel,
+                can_filters=self._kernel_filters(receive_id),
+                **options,
+                **self.options,  # type: ignore[arg-type]
+            )
+        except (OSError, ValueError, TypeError, ImportError, NotImplementedError, can.CanError) as error:
+            raise LinkError(f"{self.place}: cannot be opened ({error}); check interface and channel") from error
+        return CanTransport(bus, self.place, send_id, receive_id, extended=self.extended, fd=self.fd)
+
+    def _kernel_filters(self, receive_id: int) -> list[can.typechecking.CanFilter] | None:
+        """Filters where the kernel has them; python-can's own end a read at each message that they drop."""
+        mask = (1 << 29) - 1 if self.extended else _STANDARD_IDS - 1
+        filters: list[can.typechecking.CanFilter] = [
+            {"can_id": receive_id, "can_mask": mask, "extended": self.extended}
+        ]
+        return filters if self.interface == "socketcan" else None
+
+    def duration_us(self, sizes: list[int]) -> float:
+        """Time of classical frames at ``bitrate``, the most that stuff bits allow; 0 where it is not known."""
+        if self.bitrate is msgspec.UNSET or self.fd:
+            return 0.0
+        return 1e6 * sum(math.ceil(size / _FRAME_BYTES) for size in sizes) * _FRAME_BITS / self.bitrate
+
+    @classmethod
+    def found(cls) -> Iterator[str]:
+        """CAN interfaces of the kernel."""
+        for network in sorted(_NETWORKS.glob("*")):
+            with contextlib.suppress(OSError):
+                if (network / "type").read_text().strip() == _CAN_TYPE:
+                    yield f"socketcan:{network.name}"

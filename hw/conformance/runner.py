@@ -1,0 +1,119 @@
+"""Runs checks against a device, one by one, and says which rules they found kept, broken or not applicable."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import linecache
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from onrig.hw.conformance.check import Cases, NotRun
+from onrig.hw.conformance.device import DeviceConformance
+from onrig.hw.conformance.page import rules as numbers
+from onrig.hw.identity import DeviceMismatch
+from onrig.hw.session import RequestRefused
+from onrig.hw.transport import LinkError
+
+_HERE: Final = Path(__file__).parent
+Verdict = Literal["holds", "failed", "not run"]
+
+
+class Check(NamedTuple):
+    """One check in one of its cases."""
+
+    name: str
+    """Of the method, in words, with its case in brackets."""
+    rules: tuple[str, ...]
+    method: str
+    arguments: dict[str, Any]
+    needs: tuple[str, ...]
+    """Which of ``host`` and ``armed`` it takes."""
+
+
+class Outcome(NamedTuple):
+    """What a check found."""
+
+    check: Check
+    verdict: Verdict
+    why: str = ""
+
+
+def checks_of(kind: type[DeviceConformance], only: Collection[str] = ()) -> list[Check]:
+    """Checks of a class in the order of the page; with ``only``, those of rules whose numbers begin so."""
+    order = {number: at for at, number in enumerate(numbers())}
+    found = [check for name, method in inspect.getmembers(kind, callable) for check in _cases(name, method)]
+    wanted = [check for check in found if not only or any(n.startswith(tuple(only)) for n in check.rules)]
+    return sorted(wanted, key=lambda check: min(order[number] for number in check.rules))
+
+
+def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
+    if not name.startswith("test_") or not getattr(method, "rules", ()):
+        return
+    marks: tuple[Cases, ...] = getattr(method, "cases", ())
+    needs = tuple(n for n in inspect.signature(method).parameters if n in ("host", "armed"))
+    for rows in itertools.product(*(zip(mark.rows, mark.ids, strict=True) for mark in marks)):
+        given = zip(marks, rows, strict=True)
+        arguments = {key: value for mark, (row, _) in given for key, value in zip(mark.names, row, strict=True)}
+        case = ", ".join(word for _, word in rows)
+        words = name.removeprefix("test_").replace("_", " ")
+        yield Check(f"{words} [{case}]" if case else words, method.rules, name, arguments, needs)  # type: ignore[attr-defined]
+
+
+def run(subject: DeviceConformance, check: Check) -> Outcome:
+    """Run one check; raises LinkError or DeviceMismatch where the device does not even connect."""
+    host = subject.connect()
+    try:
+        given = {"host": lambda: host, "armed": lambda: subject.armed_by(host)}
+        getattr(subject, check.method)(**{need: given[need]() for need in check.needs}, **check.arguments)
+    except NotRun as reason:
+        return Outcome(check, "not run", str(reason))
+    except AssertionError as error:
+        return Outcome(check, "failed", _place(error))
+    except (LinkError, RequestRefused, DeviceMismatch) as error:
+        return Outcome(check, "failed", str(error))
+    finally:
+        host.close()
+    return Outcome(check, "holds")
+
+
+def _place(error: AssertionError) -> str:
+    """The condition that did not hold, as the check has it, and where."""
+    steps = [at for at in traceback.walk_tb(error.__traceback__) if Path(at[0].f_code.co_filename).parent == _HERE]
+    frame, line = steps[-1]
+    condition = linecache.getline(frame.f_code.co_filename, line).strip().removeprefix("assert ")
+    said = f"{error}: " if str(error) and not str(error).startswith("assert ") else ""
+    values = ", ".join(_values(condition, frame.f_locals))
+    seen = f" with {values}" if values else ""
+    return f"{said}{condition}{seen} ({Path(frame.f_code.co_filename).name}:{line})"
+
+
+def _values(condition: str, local: dict[str, Any]) -> Iterator[str]:
+    """Values of the plain names in a condition, where they are short."""
+    for name, value in local.items():
+        text = repr(value)
+        if name in condition and name not in ("self", "host", "armed") and len(text) <= 400 and "<" not in text:
+            yield f"{name} = {text}"
+
+
+class Tally:
+    """Verdict on each rule, from the outcomes of the checks that show it."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def of(self, number: str) -> Verdict:
+        """``failed`` if any check of it failed, ``holds`` if one held, else ``not run``."""
+        found = {outcome.verdict for outcome in self.outcomes if number in outcome.check.rules}
+        return "failed" if "failed" in found else "holds" if "holds" in found else "not run"
+
+    def having(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
+        """Rules with a verdict, in order."""
+        return [number for number in among if self.of(number) == verdict]
+
+    def reasons(self, number: str) -> list[str]:
+        """Why checks of a rule were not run, each reason once."""
+        found = [o.why for o in self.outcomes if number in o.check.rules and o.verdict == "not run"]
+        return list(dict.fromkeys(found))

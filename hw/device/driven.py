@@ -1,0 +1,204 @@
+"""A device written in Python: its description, its code, and the protocol's half on top of them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from onrig.hw.bounds import AboveZero
+from onrig.hw.device.output import INT32_MAX, INT32_MIN, Counts, Held, count_range
+from onrig.hw.device.protocol import Offer, ProtocolDevice
+from onrig.hw.messages import Fault
+from onrig.hw.rig import Rig, Sensor
+
+_LEASE_MAX: Final = 255
+
+
+class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
+    """Description of a device written in Python; a subclass adds its settings as fields, and its name as the tag."""
+
+    home: ClassVar[str] = ""
+    """``MODULE:NAME`` of its `Driver`, or ``:NAME`` in the description's module; built with the description and the
+    rig."""
+    watchdog_s: AboveZero | None = None
+    """Time after which the motor controller makes itself safe if its driver no longer feeds it; null: it has no
+    watchdog of its own."""
+    latency_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """Time from ``apply`` to the command's effect."""
+    period_min_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000
+    """Shortest sampling period that the hello offers."""
+    period_max_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000_000
+    """Longest sampling period that the hello offers."""
+
+
+class SensorLost(Exception):
+    """A sensor that cannot be read; the device latches SENSOR and goes on."""
+
+
+class Driver:
+    """Code of a device written in Python, called by one thread of a process of its own.
+
+    Each call must return within a fraction of the period.  Any other exception than SensorLost ends the device's use:
+    ``safe`` is called, and INTERNAL latches.
+    """
+
+    def sample(self) -> Sequence[float]:
+        """Read the sensors, in the rig's order (SI); raises SensorLost."""
+        raise NotImplementedError
+
+    def apply(self, command: Sequence[float]) -> None:
+        """Put out a command, one value for each actuator of the rig (SI), within the limits in force."""
+        raise NotImplementedError
+
+    def safe(self) -> None:
+        """Put out the rig's safe output; also called at the start and at the end."""
+        raise NotImplementedError
+
+    def estop(self) -> bool:
+        """Whether the emergency stop is pressed; asked at every sample."""
+        return False
+
+    def arm_watchdog(self, timeout_s: float) -> None:
+        """Arm the controller's watchdog, also after it has tripped; called whenever the device is armed."""
+
+    def feed_watchdog(self) -> None:
+        """Feed the controller's watchdog; called at every sample while the device is armed."""
+
+    def close(self) -> None:
+        """Release what the driver has opened."""
+
+
+class DriverFailed(Exception):
+    """A driver that cannot even make its actuators safe; one line."""
+
+
+class DrivenDevice(ProtocolDevice):
+    """The protocol's half of a device on top of a driver; ``safe`` has been called once it is built."""
+
+    def __init__(self, rig: Rig, settings: PythonDevice, driver: Driver, boot_id: int) -> None:
+        self._driver, self._settings = driver, settings
+        self.failure: Exception | None = None
+        """First exception of the driver's code."""
+        self._resolutions = tuple(a.resolution for a in rig.actuators)
+        self._feeds = False
+        self._in_force: Held | None = None
+        offer = Offer(boot_id, settings.period_min_us, settings.period_max_us, _LEASE_MAX)
+        super().__init__(rig, offer, settings.latency_us)
+        self._put_out(0)
+
+    def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
+        """As ``ProtocolDevice.handle``; what it changes is put out before the answer."""
+        replies = super().handle(body, offset_us)
+        self._put_out(offset_us)
+        return replies
+
+    def link_lost(self, offset_us: int = 0) -> None:
+        super().link_lost(offset_us)
+        self._put_out(offset_us)
+
+    def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
+        super().press_estop(pressed=pressed, offset_us=offset_us)
+        self._put_out(offset_us)
+
+    def skip(self, periods: int) -> None:
+        """As ``ProtocolDevice.skip``; a watchdog that has starved meanwhile has made the actuators safe by itself."""
+        unfed_us, watchdog_s = (periods + 1) * self.period_us, self._settings.watchdog_s
+        if self.armed and watchdog_s is not None and unfed_us >= watchdog_s * 1e6:
+            self._trip(Fault.LEASE)
+            self._output.restart()
+        super().skip(periods)
+        self._put_out(0)
+
+    def sample(self) -> bytes:
+        frame = super().sample()
+        self._put_out(0)
+        return frame
+
+    def close(self) -> None:
+        """Make the actuators safe and release the driver; raises DriverFailed."""
+        try:
+            self._driver.safe()
+        except Exception as error:
+            raise DriverFailed(str(error)) from error
+        finally:
+            with contextlib.suppress(Exception):
+                self._driver.close()
+
+    def _measure(self, *, first: bool) -> Counts | None:
+        if self.failure is not None:
+            return None
+        try:
+            self.look_at_estop(self.period_us)
+            values = self._driver.sample()
+            if self._feeds:
+                self._driver.feed_watchdog()
+            if len(values) != len(self.rig.sensors):
+                raise ValueError(f"sample() gave {len(values)} values, the rig has {len(self.rig.sensors)} sensors")
+            return self._counts(values)
+        except SensorLost:
+            return None
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def look_at_estop(self, offset_us: int = 0) -> None:
+        """Ask the driver whether the e-stop is pressed, which `sample` does by itself."""
+        pressed = self._driver.estop()
+        if pressed != self._estop_pressed:
+            self.press_estop(pressed=pressed, offset_us=offset_us)
+
+    def _counts(self, values: Sequence[float]) -> Counts | None:
+        """Counts of a sample; None if a value is not finite, or outside of its sensor's limits."""
+        counts = []
+        for value, sensor in zip(values, self.rig.sensors, strict=True):
+            counted = float(value) / sensor.resolution
+            if not math.isfinite(counted):
+                return None
+            count, (low, high) = round(counted), self._range_of(sensor)
+            if sensor.wrap:
+                count = (count - low) % (high - low + 1) + low
+            if not low <= count <= high:
+                return None
+            counts.append(count)
+        return tuple(counts)
+
+    def _range_of(self, sensor: Sensor) -> tuple[int, int]:
+        if sensor.wrap or sensor.low is msgspec.UNSET or sensor.high is msgspec.UNSET:
+            return count_range(sensor.resolution, sensor.wrap)
+        low, high = round(sensor.low / sensor.resolution), round(sensor.high / sensor.resolution)
+        return max(low, INT32_MIN), min(high, INT32_MAX)
+
+    def _may_clear(self) -> bool:
+        return super()._may_clear() and self.failure is None
+
+    def _put_out(self, offset_us: int) -> None:
+        """Have the driver do what is in force now, if that has changed."""
+        held, settings = self._output.end, self._settings
+        try:
+            if self.armed and not self._feeds and settings.watchdog_s is not None:
+                self._driver.arm_watchdog(settings.watchdog_s)
+            self._feeds = self.armed and settings.watchdog_s is not None
+            if held == self._in_force or self.failure is not None:
+                return
+            if held.answers or (self.armed and not held.released and self.rig.releases):
+                self._driver.apply([c * r for c, r in zip(held.counts, self._resolutions, strict=True)])
+            else:
+                self._driver.safe()
+            self._in_force = held
+        except Exception as error:
+            self._fail(error, offset_us)
+
+    def _fail(self, error: Exception, offset_us: int = 0) -> None:
+        """Make safe after an exception of the driver, whose code is then used no more; raises DriverFailed."""
+        self.failure, self._feeds = error, False
+        self._trip(Fault.INTERNAL)
+        self._output.fall_safe(self._within_period(offset_us))
+        try:
+            self._driver.safe()
+        except Exception as again:
+            raise DriverFailed(str(again)) from error
+        self._in_force = self._output.end

@@ -1,0 +1,338 @@
+"""The protocol's half of a device as a pure state machine in device time: messages in, messages out, no clock, no I/O.
+
+Whatever lies beneath it (a plant, a motor controller) is a subclass.  The shell around both owns the line and the
+pacing: it hands over each message with its offset into the present period and calls :meth:`ProtocolDevice.sample` when
+the period ends.  The rules are those of ``hw/PROTOCOL.md`` and the *timing rule* (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from onrig.hw import messages as m
+from onrig.hw.device.output import Counts, Lease, Output, count_range
+from onrig.hw.messages import Fault, MessageType, Op, Result, Status
+from onrig.hw.rig import Rig, Sensor
+
+_PAYLOAD_BYTES: Final = {
+    Op.DESCRIBE: 1,
+    Op.CONFIGURE: m.CONFIGURE_LAYOUT.size,
+    Op.LIMITS: m.LIMITS_LAYOUT.size,
+    Op.ARM: 0,
+    Op.DISARM: 0,
+    Op.CLEAR_FAULT: 0,
+    Op.RESET: m.RESET_LAYOUT.size,
+}
+
+
+class Offer(NamedTuple):
+    """What the hello of a device offers."""
+
+    boot_id: int
+    period_min_us: int
+    period_max_us: int
+    lease_max: int
+    """Periods."""
+    reset: bool = False
+    """Whether it carries out RESET, as simulators do."""
+    time_scale: float = 1.0
+    """Device seconds per second of the wall clock; 0: lockstep, a command acts on its full period."""
+
+
+class ProtocolDevice:
+    """States, lease, faults and answers of one device; a subclass senses and acts."""
+
+    def __init__(self, rig: Rig, offer: Offer, latency_us: int = 0) -> None:
+        """``latency_us``: from accepting a command to its effect, in device time."""
+        self.rig, self.time_scale, self.boot_id = rig, offer.time_scale, offer.boot_id
+        self._offer, self._latency_us = offer, latency_us
+        self._estop_pressed = False
+        self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
+        self._command_layout = m.CommandLayout(len(rig.actuators))
+        self.configurations = 0
+        """Number of restarts of the sampling grid, reboots or not; the shell restarts its period when it changes."""
+        self._boot()
+
+    # -- what lies beneath -----------------------------------------------------------------------------------------
+
+    def _measure(self, *, first: bool) -> Counts | None:
+        """Sensor counts at the end of the period; None if they carry no information.
+
+        ``first``: after a RESET, of the start state.
+        """
+        raise NotImplementedError
+
+    def _cut_period(self, offset_us: int) -> None:
+        """End the period under way at an offset, without a sample."""
+
+    def _start_anew(self, seed: int) -> None:
+        """Carry out RESET."""
+
+    def _true_period_us(self, period_us: int) -> int:
+        """Period that is run where this one is configured."""
+        return period_us
+
+    def _range_of(self, sensor: Sensor) -> tuple[int, int]:
+        """Lowest and highest count of a sensor."""
+        return count_range(sensor.resolution, sensor.wrap)
+
+    def _may_clear(self) -> bool:
+        """Whether the causes of all latched faults are gone."""
+        return not self._estop_pressed
+
+    # -- the device ------------------------------------------------------------------------------------------------
+
+    def _boot(self) -> None:
+        self.frame = 0
+        """Number of the latest state frame; 0 before the first."""
+        self.t_us = 0
+        """Device time of the latest sample."""
+        self.period_us = 0
+        """0 until configured: the device then samples nothing."""
+        self.fault = Fault.NONE
+        """The most severe latched fault."""
+        self._unnamed = False
+        self.armed = False
+        self._lease = Lease()
+        self._output = Output(self.rig)
+        self._answered = self._first = False
+        self._last_request = self._last_response = b""
+
+    def reboot(self) -> None:
+        """Reboot as after a power dip: new boot id, all state lost; the plant's state is kept."""
+        self.boot_id = (self.boot_id + 1) % 2**32
+        self._boot()
+        self.press_estop(pressed=self._estop_pressed)
+
+    def press_estop(self, *, pressed: bool, offset_us: int = 0) -> None:
+        """The e-stop input, which latches a fault while pressed and makes the output safe at once."""
+        self._estop_pressed = pressed
+        if pressed and self.fault < Fault.ESTOP:
+            self._trip(Fault.ESTOP)
+            self._output.fall_safe(self._within_period(offset_us))
+
+    def latch_unnamed(self) -> None:
+        """Latch a fault without a code, as firmware may that sets only the bit (injected fault)."""
+        self._unnamed = True
+        self._disarm(0)
+
+    @property
+    def sample_due(self) -> bool:
+        """In lockstep: whether the next sample has its command, or follows a reset."""
+        return self.period_us > 0 and (self._answered or self._first)
+
+    @property
+    def _next_frame(self) -> int:
+        # 0 means "no frame", so the count wraps to 1.
+        return self.frame % 0xFFFFFFFF + 1
+
+    def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
+        """Take one message (type byte included) that arrives ``offset_us`` into the period; the bodies to send."""
+        offset_us = self._within_period(offset_us)
+        kind = body[0] if body else 0
+        if kind == MessageType.COMMAND:
+            self._command(body, offset_us)
+        elif kind == MessageType.REQUEST:
+            return self._request(body, offset_us)
+        elif kind == MessageType.HELLO_REQUEST and len(body) == 1:
+            # A new session may count its requests from where the last one ended.
+            self._last_request = b""
+            return [m.encode_hello(self.hello())]
+        return []
+
+    def link_lost(self, offset_us: int = 0) -> None:
+        """Handle a line closed by the host: an armed device goes safe at once and latches the lost-lease fault."""
+        if self.armed:
+            self._trip(Fault.LEASE)
+            self._output.fall_safe(self._within_period(offset_us))
+
+    def _within_period(self, offset_us: int) -> int:
+        return 0 if self.time_scale == 0 else min(max(offset_us, 0), self.period_us)
+
+    def skip(self, periods: int) -> None:
+        """Let periods pass in which no sample could be taken; their frames are missing, as if lost on the line."""
+        for _ in range(min(periods, self._lease.periods + 1)):
+            if self.armed and self._lease.end_period(self._answered):
+                self._trip(Fault.LEASE)
+                self._output.restart()
+            self._answered = False
+        self.frame = (self.frame + periods - 1) % 0xFFFFFFFF + 1
+        self.t_us += periods * self.period_us
+        self._output.begin_period(armed=self.armed)
+
+    def sample(self) -> bytes:
+        """End the period: sense, count the lease; return the body of the state frame.
+
+        Raises RuntimeError before the first CONFIGURE, when no period has begun.
+        """
+        if not self.period_us:
+            raise RuntimeError("the device is not configured: it has no period yet")
+        output, first = self._output, self._first
+        sensors = self._measure(first=first)
+        self.frame = self._next_frame
+        self.t_us += self.period_us
+        u_start, held, tau_us = output.start.counts, output.end, output.tau_us(self.period_us)
+        output.begin_period(armed=self.armed)
+        if sensors is None:
+            self._trip(Fault.SENSOR)
+            output.restart()
+        elif self.armed and self._lease.end_period(self._answered):
+            self._trip(Fault.LEASE)
+            output.restart()
+        self._answered = self._first = False
+        status = (
+            (Status.ARMED if self.armed else 0)
+            | (Status.FAULT if self.fault or self._unnamed else 0)
+            | (0 if output.start.answers else Status.SAFE)
+            | (Status.CLAMPED if output.start.clamped else 0)
+            | (Status.FIRST if first else 0)
+        )
+        state = m.State(
+            frame=self.frame,
+            t_us=self.t_us,
+            status=status,
+            fault=self.fault,
+            lease_left=self._lease.left,
+            answers=held.answers,
+            tau_us=tau_us,
+            sensors=sensors or (0,) * len(self.rig.sensors),
+            u_start=u_start,
+            u_end=held.counts,
+        )
+        return self._state_layout.encode(state)
+
+    def _trip(self, fault: Fault) -> None:
+        # The codes are ordered by severity, that is by who may clear them.
+        self.fault = max(self.fault, fault)
+        self.armed = False
+
+    def _disarm(self, offset_us: int) -> None:
+        self.armed = False
+        self._output.fall_safe(offset_us)
+        self._lease.renew()
+
+    def hello(self) -> m.Hello:
+        """The device's hello."""
+        o = self._offer
+        return m.Hello(
+            protocol=m.PROTOCOL_VERSION,
+            n_sensors=len(self.rig.sensors),
+            n_actuators=len(self.rig.actuators),
+            rig=self.rig.name,
+            capabilities=(m.Capability.RESET if o.reset else 0) | (m.Capability.RELEASES if self.rig.releases else 0),
+            boot_id=self.boot_id,
+            period_min_us=o.period_min_us,
+            period_max_us=o.period_max_us,
+            lease_max=o.lease_max,
+            time_scale=self.time_scale,
+        )
+
+    def _command(self, body: bytes, offset_us: int) -> None:
+        try:
+            command = self._command_layout.decode(body)
+        except m.WireError:
+            return
+        # One switch per period; what answers another frame than the latest is late, or meant for another boot.
+        if not self.armed or self._answered or self._first or not self.frame or command.answers != self.frame:
+            return
+        self._answered = True
+        at_us = 0 if self.time_scale == 0 else offset_us + self._latency_us
+        self._output.command(command.values, command.answers, at_us, self.period_us)
+
+    def _request(self, body: bytes, offset_us: int) -> list[bytes]:
+        if body == self._last_request:
+            return [self._last_response]
+        try:
+            request = m.decode_request(body)
+        except m.WireError:
+            return []
+        result, payload = self._act(request, offset_us)
+        self._last_request = body
+        self._last_response = m.encode_response(m.Response(request.id, request.op, result, payload))
+        return [self._last_response]
+
+    def _act(self, request: m.Request, offset_us: int) -> tuple[Result, bytes]:
+        try:
+            op = Op(request.op)
+        except ValueError:
+            return Result.UNKNOWN_OP, b""
+        if op is Op.RESET and not self._offer.reset:
+            return Result.UNKNOWN_OP, b""
+        if len(request.payload) != _PAYLOAD_BYTES[op]:
+            return Result.BAD_LENGTH, b""
+        match op:
+            case Op.DESCRIBE:
+                return self._describe(request.payload[0])
+            case Op.CONFIGURE:
+                return self._configure(offset_us, *m.CONFIGURE_LAYOUT.unpack(request.payload)), b""
+            case Op.LIMITS:
+                return self._limit(*m.LIMITS_LAYOUT.unpack(request.payload)), b""
+            case Op.ARM:
+                return self._arm(), b""
+            case Op.DISARM:
+                self._disarm(offset_us)
+                return Result.OK, b""
+            case Op.CLEAR_FAULT if not self._may_clear():
+                return Result.NOT_NOW, b""
+            case Op.CLEAR_FAULT:
+                self.fault, self._unnamed = Fault.NONE, False
+                self._disarm(offset_us)
+                return Result.OK, b""
+            case Op.RESET:
+                return self._reset(*m.RESET_LAYOUT.unpack(request.payload))
+
+    def _describe(self, index: int) -> tuple[Result, bytes]:
+        """Sensors first, then actuators, in the rig's order."""
+        n = len(self.rig.sensors)
+        if index >= n + len(self.rig.actuators):
+            return Result.OUT_OF_RANGE, b""
+        if index < n:
+            s = self.rig.sensors[index]
+            low, high = self._range_of(s)
+            return Result.OK, m.encode_channel(m.Channel(False, s.wrap, s.name, s.unit, s.resolution, low, high, 0))
+        a = self.rig.actuators[index - n]
+        low, high = self._output.own_limits[index - n]
+        safe = self._output.safe[index - n]
+        return Result.OK, m.encode_channel(m.Channel(True, False, a.name, a.unit, a.resolution, low, high, safe))
+
+    def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
+        o = self._offer
+        if not (o.period_min_us <= period_us <= o.period_max_us and 1 <= lease_periods <= o.lease_max):
+            return Result.OUT_OF_RANGE
+        if self.period_us:
+            # The grid restarts here: the current period ends without a sample.
+            self._cut_period(offset_us)
+            self.t_us += offset_us
+        self.armed = False
+        self._output = Output(self.rig)
+        self._lease = Lease()
+        self._lease.periods = lease_periods
+        self._answered = False
+        self.period_us = self._true_period_us(period_us)
+        self.configurations += 1
+        return Result.OK
+
+    def _limit(self, index: int, low: int, high: int) -> Result:
+        if index >= len(self._output.limits):
+            return Result.OUT_OF_RANGE
+        own_low, own_high = self._output.own_limits[index]
+        if not own_low <= low <= high <= own_high:
+            return Result.OUT_OF_RANGE
+        self._output.limits[index] = (low, high)
+        return Result.OK
+
+    def _arm(self) -> Result:
+        if self.fault or self._unnamed or not self.period_us:
+            return Result.NOT_NOW
+        self.armed = True
+        self._lease.renew()
+        return Result.OK
+
+    def _reset(self, seed: int) -> tuple[Result, bytes]:
+        if not self.period_us:
+            return Result.NOT_NOW, b""
+        self._output.restart()
+        self._start_anew(seed)
+        self._lease.renew()
+        self._answered, self._first = False, True
+        return Result.OK, m.NEXT_FRAME_LAYOUT.pack(self._next_frame)

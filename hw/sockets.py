@@ -1,0 +1,145 @@
+"""Lines to devices on a network or behind a Unix socket: TCP, UDP, Unix."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import Annotated, Final
+
+import msgspec
+
+from onrig.hw.bounds import AboveZero, Seconds
+from onrig.hw.line import Line
+from onrig.hw.transport import READ_BYTES, DescriptorTransport, LinkError, Transport, open_port
+
+_PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+_DATAGRAM_BYTES: Final = 2048
+"""More than a device puts into one datagram; what is longer is cut and fails its CRC."""
+_KEEPALIVE_PROBES: Final = 3
+_Addresses = list[tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]]
+
+
+class _Networked(Line, frozen=True, forbid_unknown_fields=True):
+    """A device at a host and a port."""
+
+    host: str
+    """Name or address; a name is looked up whenever the line is opened."""
+    port: _PortNumber
+    """Where the device listens."""
+
+    @property
+    def place(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def _connected(self, kind: socket.SocketKind, limit_s: float) -> socket.socket:
+        """Connect within ``limit_s``, look-up included; raises LinkError."""
+        until, error = time.monotonic() + limit_s, OSError(f"its name was not found within {limit_s:g} s")
+        for family, address in _looked_up(self.host, self.port, kind, limit_s, self.place):
+            line = socket.socket(family, kind)
+            try:
+                line.settimeout(max(until - time.monotonic(), 1e-3))
+                line.connect(address)
+            except OSError as failure:
+                line.close()
+                error = failure
+            else:
+                line.setblocking(False)
+                return line
+        raise _unreachable(self.place, error)
+
+
+def _unreachable(place: str, error: OSError) -> LinkError:
+    why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return LinkError(f"{place}: {why}; check that the device is on and reachable")
+
+
+def _looked_up(host: str, port: int, kind: socket.SocketKind, limit_s: float, place: str) -> _Addresses:
+    """Addresses of a host; a resolver that does not answer is given up, its thread is left behind."""
+    found: _Addresses = []
+    failed: list[OSError] = []
+
+    def look_up() -> None:
+        try:
+            found.extend((info[0], info[4]) for info in socket.getaddrinfo(host, port, type=kind))
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if failed:
+        raise LinkError(f"{place}: {failed[0].strerror or failed[0]}; check the device's name") from failed[0]
+    return list(found)
+
+
+class Tcp(_Networked, frozen=True, forbid_unknown_fields=True, tag="tcp"):
+    """A device that listens on a TCP port."""
+
+    connect_s: AboveZero = 2.0
+    """Time-out of the connection, name look-up included."""
+    no_delay: bool = True
+    """Send each command at once; false lets the kernel wait for a full segment."""
+    keepalive_s: Seconds = 5.0
+    """Silence after which the kernel probes the device; it counts as gone about as long after that.  0: never."""
+
+    def open(self) -> Transport:
+        line = self._connected(socket.SOCK_STREAM, self.connect_s)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(self.no_delay))
+        if self.keepalive_s:
+            idle_s = max(1, round(self.keepalive_s))
+            for option, value in (
+                (socket.TCP_KEEPIDLE, idle_s),
+                (socket.TCP_KEEPINTVL, max(1, idle_s // _KEEPALIVE_PROBES)),
+                (socket.TCP_KEEPCNT, _KEEPALIVE_PROBES),
+                (socket.TCP_USER_TIMEOUT, 2000 * idle_s),
+            ):
+                line.setsockopt(socket.IPPROTO_TCP, option, value)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return DescriptorTransport(line.detach(), self.place)
+
+
+class DatagramTransport(DescriptorTransport):
+    """A Transport over a connected datagram socket: each write is one datagram, a read takes all that have come."""
+
+    def read(self, timeout_ns: int) -> bytes:
+        """As ``Transport.read``; a peer that answers that nothing listens has hung up, an empty datagram has not."""
+        if timeout_ns > 0:
+            self._wait(timeout_ns)
+        read = b""
+        while len(read) <= READ_BYTES - _DATAGRAM_BYTES:
+            try:
+                read += os.read(self._fd, _DATAGRAM_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                raise self._lost(error) from error
+        return read
+
+
+class Udp(_Networked, frozen=True, forbid_unknown_fields=True, tag="udp"):
+    """A device on a UDP port, which answers to where the last datagram came from.
+
+    A datagram holds whole frames.  What is lost, doubled or overtaken on the way is found by the frames' numbers.
+    """
+
+    look_up_s: AboveZero = 2.0
+    """Time-out of the name look-up."""
+
+    def open(self) -> Transport:
+        return DatagramTransport(self._connected(socket.SOCK_DGRAM, self.look_up_s).detach(), self.place)
+
+
+class Unix(Line, frozen=True, forbid_unknown_fields=True, tag="unix"):
+    """A device, or a bridge to one, behind a Unix stream socket."""
+
+    path: str
+    """Path of the socket."""
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    def open(self) -> Transport:
+        return open_port(self.path)

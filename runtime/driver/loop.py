@@ -1,0 +1,58 @@
+"""Loop of a device written in Python: requests as they come, samples on an absolute grid of the monotonic clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from onrig.hw.clock import Clock
+from onrig.hw.device.driven import DrivenDevice
+from onrig.hw.device.line import SocketLine
+from onrig.hw.framing import FrameReader, encode_frame
+
+_IDLE_NS: Final = 20_000_000
+
+
+class DriverLoop:
+    """Carries bytes between a line and a device, and time into the device.
+
+    Frame k is sampled at kT.  Where this process was kept from running past a sample, the frame is missing and its
+    period counts for the lease; ``skipped`` counts them.
+    """
+
+    def __init__(self, device: DrivenDevice, line: SocketLine, clock: Clock = time) -> None:
+        self._device, self._line, self._now_ns = device, line, clock.monotonic_ns
+        self._reader = FrameReader()
+        self._configurations = device.configurations
+        self._sampled_ns = self._now_ns()
+        self._connected = False
+        self.samples = self.skipped = 0
+
+    def step(self) -> None:
+        """Take a sample that is due, else wait for a message until one is."""
+        device, now = self._device, self._now_ns()
+        if device.configurations != self._configurations:
+            self._configurations, self._sampled_ns = device.configurations, now
+        period_ns = device.period_us * 1000
+        due_ns = self._sampled_ns + period_ns if period_ns else now + _IDLE_NS
+        if period_ns and now >= due_ns:
+            self._sample(due_ns, (now - due_ns) // period_ns, period_ns)
+            return
+        data = self._line.read(due_ns - now)
+        offset_us = (self._now_ns() - self._sampled_ns) // 1000
+        if self._line.hung_up and self._connected:
+            device.link_lost(offset_us)
+        self._connected = not self._line.hung_up
+        if not period_ns:
+            device.look_at_estop()
+        for body in self._reader.feed(data) if data else ():
+            for reply in device.handle(body, offset_us):
+                self._line.write(encode_frame(reply))
+
+    def _sample(self, due_ns: int, missed: int, period_ns: int) -> None:
+        if missed:
+            self.skipped += missed
+            self._device.skip(missed)
+        self.samples += 1
+        self._line.write(encode_frame(self._device.sample()))
+        self._sampled_ns = due_ns + missed * period_ns

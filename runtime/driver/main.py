@@ -1,0 +1,93 @@
+"""The driver's process: ``python -m onrig.runtime.driver.main CONFIG FOLDER``, with a resolved CONFIG.
+
+It serves the device of ``device.driver`` on a socket in FOLDER, which is private to this user.  SIGTERM ends it.  The
+actuators are safe when it starts and when it ends; where it is killed or stopped, that is up to the motor controller.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from msgspec import UNSET
+
+from onrig.hw.device.driven import DrivenDevice, Driver, DriverFailed
+from onrig.hw.device.line import SocketLine
+from onrig.runtime.control.realtime import die_with_parent, enter_realtime, freeze_collector, leave_cpu
+from onrig.runtime.driver.loop import DriverLoop
+from onrig.runtime.exit_codes import ExitCode
+from onrig.runtime.process_settings import RealTime
+from onrig.runtime.registry import describe_exception, home
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.runtime.run_state.faults import FAULTS, FaultName
+from onrig.runtime.run_state.report import report
+
+_ME: Final = "driver"
+
+
+def _failed(error: Exception, what: str) -> int:
+    report(_ME, "error", f"{what}: {describe_exception(error)}", fault=FaultName.DRIVER_FAILED.value)
+    return FAULTS[FaultName.DRIVER_FAILED].code
+
+
+def _serve(config: RunConfig, device: DrivenDevice, line: SocketLine) -> int:
+    stop = False
+
+    def request_stop(signum: int, frame: object) -> None:
+        nonlocal stop
+        stop = True
+
+    signal.signal(signal.SIGTERM, request_stop)
+    signal.signal(signal.SIGINT, request_stop)
+    loop, told = DriverLoop(device, line), False
+    report(_ME, "ready", f"device '{config.rig.name}' of its driver on {line.path}", path=line.path)
+    leave_cpu(config.realtime)
+    above = min(config.realtime.priority + 1, 99) if config.realtime.priority else 0
+    enter_realtime(RealTime(priority=above, cpu=None, lock_memory=config.realtime.lock_memory))
+    freeze_collector()
+    while not stop:
+        loop.step()
+        if device.failure is not None and not told:
+            told = True
+            _failed(device.failure, "the driver's code raised an exception, safe() was called")
+    report(
+        _ME,
+        "event",
+        f"{loop.samples} samples, {loop.skipped} skipped because the driver was late",
+        samples=loop.samples,
+        skipped=loop.skipped,
+    )
+    return ExitCode.OK if device.failure is None else FAULTS[FaultName.DRIVER_FAILED].code
+
+
+def main(arguments: list[str]) -> int:
+    """Start the driver and serve its device; returns the exit code."""
+    die_with_parent()
+    config, folder = load_resolved(Path(arguments[0])), Path(arguments[1])
+    settings = config.device.driver
+    assert settings is not UNSET
+    try:
+        driver: Driver = home(settings, settings.home)(settings, config.rig)
+        device = DrivenDevice(config.rig, settings, driver, secrets.randbits(32))
+    except Exception as error:
+        return _failed(error, "the driver does not start")
+    line = SocketLine(folder / "device")
+    try:
+        code = _serve(config, device, line)
+    except DriverFailed as error:
+        return _failed(error.__cause__ if isinstance(error.__cause__, Exception) else error, "safe() failed")
+    finally:
+        line.close()
+    try:
+        device.close()
+    except DriverFailed as error:
+        return _failed(error, "safe() failed at the end")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

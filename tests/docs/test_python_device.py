@@ -1,0 +1,90 @@
+"""The device of docs/examples/python-device: checked, driven, disarmed, examined."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.commands import ROOT
+from tests.lab.rig.driven import EXAMPLE, Motor, motor, written
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Motor]:
+    with motor(tmp_path) as controller:
+        yield controller
+
+
+def onrig(folder: Path, port: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onrig.tools.cli", *words]
+    environment = os.environ | {"MOTOR_PORT": port}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def changed(folder: Path, file: str, old: str, new: str) -> None:
+    path = folder / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_it_is_checked_and_what_its_lease_is_worth_is_told(tmp_path: Path) -> None:
+    written(tmp_path)
+    done = onrig(tmp_path, "/dev/none", "check", "run.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "device on driver 'motor'" in done.stdout
+    assert "the lease: safe within 0.1 s of the last command while the driver runs; once it has stopped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        (
+            "my_motor.py",
+            "def feed_watchdog",
+            "def feed",
+            "no feed_watchdog() of its own, which its watchdog of 0.1 s",
+        ),
+        ("my_motor.py", "def apply", "def put", "has no apply() of its own"),
+        ("my_motor.py", "(Driver)", "", "which is no class derived from Driver"),
+        ("my_motor.py", "= 0.1", "= None", "nothing makes this rig safe"),
+        ("run.yaml", "port: $MOTOR_PORT", "prot: x", "prot"),
+    ],
+)
+def test_what_is_wrong_with_a_driver_is_told_before_anything_moves(
+    tmp_path: Path, file: str, old: str, new: str, said: str
+) -> None:
+    written(tmp_path)
+    changed(tmp_path, file, old, new)
+    done = onrig(tmp_path, "/dev/none", "check", "run.yaml")
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_disarm_starts_the_driver_and_a_driver_that_does_not_start_is_told(tmp_path: Path, controller: Motor) -> None:
+    written(tmp_path)
+    done = onrig(tmp_path, controller.port, "disarm", "run.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "device 'motor' is disarmed, confirmed by a state frame" in done.stdout
+    done = onrig(tmp_path, "/dev/none", "disarm", "run.yaml")
+    assert done.returncode == 4
+    assert "driver 'motor': the driver does not start: SerialException" in done.stderr
+    assert "lease" not in done.stderr, "which nothing keeps"
+
+
+def test_it_keeps_rules_that_no_delay_of_a_busy_machine_breaks(tmp_path: Path, controller: Motor) -> None:
+    written(tmp_path)
+    done = onrig(tmp_path, controller.port, "conformance", "run.yaml", "--yes", "--only", "P29")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 failed" in done.stdout
+
+
+def test_it_is_formatted_as_the_code_is() -> None:
+    for how in (["check"], ["format", "--check"]):
+        command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), str(EXAMPLE)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

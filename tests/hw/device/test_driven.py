@@ -1,0 +1,205 @@
+"""A device written in Python, in device time."""
+
+from __future__ import annotations
+
+import pytest
+
+from onrig.hw import messages as m
+from onrig.hw.device.driven import DrivenDevice, DriverFailed
+from onrig.hw.messages import Fault, MessageType, Op, Result, State, Status
+from onrig.hw.rig import Actuator, Observation, Rig, Sensor
+from tests.hw.device.drivers import BenchDriver, driven
+
+PERIOD_US = 10_000
+RIG = Rig(
+    name="bench",
+    sensors=(Sensor("place", "m", 0.001, low=-1.0, high=1.0), Sensor("angle", "rad", 0.01, wrap=True)),
+    actuators=(Actuator("force", "N", 0.01, -2.0, 2.0, 0.5),),
+    observations=(Observation("place", "m", -1.0, 1.0),),
+)
+STATES = m.StateLayout(2, 1)
+COMMANDS = m.CommandLayout(1)
+
+
+def ask(device: DrivenDevice, op: Op, payload: bytes = b"", *, number: int = 0) -> Result:
+    body = m.encode_request(m.Request(number or int(op), op, payload))
+    (answer,) = device.handle(body, 0)
+    return Result(m.decode_response(answer).result)
+
+
+def sample(device: DrivenDevice) -> State:
+    return STATES.decode(device.sample())
+
+
+@pytest.fixture
+def bench() -> tuple[DrivenDevice, BenchDriver]:
+    """Configured, armed, at its first sample."""
+    device, driver = driven(RIG)
+    assert ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3)) == Result.OK
+    assert ask(device, Op.ARM) == Result.OK
+    sample(device)
+    driver.calls.clear()
+    return device, driver
+
+
+def command(device: DrivenDevice, counts: int) -> None:
+    assert device.handle(COMMANDS.encode(device.frame, (counts,)), 1_000) == []
+
+
+def test_it_is_safe_from_the_start(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+    device, driver = driven(RIG)
+    assert driver.calls == ["safe"]
+    assert not device.armed
+
+
+def test_commands_reach_the_driver_clamped_and_in_si(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+    device, driver = bench
+    command(device, 100)
+    sample(device)
+    command(device, 1000)
+    assert driver.calls == ["apply 1", "sample", "feed", "apply 2"]
+    state = sample(device)
+    assert (state.u_end, bool(state.status & Status.CLAMPED)) == ((200,), True)
+
+
+def test_samples_are_counts_and_what_lies_beyond_its_sensor_is_a_dead_one(
+    bench: tuple[DrivenDevice, BenchDriver],
+) -> None:
+    device, driver = bench
+    driver.values = [0.1234, 3.2]
+    assert sample(device).sensors == (123, round(3.2 / 0.01) - 628)
+    for values in ([1.2, 0.0], [float("nan"), 0.0], [0.0, float("inf")]):
+        ask(device, Op.CLEAR_FAULT, number=100 + round(values[1] == 0.0))
+        device.handle(bytes([MessageType.HELLO_REQUEST]))
+        driver.values = values
+        assert Fault(sample(device).fault) is Fault.SENSOR
+    assert driver.output is None
+
+
+def test_a_lost_sensor_latches_and_clears_once_it_is_back(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+    device, driver = bench
+    command(device, 100)
+    driver.lost = True
+    assert Fault(sample(device).fault) is Fault.SENSOR
+    assert driver.output is None
+    driver.lost = False
+    assert ask(device, Op.CLEAR_FAULT) == Result.OK
+    assert not sample(device).fault
+
+
+@pytest.mark.parametrize("call", ["sample", "apply", "feed"])
+def test_an_exception_makes_safe_and_latches_until_the_process_is_started_again(
+    bench: tuple[DrivenDevice, BenchDriver], call: str
+) -> None:
+    device, driver = bench
+    command(device, 100)
+    driver.broken = {call}
+    command(device, 120)
+    sample(device)
+    command(device, 150)
+    state = sample(device)
+    assert Fault(state.fault) is Fault.INTERNAL
+    assert not state.status & Status.ARMED
+    assert driver.output is None
+    assert "bus error" in str(device.failure)
+    driver.broken = set()
+    assert ask(device, Op.CLEAR_FAULT) == Result.NOT_NOW
+    assert ask(device, Op.ARM, number=9) == Result.NOT_NOW
+    driver.calls.clear()
+    sample(device)
+    assert driver.calls == [], "neither sampled nor fed: the controller falls into its own state"
+
+
+def test_a_driver_that_cannot_make_safe_is_not_reported_safe(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+    device, driver = bench
+    command(device, 100)
+    driver.broken = {"sample", "safe"}
+    with pytest.raises(DriverFailed, match="safe: bus error"):
+        device.sample()
+
+
+def test_the_lease_makes_safe_and_arming_again_arms_the_watchdog_again(
+    bench: tuple[DrivenDevice, BenchDriver],
+) -> None:
+    device, driver = bench
+    command(device, 100)
+    for _ in range(4):
+        state = sample(device)
+    assert Fault(state.fault) is Fault.LEASE
+    assert driver.output is None
+    assert ask(device, Op.CLEAR_FAULT) == Result.OK
+    driver.calls.clear()
+    assert ask(device, Op.ARM, number=9) == Result.OK
+    assert driver.calls == ["arm 0.1"]
+
+
+def test_without_a_watchdog_none_is_armed_or_fed() -> None:
+    device, driver = driven(RIG, watchdog_s=None)
+    ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3))
+    ask(device, Op.ARM)
+    sample(device)
+    assert driver.calls == ["safe", "sample"]
+
+
+def test_samples_that_were_not_taken_count_for_the_lease_and_in_the_numbers(
+    bench: tuple[DrivenDevice, BenchDriver],
+) -> None:
+    device, driver = bench
+    command(device, 100)
+    before = sample(device)
+    device.skip(1)
+    state = sample(device)
+    assert (state.frame, state.t_us) == (before.frame + 2, before.t_us + 2 * PERIOD_US)
+    assert (state.lease_left, state.u_start, state.tau_us) == (1, (100,), PERIOD_US)
+    device.skip(1)
+    assert driver.output is None, "the lease ran out in the meantime"
+    assert Fault(sample(device).fault) is Fault.LEASE
+
+
+def test_a_driver_that_stood_for_longer_than_the_watchdog_says_that_its_output_is_gone() -> None:
+    device, driver = driven(RIG, watchdog_s=0.05)
+    ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 200))
+    ask(device, Op.ARM)
+    sample(device)
+    command(device, 100)
+    sample(device)
+    device.skip(3)
+    assert not sample(device).fault
+    device.skip(4)
+    state = sample(device)
+    assert (Fault(state.fault), driver.output) == (Fault.LEASE, None)
+    assert not state.status & Status.ARMED
+
+
+def test_the_estop_is_asked_for_at_every_sample(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+    device, driver = bench
+    command(device, 100)
+    driver.pressed = True
+    state = sample(device)
+    assert (Fault(state.fault), driver.output) == (Fault.ESTOP, None)
+    assert ask(device, Op.CLEAR_FAULT) == Result.NOT_NOW
+    driver.pressed = False
+    sample(device)
+    device.handle(bytes([MessageType.HELLO_REQUEST]))
+    assert ask(device, Op.CLEAR_FAULT) == Result.OK
+
+
+def test_a_rig_that_releases_is_driven_once_it_is_armed() -> None:
+    rig = Rig(RIG.name, RIG.sensors, RIG.actuators, RIG.observations, safe_output="released")
+    device, driver = driven(rig)
+    ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3))
+    ask(device, Op.ARM)
+    assert driver.output is None
+    sample(device)
+    assert driver.output == [0.5]
+    ask(device, Op.DISARM)
+    assert driver.output is None
+
+
+def test_closing_makes_safe_and_closes_even_if_that_fails(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+    device, driver = bench
+    command(device, 100)
+    driver.broken = {"safe"}
+    with pytest.raises(DriverFailed):
+        device.close()
+    assert driver.calls[-1] == "close"

@@ -1,0 +1,95 @@
+"""What the lease of a device is worth, and what a device written in Python asks of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from onrig.hw.device.driven import PythonDevice
+from onrig.hw.line import Serial
+from onrig.runtime.lease import driver_findings, longest_hold_ns, worth
+from onrig.runtime.run_config import RunConfig
+from onrig.tools.load import load
+from onrig.tools.machine import Machine
+from onrig.tools.service.installation import Refused, describe
+
+
+class Bench(PythonDevice, frozen=True, kw_only=True, tag="bench"):
+    """A device of these tests."""
+
+
+CONFIG = load("pendulum", ["limits.predicted=null", "device.pace=realtime"])  # 50 Hz, a lease of 5 periods
+
+
+def driven(watchdog_s: float | None = 0.1, **changes: Any) -> RunConfig:
+    device = {"twin": None, "driver": Bench(watchdog_s=watchdog_s), **changes}
+    return msgspec.structs.replace(CONFIG, device=msgspec.structs.replace(CONFIG.device, **device))
+
+
+def found(config: RunConfig) -> Mapping[str, str]:
+    return {".".join(map(str, path)): message for path, message in driver_findings(config)}
+
+
+def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
+    assert worth(CONFIG) == "safe within 0.12 s of the last command, by the device itself, whatever this machine does"
+    assert longest_hold_ns(CONFIG) == 120_000_000
+    assert not found(CONFIG)
+
+
+def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
+    config = driven()
+    assert not found(config)
+    assert worth(config).endswith(
+        "while the driver runs; once it has stopped, within 0.1 s by the controller's watchdog"
+    )
+    assert longest_hold_ns(config) == 220_000_000
+
+
+def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
+    alone = found(driven(None))
+    assert "nothing makes this rig safe" in alone["device.driver.watchdog_s"]
+    assert "device.attended: true" in alone["device.driver.watchdog_s"]
+    assert found(driven(None, attended=False)) == alone
+    attended = driven(None, attended=True)
+    assert not found(attended)
+    assert "no watchdog: nothing makes the rig safe once the driver has stopped" in worth(attended)
+
+
+def test_nobody_attends_a_service() -> None:
+    with pytest.raises(Refused, match=r"nobody attends a service, and safe within 0.12 s"):
+        describe(driven(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "said"),
+    [
+        (driven(attended=True), "device.attended", "and this one has one"),
+        (
+            msgspec.structs.replace(CONFIG, device=msgspec.structs.replace(CONFIG.device, attended=True)),
+            "device.attended",
+            "only a driver without a watchdog asks for this",
+        ),
+        (driven(0.03), "device.driver.watchdog_s", "0.03 s are less than 2 periods of 0.02 s"),
+        (driven(pace="lockstep"), "device.pace", "a driver drives hardware, in real time"),
+        (driven(driver=Bench(watchdog_s=1.0, period_min_us=50_000)), "rate_hz", "the driver has 50000 to 1000000 us"),
+        (
+            msgspec.structs.replace(driven(), limits=load("pendulum").limits),
+            "limits.predicted",
+            "falls safe by itself within its lease, which a driver cannot",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_driver_is_named(config: RunConfig, path: str, said: str) -> None:
+    assert said in found(config)[path]
+
+
+def test_a_line_says_where_the_device_is_and_a_driver_its_name() -> None:
+    on_a_port = msgspec.structs.replace(CONFIG.device, twin=None, transport=Serial("/dev/ttyACM0"))
+    assert (on_a_port.place, driven().device.place, CONFIG.device.place) == (
+        "/dev/ttyACM0",
+        "driver 'bench'",
+        "a twin",
+    )

@@ -1,0 +1,204 @@
+"""``onrig conformance``: devices that break a rule are named by its number, whoever made them."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+from onrig.hw import messages as m
+from onrig.hw.clock import VirtualClock
+from onrig.hw.conformance.host import Host
+from onrig.hw.conformance.paced import PacedConformance
+from onrig.hw.conformance.page import rules, sentences
+from onrig.hw.conformance.runner import Tally, checks_of, run
+from onrig.hw.line import Serial
+from onrig.hw.messages import Result
+from onrig.runtime.exit_codes import ExitCode
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.loopback import LoopbackDevice
+from onrig.sim.twin.main import twin_options
+from onrig.tools.cli import main
+from onrig.tools.conformance import Wanted, conclude, confirmed, examine
+from onrig.tools.load import load
+from tests.tools.devices import PtyDevice
+
+CONFIG = load("pendulum", [])
+
+
+class Unclamped(TwinDevice):
+    def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
+        result = super()._configure(offset_us, period_us, lease_periods)
+        self._output.limits = [(-(2**31), 2**31 - 1)] * len(self._output.limits)
+        return result
+
+
+class Patient(TwinDevice):
+    """Holds its output for a period too long."""
+
+    def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
+        result = super()._configure(offset_us, period_us, lease_periods)
+        self._lease.periods += 1
+        return result
+
+
+class Obliging(TwinDevice):
+    """Takes commands that are too late."""
+
+    def _command(self, body: bytes, offset_us: int) -> None:
+        command = self._command_layout.decode(body)
+        if command.answers:
+            super()._command(self._command_layout.encode(self.frame, command.values), offset_us)
+
+
+class Forgetful(TwinDevice):
+    """Carries a repeated request out again."""
+
+    def _request(self, body: bytes, offset_us: int) -> list[bytes]:
+        self._last_request = b""
+        return super()._request(body, offset_us)
+
+
+class Loose(TwinDevice):
+    """Arms although a fault is latched."""
+
+    def _arm(self) -> Result:
+        self.fault = m.Fault.NONE
+        return super()._arm()
+
+
+class Subject(PacedConformance):
+    kind: ClassVar[type[TwinDevice]] = TwinDevice
+    share: ClassVar[float] = 1.0
+
+    def connect(self) -> Host:
+        clock = VirtualClock()
+        device = self.kind(CONFIG.rig, twin_options(CONFIG), CONFIG.task.start)
+        return Host(LoopbackDevice(device, clock).transport, CONFIG.rig, clock, self.share)
+
+
+def tally(kind: type[TwinDevice], *only: str, share: float = 1.0) -> Tally:
+    subject = type("One", (Subject,), {"kind": kind, "share": share})()
+    found = Tally()
+    found.outcomes = [run(subject, check) for check in checks_of(PacedConformance, only)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken", "kept"),
+    [
+        (Unclamped, "P407", "P405"),
+        (Patient, "P412", "P404"),
+        (Obliging, "P404", "P405"),
+        (Forgetful, "P270", "P274"),
+        (Loose, "P306", "P282"),
+    ],
+)
+def test_a_device_that_breaks_a_rule_is_named_by_its_number(kind: type[TwinDevice], broken: str, kept: str) -> None:
+    found = tally(kind, broken, kept)
+    assert found.of(broken) == "failed"
+    assert found.of(kept) == "holds"
+    why = next(o.why for o in found.outcomes if o.verdict == "failed" and broken in o.check.rules)
+    assert ".py:" in why, "the condition, and where it is"
+
+
+@pytest.mark.parametrize("share", [0.02, 1.0])
+def test_a_sound_device_keeps_all_rules_that_need_no_hands_with_any_share_of_its_range(share: float) -> None:
+    found = tally(TwinDevice, share=share)
+    device = [number for number in rules() if number.startswith("P")]
+    assert found.having("failed", device) == []
+    assert len(found.having("holds", device)) > 120
+    for number in ("P220", "P313", "P601"):
+        assert found.of(number) == "not run"
+
+
+def test_commands_stay_within_their_share() -> None:
+    commanded: list[int] = []
+
+    class Watched(TwinDevice):
+        def sample(self) -> bytes:
+            commanded.extend(self._output.end.counts)
+            return super().sample()
+
+    tally(Watched, "P4", share=0.05)
+    (actuator,) = CONFIG.rig.actuators
+    assert 0 < max(map(abs, commanded)) <= round(0.05 * actuator.high / actuator.resolution)
+
+
+def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    found = tally(Patient, "P414", "P601")
+    wanted = {number: sentences()[number] for number in ("P414", "P601")}
+    assert conclude(found, wanted) == ExitCode.HARDWARE
+    said = capsys.readouterr().out
+    assert f"P414 FAILED: {sentences()['P414']}" in said
+    assert "P601 not run (nobody is there to pull the sensors' cable): Sensor limits" in said
+    assert "2 rules: 0 hold, 1 failed, 1 not run" in said
+
+
+def test_every_rule_has_a_sentence() -> None:
+    assert list(sentences()) == rules()
+    assert all(len(sentence) >= 4 for sentence in sentences().values())
+
+
+def test_a_device_on_a_port_says_itself_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with PtyDevice(CONFIG) as device:
+        assert examine(Serial(device.port), None, Wanted(("P2",)), None) == ExitCode.OK
+    assert "device 'pendulum'" in capsys.readouterr().out
+
+
+def test_nothing_is_driven_that_a_person_does_not_confirm(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
+    with PtyDevice(CONFIG) as device:
+        line = Serial(device.port)
+        code = examine(line, None, Wanted(("P4",), 0.2), lambda rig: confirmed(0.2, line.place, rig))
+        assert not device.armed_ever
+    assert code == ExitCode.PREFLIGHT
+    told = capsys.readouterr()
+    assert "voltage: -0.6 to 0.6 V (safe: 0)" in told.out
+    assert "not confirmed; nothing was driven" in told.err
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A person who skips everything."""
+    read, write = os.pipe()
+    os.write(write, b"s\n" * 100)
+    with os.fdopen(read) as answers, os.fdopen(write, "w"):
+        monkeypatch.setattr(sys, "stdin", answers)
+        yield
+
+
+@pytest.mark.usefixtures("hands")
+def test_hands_are_asked_for_and_may_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with PtyDevice(CONFIG) as device:
+        assert examine(Serial(device.port), None, Wanted(("P252",), hands=True), None) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert "unplug a sensor, then Enter (s: skip)" in said
+    assert "P252 not run (skipped)" in said
+
+
+def test_a_port_without_a_device_and_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "/dev/nothing"]) == ExitCode.HARDWARE
+    assert "there is no such port" in capsys.readouterr().err
+    assert main(["conformance", "pendulum", "--only", "X9"]) == ExitCode.CONFIGURATION
+    assert "no rule of the device begins with X9" in capsys.readouterr().err
+    assert main(["conformance", "pendulum", "--share", "2"]) == ExitCode.CONFIGURATION
+    assert main(["conformance"]) == ExitCode.CONFIGURATION
+
+
+def test_the_list_names_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "--list", "--only", "P50"]) == ExitCode.OK
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in said] == ["P501", "P502", "P503", "P504", "P505"]
+    assert said[3].endswith(sentences()["P504"])
+
+
+def test_a_configurations_twin_is_started_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "pendulum", "--only", "P505"]) == ExitCode.OK
+    assert "1 rules: 1 hold, 0 failed, 0 not run" in capsys.readouterr().out

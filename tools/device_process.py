@@ -1,0 +1,60 @@
+"""The device of a configuration for verbs other than `onrig run`: its line, or a twin or driver started for it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec import UNSET
+
+from onrig.hw.line import Line, Serial
+from onrig.hw.transport import LinkError
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import save_resolved
+from onrig.runtime.shm.segment import create_folder, remove_folder
+from onrig.runtime.supervise.child import Child
+
+_START_S: Final = 30.0
+_END_S: Final = 5.0
+
+
+@contextlib.contextmanager
+def line_to(config: RunConfig) -> Iterator[Line]:
+    """Line to the device, with its process for as long as the context lasts; raises LinkError if that does not start.
+
+    A driver makes its actuators safe when it starts and when it ends.
+    """
+    if config.device.line is not None:
+        yield config.device.line
+        return
+    folder = create_folder()
+    try:
+        save_resolved(config, folder / "config.yaml")
+        driver = config.device.driver is not UNSET
+        module, options = ("onrig.runtime.driver.main", []) if driver else ("onrig.sim.twin.main", ["--folder"])
+        child = Child("device", module, [str(folder / "config.yaml"), *options, str(folder)], folder / "stderr.log")
+        try:
+            yield Serial(_path(child, config, folder / "stderr.log"))
+        finally:
+            child.end(_END_S)
+            child.close()
+    finally:
+        remove_folder(folder)
+
+
+def _path(child: Child, config: RunConfig, log: Path) -> str:
+    limit, said = time.monotonic() + _START_S, ""
+    while time.monotonic() < limit:
+        ended = child.poll() is not None
+        for report in child.reports():
+            if report.kind == "ready":
+                return str(report.values["path"])
+            said = report.message
+        if ended:
+            why = said or (log.read_text(errors="replace").strip().splitlines() or ["it ended"])[-1]
+            raise LinkError(f"{config.device.place}: {why}")
+        time.sleep(0.005)
+    raise LinkError(f"{config.device.place}: it did not start within {_START_S:g} s")
