@@ -1,18 +1,25 @@
-"""Built-in drawings of rigs (pendulum, track, bars), and the choice for a rig."""
+"""Onrig's own drawings of rigs, and the choice of a rig's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
 from onrig.runtime import registry
 from onrig.runtime.config.registered import chosen
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.safety.fallback import Damp, Hold
+from onrig.runtime.safety.fallback import Hold
 from onrig.runtime.safety.plant_box import Sketch
-from onrig.runtime.view.drawing import Drawing, Picture, ViewOptions
+from onrig.runtime.view.drawing import Drawing, Picture, Scene, Shape, ViewOptions, signal_of
 from onrig.sim.twin.options import TwinOptions
+from onrig.tools.drawing_parts import TRAIL_S, box, dial, radians_in, ring, span_of, target_of, words
+
+_PHASE_S: Final = 8.0
+_WIDE: Final = 1.7
+"""Half the width of a phase plane, of half the height 1."""
 
 
 class Pendulum(Drawing, frozen=True, tag="pendulum"):
@@ -22,42 +29,90 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
     actuator: str
     velocity: str | None = None
 
-    def picture(self, config: RunConfig) -> Picture:
-        """Indices of its signals, and the target's angle."""
-        names = [o.name for o in config.rig.signals]
-        return {
-            "kind": "pendulum",
-            "angle": names.index(self.angle),
-            "velocity": None if self.velocity is None else names.index(self.velocity),
-            "actuator": [a.name for a in config.rig.actuators].index(self.actuator),
-            "target": config.task.reward.target.get(self.angle),
-        }
+    def scene(self, config: RunConfig) -> Scene:
+        """A dial, the target on it, and the arm."""
+        target = target_of(config, self.angle)
+        marked: tuple[Shape, ...] = ()
+        if target is not None:
+            x, y = math.sin(target), -math.cos(target)
+            marked = (ring((x, y), 0.11), words((x + 0.34, y + 0.1), "target", "good"))
+        turned: dict[str, Any] = {"turned_by": self.angle, "turn": radians_in(config, self.angle)}
+        return Scene(
+            (-1.25, -1.25),
+            (1.25, 1.25),
+            (
+                *dial(),
+                *marked,
+                Shape(form="line", points=((0.0, 0.0), (0.0, -1.0)), width=5.0, **turned),
+                Shape(form="circle", points=((0.0, 0.0),), radius=0.065),
+                Shape(form="circle", points=((0.0, -1.0),), radius=0.1, colour="accent", trail_s=TRAIL_S, **turned),
+            ),
+        )
 
 
-class Track(Drawing, frozen=True, tag="track"):
-    """Drawing of a ball on a track above magnets."""
+class Wheel(Drawing, frozen=True, tag="wheel"):
+    """The shaft of a motor: a disc with a mark, which is at the right at 0."""
 
-    position: str
-    magnets: Mapping[str, float] = {}
-    """Positions in m, by actuator."""
+    angle: str
 
-    def picture(self, config: RunConfig) -> Picture:
-        """Index and range of the position, walls, target and magnets."""
-        position = [o.name for o in config.rig.signals].index(self.position)
-        axis, wall = config.rig.signals[position], config.task.reward.wall
-        walled = wall is not None and wall.observation == axis.name
-        low, high = (wall.low, wall.high) if wall is not None and walled else (axis.low, axis.high)
-        actuators = [a.name for a in config.rig.actuators]
-        magnets = [(at, actuators.index(name)) for name, at in self.magnets.items() if name in actuators]
-        return {
-            "kind": "track",
-            "position": position,
-            "low": low,
-            "high": high,
-            "walls": walled,
-            "target": config.task.reward.target.get(axis.name),
-            "magnets": [{"at": at, "actuator": actuator} for at, actuator in magnets],
-        }
+    def scene(self, config: RunConfig) -> Scene:
+        """The disc, its spokes, and where the mark is to be."""
+        target, turn = target_of(config, self.angle), radians_in(config, self.angle)
+        turned: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
+        at = () if target is None else ((math.cos(turn * target), math.sin(turn * target)),)
+        spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
+        return Scene(
+            (-1.25, -1.25),
+            (1.25, 1.25),
+            (
+                *dial(),
+                *(ring(point, 0.11) for point in at),
+                *(words((x + 0.34, y + 0.1), "target", "good") for x, y in at),
+                Shape(form="circle", points=((0.0, 0.0),), radius=0.72, colour="soft", outlined=True, width=5.0),
+                *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **turned) for p in spokes),
+                Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **turned),
+                Shape(form="circle", points=((0.0, 0.0),), radius=0.1),
+                Shape(form="circle", points=((1.0, 0.0),), radius=0.09, colour="accent", trail_s=TRAIL_S, **turned),
+            ),
+        )
+
+
+class Phase(Drawing, frozen=True, tag="phase"):
+    """The phase plane of two signals, with the way of the last seconds."""
+
+    x: str
+    y: str
+
+    def scene(self, config: RunConfig) -> Scene:
+        """Both axes, the target, and the state."""
+        (left, right), (bottom, top) = span_of(config, self.x), span_of(config, self.y)
+        wide, tall = 2 * _WIDE / (right - left), 2 / (top - bottom)
+        at = [(_WIDE * (2 * (v - left) / (right - left) - 1)) for v in (0.0, target_of(config, self.x) or 0.0)]
+        up = [2 * (v - bottom) / (top - bottom) - 1 for v in (0.0, target_of(config, self.y) or 0.0)]
+        axes = [((at[0], -1.0), (at[0], 1.0))] * (left < 0 < right) + [((-_WIDE, up[0]), (_WIDE, up[0]))] * (
+            bottom < 0 < top
+        )
+        units = {name: signal_of(config, name).unit for name in (self.x, self.y)}
+        aimed = target_of(config, self.x) is not None or target_of(config, self.y) is not None
+        return Scene(
+            (-_WIDE - 0.1, -1.25),
+            (_WIDE + 0.1, 1.25),
+            (
+                Shape(form="polygon", points=box(0.0, _WIDE, -1.0, 1.0), colour="line", outlined=True, width=1.0),
+                *(Shape(form="line", points=axis, colour="line", width=1.0) for axis in axes),
+                *((ring((at[1], up[1]), 0.08),) if aimed else ()),
+                words((0.0, 1.13), f"{self.y} in {units[self.y]}, {bottom:.3g} to {top:.3g}", "soft"),
+                words((0.0, -1.13), f"{self.x} in {units[self.x]}, {left:.3g} to {right:.3g}", "soft"),
+                Shape(
+                    form="circle",
+                    points=((-0.5 * wide * (left + right), -0.5 * tall * (bottom + top)),),
+                    radius=0.05,
+                    colour="accent",
+                    moved_by={self.x: (wide, 0.0), self.y: (0.0, tall)},
+                    trail_s=_PHASE_S,
+                ),
+            ),
+        )
 
 
 class Bars(Drawing, frozen=True, tag="bars"):
@@ -78,8 +133,12 @@ def drawing_of(config: RunConfig) -> Picture:
 
 
 def _sketches(config: RunConfig) -> Iterator[Sketch]:
-    """Yield candidate drawings, most reliable first; last, a single wrapped angle counts as a pendulum."""
+    """What says how the rig looks, the surest first."""
     rig, fallback, reset = config.rig, config.limits.fallback, config.task.reset
+    if config.device.twin is not None:
+        sketch = msgspec.convert(config.device.twin, TwinOptions).plant.sketch(rig)
+        if sketch is not None:
+            yield sketch
     if config.limits.predicted is not None:
         yield config.limits.predicted.sketch()
     if isinstance(fallback, Hold):
@@ -87,13 +146,3 @@ def _sketches(config: RunConfig) -> Iterator[Sketch]:
     position = getattr(reset, "position", None)
     if isinstance(getattr(reset, "coils", None), dict) and position in [o.name for o in rig.signals]:
         yield {"kind": "track", "position": position, "magnets": getattr(reset, "coils", {})}
-    if config.device.twin is not None:
-        sketch = msgspec.convert(config.device.twin, TwinOptions).plant.sketch(rig)
-        if sketch is not None:
-            yield sketch
-    wraps = {s.name for s in rig.sensors if s.wrap}
-    measured = [o for o in rig.observations if not o.derivative_of]
-    angles = [o.name for o in measured if (o.sensor or o.name) in wraps]
-    if len(angles) == len(rig.actuators) == 1 and len(rig.observations) <= 2:  # several: for example, a cart carries it
-        velocity = fallback.observation if isinstance(fallback, Damp) else None
-        yield {"kind": "pendulum", "angle": angles[0], "velocity": velocity, "actuator": rig.actuators[0].name}

@@ -1,7 +1,7 @@
 """Drawings of a rig for a page and a terminal, registered by their kind.
 
-A drawing is a frozen struct whose fields name the rig's signals.  A foreign drawing composes a :class:`Scene` of lines,
-polygons and circles that signals rotate and translate; pages and terminals draw it without knowing its kind.
+A drawing is a frozen struct whose fields name the rig's signals.  It composes a :class:`Scene` of lines, polygons,
+circles and texts that signals move, turn, grow and light up; pages and terminals draw it without knowing its kind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.registry import DRAWINGS
 from onrig.runtime.run_config import RunConfig
@@ -17,23 +18,41 @@ from onrig.runtime.run_config import RunConfig
 Point = tuple[float, float]
 """(x, y), x to the right, y upwards, in a unit chosen by the drawing."""
 Picture = dict[str, object]
-"""Data of a page's drawing: ``kind`` (pendulum, track, bars, scene), and indices into observations and actuators."""
+"""What a page draws: ``kind``, and the shapes of a scene with indices into observations and actuators."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Part of a scene; rotated first, then translated."""
+    """A part of a scene; it is shifted by ``slid_by``, turned, and then shifted by ``moved_by``."""
 
-    form: Literal["line", "polygon", "circle"]
+    form: Literal["line", "polygon", "circle", "text"]
     points: tuple[Point, ...]
-    """Vertices; for a circle its centre."""
+    """Of a circle its centre, of a text the middle of its line."""
     radius: float = 0.0
-    """Radius of a circle."""
-    colour: Literal["ink", "accent", "soft", "good"] = "ink"
+    """Of a circle."""
+    text: str = ""
+    value_of: str | None = None
+    """Signal whose value a text shows."""
+    colour: Literal["ink", "accent", "second", "violet", "good", "soft", "line"] = "ink"
+    outlined: bool = False
+    """Polygons and circles are filled otherwise."""
+    dashed: bool = False
+    width: float = 4.0
+    """Of lines and outlines, px."""
+    slid_by: dict[str, Point] = {}
+    """Shift before the turn for each unit of a signal, by the signal's name."""
     turned_by: str | None = None
-    """Signal (rad) that rotates it about ``about``, counter-clockwise."""
+    """Signal that turns it about ``about``."""
+    turn: float = 1.0
+    """Angle per unit of that signal, rad, counter-clockwise."""
     about: Point = (0.0, 0.0)
     moved_by: dict[str, Point] = {}
-    """Translation per unit of a signal, by the signal's name."""
+    """Shift for each unit of a signal, by the signal's name."""
+    grown_by: str | None = None
+    """Signal whose share of its range is the share of the height that is seen, from the lowest point."""
+    lit_by: str | None = None
+    """Signal whose share of its range is the strength of the light."""
+    trail_s: float = 0.0
+    """Time for which the way of the first point is seen."""
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -57,21 +76,38 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         signals = [*(o.name for o in config.rig.signals), *(a.name for a in config.rig.actuators)]
         n = len(config.rig.signals)
 
-        def place(name: str) -> tuple[str, int]:
-            if name not in signals:
-                raise ValueError(f"rig '{config.rig.name}' has no signal '{name}' to draw")
+        def place(name: str | None) -> tuple[str, int] | None:
+            if name is None:
+                return None
+            signal_of(config, name)
             at = signals.index(name)
             return ("observation", at) if at < n else ("applied", at - n)
+
+        def shifts(by: dict[str, Point]) -> list[tuple[object, ...]]:
+            return [(*(place(name) or ()), shift) for name, shift in by.items()]
 
         shapes = [
             {
                 **msgspec.to_builtins(shape),
-                "turned_by": None if shape.turned_by is None else place(shape.turned_by),
-                "moved_by": [(*place(name), shift) for name, shift in shape.moved_by.items()],
+                **{field: place(getattr(shape, field)) for field in ("turned_by", "grown_by", "lit_by", "value_of")},
+                **{field: shifts(getattr(shape, field)) for field in ("slid_by", "moved_by")},
             }
             for shape in scene.shapes
         ]
-        return {"kind": "scene", "low": scene.low, "high": scene.high, "shapes": shapes}
+        return {
+            "kind": type(self).__struct_config__.tag,  # type: ignore[attr-defined]
+            "low": scene.low,
+            "high": scene.high,
+            "shapes": shapes,
+        }
+
+
+def signal_of(config: RunConfig, name: str) -> Observation | Actuator:
+    """The observation or actuator of that name; raises ValueError where the rig has none."""
+    found = next((s for s in (*config.rig.signals, *config.rig.actuators) if s.name == name), None)
+    if found is None:
+        raise ValueError(f"rig '{config.rig.name}' has no signal '{name}' to draw")
+    return found
 
 
 if TYPE_CHECKING:
@@ -84,4 +120,4 @@ class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Section ``view``: display of the run in pages and terminals."""
 
     drawing: _Chosen | None = None
-    """Drawing of the rig; default: chosen by the plants of twin and shield."""
+    """Drawing of the rig; without one the plants of twin and shield choose it, and failing that it is bars."""

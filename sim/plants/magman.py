@@ -146,7 +146,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     def sketch(self, rig: Rig) -> Sketch | None:
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return None
-        magnets = {a.name: at for a, at in zip(rig.actuators, self.centres, strict=True)}
+        magnets = {a.name: round(at, 9) for a, at in zip(rig.actuators, self.centres, strict=True)}
         return {"kind": "track", "position": "position", "magnets": magnets}
 
     @classmethod

@@ -1,0 +1,77 @@
+"""Parts that drawings of rigs share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.view.drawing import Point, Shape, signal_of
+
+TRAIL_S: Final = 0.9
+
+
+def span_of(config: RunConfig, name: str) -> tuple[float, float]:
+    """Range of a signal."""
+    signal = signal_of(config, name)
+    return signal.low, signal.high
+
+
+def radians_in(config: RunConfig, name: str) -> float:
+    """Radians in a unit of the signal."""
+    return math.pi / 180.0 if signal_of(config, name).unit in ("deg", "°") else 1.0
+
+
+def target_of(config: RunConfig, name: str) -> float | None:
+    """What the task wants of a signal; None where it wants nothing."""
+    return config.task.reward.target.get(name)
+
+
+def box(x: float, half: float, low: float, high: float) -> tuple[Point, ...]:
+    """Corners of an upright rectangle."""
+    return ((x - half, low), (x + half, low), (x + half, high), (x - half, high))
+
+
+def words(at: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
+    """A text that stays in its place."""
+    return Shape(form="text", points=(at,), text=text, colour=colour)
+
+
+def ring(at: Point, radius: float, **turned: Any) -> Shape:
+    """The target of a point that moves."""
+    return Shape(
+        form="circle", points=(at,), radius=radius, colour="good", outlined=True, dashed=True, width=2.0, **turned
+    )
+
+
+def dial() -> Iterator[Shape]:
+    """A circle of radius 1 with twelve marks."""
+    yield Shape(form="circle", points=((0.0, 0.0),), radius=1.0, colour="line", outlined=True, width=1.0)
+    for k in range(12):
+        c, s = math.cos(k * math.pi / 6), math.sin(k * math.pi / 6)
+        yield Shape(form="line", points=((0.96 * c, 0.96 * s), (1.04 * c, 1.04 * s)), colour="line", width=1.0)
+
+
+def rail(
+    config: RunConfig, position: str, y: float, ends_at: tuple[float, float] | None = None, *, ends: bool = True
+) -> Iterator[Shape]:
+    """A rail along a position's range, with the ends in figures."""
+    unit = signal_of(config, position).unit
+    low, high = ends_at or span_of(config, position)
+    span = high - low
+    yield Shape(form="line", points=((low, y), (high, y)), colour="line", width=5.0)
+    small = unit == "m" and max(abs(low), abs(high)) < 1.0
+    for x in (low, high):
+        told = f"{1000 * x:.4g} mm" if small else f"{x:.4g} {unit}"
+        yield words((x, y + (0.18 if not ends else -0.06) * span), told.replace("-", "−"), "soft")
+        if ends:
+            yield Shape(form="line", points=((x, y), (x, y + 0.06 * span)), colour="soft", width=5.0)
+
+
+def aim(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
+    """The target of a position, from the rail up."""
+    x = target_of(config, position)
+    if x is not None:
+        yield Shape(form="line", points=((x, 0.0), (x, top)), colour="good", dashed=True, width=2.0)
+        yield words((x, 1.2 * top), "target", "good")
