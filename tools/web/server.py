@@ -37,12 +37,13 @@ class Asset(NamedTuple):
 
 
 def load_assets() -> dict[str, Asset]:
-    """Read all files of ``static`` once, by the path that a browser asks for; ``/`` is the page.
+    """Read all files of ``static`` and ``uplot`` once, by the path that a browser asks for; ``/`` is the page.
 
     Nothing is ever looked up by a name that came from outside.
     """
     found = {}
-    for file in files("onrig.tools.web").joinpath("static").iterdir():
+    here = files("onrig.tools.web")
+    for file in (*here.joinpath("static").iterdir(), *here.joinpath("uplot").iterdir()):
         suffix = f".{file.name.rpartition('.')[2]}"
         if suffix in _TYPES:
             found[f"/{file.name}"] = Asset(_TYPES[suffix], file.read_bytes())

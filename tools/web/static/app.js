@@ -5,22 +5,19 @@ import { short } from "./plot.js";
 import { follow } from "./stream.js";
 import { disableStops, tellActuators, wireStops } from "./stop.js";
 import { Stage } from "./stage.js";
-import { drawPendulum } from "./draw_pendulum.js";
-import { drawMagman } from "./draw_magman.js";
-import { drawBars } from "./draw_bars.js";
-import { drawScene } from "./draw_scene.js";
-import { drawTrace } from "./trace.js";
+import { drawRig } from "./drawing.js";
+import { Trace } from "./trace.js";
 import { Coverage } from "./coverage.js";
 import { Learning } from "./learning.js";
 import { Timing, duration } from "./timing.js";
 import { Lists } from "./lists.js";
 
 const KINDS = ["about", "status", "episodes", "story", "figures", "memory", "motion", "clip", "ended"];
-const DRAW = { pendulum: drawPendulum, track: drawMagman, bars: drawBars, scene: drawScene };
 const GOOD = ["running", "resetting", "ready"], BAD = ["fault"];
 const $ = (id) => document.getElementById(id);
 const page = { seen: new Set() };
 
+$("hold").addEventListener("click", () => hold(!page.stage.held));
 if (location.search) history.replaceState(null, "", location.pathname); // the cookie has the token now
 wireStops(notice);
 follow(KINDS, (kind, data) => {
@@ -43,8 +40,8 @@ const handle = {
     $("lease").textContent = `the lease: ${about.lease}`;
     $("lease").hidden = !about.lease;
     page.stage = new Stage();
-    page.rig = new Picture("rig", drawRig);
-    page.trace = new Picture("trace", (ctx, w, h) => drawTrace(ctx, w, h, about, page.stage));
+    page.rig = new Picture("rig", paintRig);
+    page.trace = new Trace(about, page.stage, { held: hold });
     page.coverage = new Coverage(about, page.stage);
     page.learning = new Learning(about);
     page.timing = new Timing(about);
@@ -54,10 +51,7 @@ const handle = {
   },
   status(status) {
     page.status = status;
-    const text = status.phase === "running" ? (status.stopping ? "stopping" : status.state) : status.phase;
-    const level = status.stopping ? "warn" : GOOD.includes(text) ? "good" : BAD.includes(text) ? "bad" : status.phase === "running" ? "warn" : "";
-    if ($("state").textContent !== text) $("state").textContent = text;
-    $("state").className = `pill ${level}`;
+    tellState();
     tellActuators(status.actuators, notice);
     if (status.phase === "running") {
       progress(status.episode);
@@ -85,12 +79,33 @@ const handle = {
   ended(ended) {
     disableStops();
     page.over = page.coverage.ended = true;
+    page.stage.again = !matchMedia("(prefers-reduced-motion: reduce)").matches;
     page.timing.takeSummary(ended.summary, ended.histograms);
     tellFacts(ended.words);
     const why = ended.words.ended, { actuators } = ended.words;
     notice(`The run has ended${why ? `: ${why}` : ""}.${actuators ? ` Actuators ${actuators}.` : ""} This is its final state.`);
   },
 };
+
+/** One word for the state.  Whether the shield acts is said once, by the readout of the record that is shown. */
+function tellState() {
+  const { status } = page, now = page.stage.now();
+  const state = status.state === "fallback" && now ? "running" : status.state;
+  const text = status.phase === "running" ? (status.stopping ? "stopping" : state) : status.phase;
+  const level = status.stopping ? "warn" : GOOD.includes(text) ? "good" : BAD.includes(text) ? "bad" : status.phase === "running" ? "warn" : "";
+  if ($("state").textContent !== text) $("state").textContent = text;
+  $("state").className = `pill ${level}`;
+}
+
+/** Holds the motion, or lets it go on. */
+function hold(still) {
+  if (still) page.stage.hold();
+  else page.stage.release();
+  const held = page.stage.held !== null;
+  if (!held) page.trace?.span.show(null);
+  $("hold").textContent = held ? "go on" : "pause";
+  $("hold").setAttribute("aria-pressed", held);
+}
 
 /** The run's facts, in the words that the terminal and the report have, too. */
 function tellFacts(words) {
@@ -113,10 +128,10 @@ function progress(episode) {
   $("progress").setAttribute("aria-valuenow", episode);
 }
 
-function drawRig(ctx, width, height) {
+function paintRig(ctx, width, height) {
   const now = page.stage.now();
-  DRAW[page.about.drawing.kind](ctx, width, height, page.about, now, page.stage.samples);
-  if (!now) sayEmpty(ctx, width, height - 20, page.over ? "the motion is in the run's log" : "no motion yet");
+  drawRig(ctx, width, height, page.about, now, page.stage.samples);
+  if (!now) sayEmpty(ctx, width, height - 20, page.over ? "no motion: the run has no log that can be read" : "no motion yet");
 }
 
 function readouts(about) {
@@ -140,6 +155,7 @@ function showReadouts(now) {
     const [text, unit] = typeof v === "string" ? [v, ""] : field.unit === "m" ? [(1000 * v).toFixed(1).replace("-", "−"), "mm"] : [fixed(v), field.unit ?? ""];
     if (element.dataset.text === text) return;
     element.dataset.text = text;
+    element.className = field.name === "shield" && now.rule ? "acts" : "";
     element.replaceChildren(text, Object.assign(document.createElement("small"), { textContent: unit ? ` ${unit}` : "" }));
   });
 }
@@ -160,6 +176,7 @@ function animate(ms) {
   const now = page.stage.now();
   if (!now) return;
   showReadouts(now);
+  $("hold").disabled = false;
   if ($("rig-note").textContent !== now.label) $("rig-note").textContent = now.label;
   if (ms - told > 1000) { // for screen readers
     told = ms;
@@ -167,8 +184,9 @@ function animate(ms) {
   }
 }
 
+/** Shows a text; between backticks is code. */
 function notice(text) {
-  $("notice").textContent = text;
+  $("notice").replaceChildren(...text.split("`").map((part, i) => (i % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part)));
   $("notice").hidden = false;
 }
 

@@ -1,8 +1,10 @@
 // The learning curve and, below it, the exploration.
 
-import { Picture, colours, sayEmpty } from "./theme.js";
-import { Plot, niceTicks } from "./plot.js";
+import { colours } from "./theme.js";
+import { niceTicks, short } from "./plot.js";
+import { Span, TimePlot } from "./timeplot.js";
 
+/* global uPlot */
 const WINDOW = 20;
 
 export class Learning {
@@ -11,8 +13,25 @@ export class Learning {
     this.rows = [];
     const at = Object.fromEntries(about.episode_fields.map((name, i) => [name, i]));
     this.at = at;
-    this.curve = new Picture("curve", (ctx, w, h) => this.paintCurve(ctx, w, h));
-    this.exploration = new Picture("exploration", (ctx, w, h) => this.paintExploration(ctx, w, h));
+    const span = new Span(), { measure } = about, { episode, amplitude } = about.exploration;
+    const x = { range: () => [0.5, this.end], name: (n) => `episode ${short(n)}`,
+      splits: (low, high, u) => niceTicks(low, high, u.width / 90).filter(Number.isInteger) };
+    this.curve = new TimePlot("curve", span, {
+      title: measure.normalized ? measure.title : `${measure.title} (${measure.scale})`, x, y: {
+        range: () => { const { low, high } = this.scale(); return [low, high]; },
+        splits: (low, high, u) => this.scale().ticks ?? niceTicks(low, high, u.height / 38),
+      },
+      series: [dots("accent", { text: (_, i) => short(this.scores[0][i]) }), dots("second", { text: (_, i) => short(this.scores[1][i]) }),
+        { role: "accent", label: "training", width: 2.2, spanGaps: true }, { role: "second", label: "evaluation, no noise", width: 2.2, spanGaps: true }],
+      over: measure.normalized ? (u, ctx, width) => [[0, "random"], [1, "reference"]].forEach(([v, text]) => level(u, ctx, width, v, text)) : undefined,
+    });
+    this.exploration = new TimePlot("exploration", span, {
+      title: "exploration", x: { ...x, shown: true }, y: { range: () => [0, this.highest], splits: [0, 0.5, 1] },
+      series: [dots("soft", { label: "mean deviation per actuator" }), { role: "violet", label: "scheduled amplitude", width: 2, spanGaps: true }],
+    });
+    this.exploration.note(episode.length ? "" : "none in this run");
+    this.planned = { x: episode, y: amplitude };
+    this.take({ whole: true, merged: 1, rows: [] });
   }
 
   take({ whole, merged, rows }) {
@@ -24,13 +43,21 @@ export class Learning {
       this[name] = { x: own.map((r) => r[at.episode]), y: own.map((r) => r[at.score]), rows: own };
       this[name].mean = movingMean(this[name].y, Math.max(1, Math.round(WINDOW / merged)));
     }
-    this.curve.draw();
-    this.exploration.draw();
+    const { train, eval: evaluated } = this, { low, high } = this.scale();
+    const table = uPlot.join([[train.x, train.y, train.mean], [evaluated.x, evaluated.y, evaluated.mean]]);
+    this.scores = [table[1], table[3]];
+    const inside = (column) => column.map((v) => (v === null || v === undefined ? v : Math.min(high, Math.max(low, v))));
+    this.curve.show([table[0], inside(table[1]), inside(table[3]), table[2], table[4]]);
+    this.curve.note(train.x.length ? "" : "no completed episode yet");
+    const deviation = train.rows.map((r) => r[at.exploration] / this.about.actuators.length);
+    this.highest = Math.max(1.05, Math.min(2, Math.max(0, ...deviation) * 1.1));
+    this.exploration.show(uPlot.join([[train.x, deviation], [this.planned.x, this.planned.y]]));
   }
 
   /** For screen readers. */
   describe(performance) {
-    this.curve.describe(performance ? `Learning curve after ${this.train?.x.at(-1) ?? 0} episodes; ${performance} (${this.about.measure.scale})` : "No completed episode yet");
+    this.curve.describe(performance ? `Learning curve after ${this.train.x.at(-1) ?? 0} episodes; ${performance} (${this.about.measure.scale})` : "No completed episode yet");
+    this.exploration.describe(`Exploration amplitude of ${this.about.process}`);
   }
 
   get end() {
@@ -38,36 +65,12 @@ export class Learning {
     return Math.min(this.about.episodes, Math.max(20, done * 1.12)) + 0.5;
   }
 
-  ticks(width) {
-    return niceTicks(0.5, this.end, width / 90).filter(Number.isInteger);
-  }
-
-  paintCurve(ctx, width, height) {
-    const { measure } = this.about;
-    const plot = Plot.within(ctx, width, height, { low: 0.5, high: this.end, bare: true, ticks: this.ticks(width) },
-      measure.normalized ? this.scale() : this.rawScale(), { bottom: 8, top: 18 }).axes();
-    if (measure.normalized) {
-      plot.level(0, colours.faint, "random");
-      plot.level(1, colours.faint, "reference");
-    }
-    ctx.fillStyle = colours.soft;
-    ctx.textAlign = "left";
-    ctx.fillText(measure.normalized ? measure.title : `${measure.title} (${measure.scale})`, 8, 8);
-    if (!this.train?.x.length) {
-      sayEmpty(ctx, width, height, "no completed episode yet");
-      return;
-    }
-    plot.clip();
-    for (const [series, colour] of [[this.train, colours.accent], [this.eval, colours.second]]) {
-      plot.dots(series.x, series.y, colour, 1.9, 0.4);
-    }
-    plot.line(this.eval.x, this.eval.mean, colours.second, 2.2);
-    plot.line(this.train.x, this.train.mean, colours.accent, 2.2);
-    plot.unclip();
+  scale() {
+    return this.about.measure.normalized ? this.normalizedScale() : this.rawScale();
   }
 
   /** Axis of the normalised reward: the levels 0 and 1 are always seen. */
-  scale() {
+  normalizedScale() {
     const known = (values) => (values ?? []).filter((v) => v !== null);
     const means = [...known(this.train?.mean), ...known(this.eval?.mean)];
     const lowest = Math.max(-1, Math.min(0, ...known(this.train?.y))); // single episodes further out lie at the edge,
@@ -84,24 +87,22 @@ export class Learning {
     const room = 0.08 * (high - low) || Math.max(1, 0.1 * Math.abs(high));
     return { low: low - room, high: high + room };
   }
+}
 
-  paintExploration(ctx, width, height) {
-    const schedule = this.about.exploration;
-    const actuators = this.about.actuators.length;
-    const deviation = (this.train?.rows ?? []).map((r) => r[this.at.exploration] / actuators);
-    const high = Math.max(1.05, Math.min(2, ...[Math.max(0, ...deviation) * 1.1]));
-    const plot = Plot.within(ctx, width, height, { low: 0.5, high: this.end, label: "training episode", ticks: this.ticks(width) },
-      { low: 0, high, ticks: [0, 0.5, 1] }, { top: 16, bottom: 34 }).axes();
-    ctx.fillStyle = colours.soft;
-    ctx.textAlign = "left";
-    ctx.fillText("exploration, normalised", 8, 7);
-    plot.clip();
-    plot.dots(this.train?.x ?? [], deviation, colours.soft, 1.7, 0.5);
-    plot.line(schedule.episode, schedule.amplitude, colours.violet, 2);
-    plot.unclip();
-    if (!schedule.episode.length) sayEmpty(ctx, width, height, "no exploration in this run");
-    this.exploration.describe(`Exploration amplitude of ${this.about.process}`);
-  }
+function dots(role, more) {
+  return { role, width: 0, paths: () => null, points: { show: true, size: 4, width: 0, fill: () => `${colours[role]}80` }, ...more };
+}
+
+function level(u, ctx, width, value, text) {
+  const y = Math.round(u.valToPos(value, "y")) + 0.5;
+  ctx.strokeStyle = ctx.fillStyle = colours.faint;
+  ctx.setLineDash([4, 4]);
+  ctx.beginPath();
+  ctx.moveTo(0, y);
+  ctx.lineTo(width, y);
+  ctx.stroke();
+  ctx.textAlign = "right";
+  ctx.fillText(text, width - 2, y - 8);
 }
 
 function movingMean(values, window) {

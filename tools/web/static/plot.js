@@ -1,4 +1,4 @@
-// Axes of a chart (scales, ticks with units, grid) and its marks.
+// Numbers and units in words, and the axes of a picture over two signals (time plots: timeplot.js).
 
 import { colours } from "./theme.js";
 
@@ -55,7 +55,7 @@ export function written(axis) {
 }
 
 export class Plot {
-  /** `x` and `y`: {low, high, log?, label?, ticks?, format?}; margins in CSS pixels. */
+  /** `x` and `y`: {low, high, label?, ticks?, format?}; margins in CSS pixels. */
   constructor(ctx, box, x, y) {
     this.ctx = ctx;
     this.x = x;
@@ -69,7 +69,7 @@ export class Plot {
   }
 
   static share(axis, v) {
-    return axis.log ? Math.log(v / axis.low) / Math.log(axis.high / axis.low) : (v - axis.low) / (axis.high - axis.low);
+    return (v - axis.low) / (axis.high - axis.low);
   }
 
   px(v) {
@@ -101,12 +101,10 @@ export class Plot {
     ctx.stroke();
     ctx.textAlign = "right";
     for (const v of up) {
-      // Labels at the ends of a stacked row stay inside it, away from its neighbours.
-      const inside = !y.inset ? 0 : v === y.high ? 5 : v === y.low ? -5 : 0;
-      ctx.fillText((y.format ?? short)(v), this.left - 7, this.py(v) + inside);
+      ctx.fillText((y.format ?? short)(v), this.left - 7, this.py(v));
     }
     ctx.textAlign = "center";
-    if (!x.bare) for (const v of across) ctx.fillText((x.format ?? short)(v), this.px(v), this.bottom + 13);
+    for (const v of across) ctx.fillText((x.format ?? short)(v), this.px(v), this.bottom + 13);
     if (x.label) {
       ctx.textAlign = "right";
       ctx.fillText(x.label, this.right, this.bottom + 27);
@@ -129,66 +127,5 @@ export class Plot {
   unclip() {
     this.ctx.restore();
     return this;
-  }
-
-  /** A line through the existing points; if it wraps at `turn`, it leaves at one edge and enters at the other.  It is
-   * broken before the points that `begins` marks. */
-  line(xs, ys, colour, width = 1.8, turn = 0, begins = []) {
-    const { ctx } = this;
-    ctx.strokeStyle = colour;
-    ctx.lineWidth = width;
-    ctx.lineJoin = "round";
-    ctx.beginPath();
-    let on = false;
-    for (let i = 0; i < xs.length; i++) {
-      if (ys[i] === null || ys[i] === undefined) {
-        on = false;
-        continue;
-      }
-      if (begins[i]) on = false;
-      const px = this.px(xs[i]), py = this.py(ys[i]);
-      const jump = on && turn ? ys[i] - ys[i - 1] : 0;
-      if (turn && Math.abs(jump) > turn / 2) {
-        const round = Math.sign(jump) * turn;
-        ctx.lineTo(px, this.py(ys[i] - round));
-        ctx.moveTo(this.px(xs[i - 1]), this.py(ys[i - 1] + round));
-      }
-      if (on) ctx.lineTo(px, py);
-      else ctx.moveTo(px, py);
-      on = true;
-    }
-    ctx.stroke();
-  }
-
-  dots(xs, ys, colour, radius, alpha) {
-    const { ctx } = this;
-    ctx.fillStyle = colour;
-    ctx.globalAlpha = alpha;
-    for (let i = 0; i < xs.length; i++) {
-      if (ys[i] === null || ys[i] === undefined) continue;
-      const y = Math.min(this.y.high, Math.max(this.y.low, ys[i]));
-      ctx.beginPath();
-      ctx.arc(this.px(xs[i]), this.py(y), radius, 0, 2 * Math.PI);
-      ctx.fill();
-    }
-    ctx.globalAlpha = 1;
-  }
-
-  level(v, colour, text) {
-    const { ctx } = this;
-    const at = Math.round(this.py(v)) + 0.5;
-    ctx.save();
-    ctx.strokeStyle = colour;
-    ctx.setLineDash([4, 4]);
-    ctx.beginPath();
-    ctx.moveTo(this.left, at);
-    ctx.lineTo(this.right, at);
-    ctx.stroke();
-    ctx.restore();
-    if (text) {
-      ctx.fillStyle = colour;
-      ctx.textAlign = "right";
-      ctx.fillText(text, this.right - 2, at - 8);
-    }
   }
 }

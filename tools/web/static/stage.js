@@ -1,4 +1,4 @@
-// The motion of the rig over time: live with a short delay, or an episode played back.
+// The motion of the rig over time: live with a short delay, or an episode played back; either may be held still.
 //
 // Picture, numbers, curves and mark all show the moment that `advance` selected, hence the same record; samples that
 // arrive in between wait for the next `advance`.
@@ -6,16 +6,26 @@
 const BEHIND_S = 0.15;
 const KEPT_S = 12;
 const WAITING = 60;
+const REST_S = 1.5;
 const FIELDS = ["t", "rule", "begins", "reward", "amplitude", "margin"];
 const COLUMNS = ["observation", "input", "policy", "applied"]; // input: where it is not the observation
 
 export class Stage {
   constructor() {
-    this.samples = null;
-    this.clip = false;
-    this.head = 0;
+    this.live = { samples: null, clip: false, head: 0 };
+    this.held = null;
+    this.again = false; // whether an episode is played over and over
     this.moment = null;
     this.waiting = [];
+  }
+
+  /** What is shown: the motion, or where it was held. */
+  get shown() {
+    return this.held ?? this.live;
+  }
+
+  get samples() {
+    return this.shown.samples;
   }
 
   /** Appends samples of a live rig. */
@@ -26,33 +36,42 @@ export class Stage {
 
   /** Plays a whole episode. */
   play(clip) {
-    this.waiting = [() => this.begin(clip)];
+    this.waiting = [() => { this.live = { samples: clip, clip: true, head: 0 }; }];
+  }
+
+  /** Holds the picture; what arrives is kept for later. */
+  hold() {
+    const { samples, clip, head } = this.live;
+    if (this.held || !samples) return;
+    this.held = { samples: clip ? samples : copy(samples), clip, head, end: head };
+  }
+
+  /** Shows another moment of what is held. */
+  look(t) {
+    if (this.held) this.held.head = Math.min(this.held.end, Math.max(this.held.samples.t[0], t));
+  }
+
+  /** Goes on: an episode from where it was held, a live rig at the present. */
+  release() {
+    this.held = null;
   }
 
   append(more) {
-    const s = this.samples;
-    if (this.clip || !s || more.t[0] < s.t[s.t.length - 1] - 0.001) {
-      const older = s && !this.clip && s.t[s.t.length - 1] > more.t[more.t.length - 1];
+    const { samples: s, clip } = this.live;
+    if (clip || !s || more.t[0] < s.t[s.t.length - 1] - 0.001) {
+      const older = s && !clip && s.t[s.t.length - 1] > more.t[more.t.length - 1];
       if (older) return;
-      this.samples = more;
-      this.head = more.t[more.t.length - 1] - BEHIND_S;
-    } else {
-      for (const f of FIELDS) s[f].push(...more[f]);
-      const columns = COLUMNS.filter((c) => s[c]);
-      for (const c of columns) s[c].forEach((column, i) => column.push(...more[c][i]));
-      const drop = s.t.findIndex((t) => t >= s.t[s.t.length - 1] - KEPT_S);
-      if (drop > 200) {
-        for (const f of FIELDS) s[f].splice(0, drop);
-        for (const c of columns) s[c].forEach((column) => column.splice(0, drop));
-      }
+      this.live = { samples: more, clip: false, head: more.t[more.t.length - 1] - BEHIND_S };
+      return;
     }
-    this.clip = false;
-  }
-
-  begin(clip) {
-    this.samples = clip;
-    this.clip = true;
-    this.head = 0;
+    for (const f of FIELDS) s[f].push(...more[f]);
+    const columns = COLUMNS.filter((c) => s[c]);
+    for (const c of columns) s[c].forEach((column, i) => column.push(...more[c][i]));
+    const drop = s.t.findIndex((t) => t >= s.t[s.t.length - 1] - KEPT_S);
+    if (drop > 200) {
+      for (const f of FIELDS) s[f].splice(0, drop);
+      for (const c of columns) s[c].forEach((column) => column.splice(0, drop));
+    }
   }
 
   /** Takes the new samples, lets `dt` seconds pass and selects the moment to show. */
@@ -64,16 +83,18 @@ export class Stage {
   }
 
   move(dt) {
-    const s = this.samples;
+    const { live } = this, s = live.samples;
     if (!s) return;
     const last = s.t[s.t.length - 1];
-    if (this.clip) {
-      this.head = Math.min(last, this.head + dt);
+    if (live.clip) {
+      if (this.held) return;
+      live.head = Math.min(last + (this.again ? REST_S : 0), live.head + dt);
+      if (this.again && live.head >= last + REST_S) live.head = 0;
       return;
     }
-    const error = last - BEHIND_S - this.head;
-    this.head = Math.abs(error) > 1 ? last - BEHIND_S : this.head + dt * (1 + Math.max(-0.9, Math.min(1, 3 * error)));
-    if (this.head > last) this.head = last;
+    const error = last - BEHIND_S - live.head;
+    live.head = Math.abs(error) > 1 ? last - BEHIND_S : live.head + dt * (1 + Math.max(-0.9, Math.min(1, 3 * error)));
+    if (live.head > last) live.head = last;
   }
 
   /** Index of the last sample that is not after `t`. */
@@ -94,12 +115,17 @@ export class Stage {
   }
 
   choose() {
-    const s = this.samples;
+    const { samples: s, clip, head } = this.shown;
     if (!s || !s.t.length) return null;
-    const i = this.indexAt(this.head);
+    const i = this.indexAt(head);
     const pick = (name) => s[name].map((column) => column[i]);
     return { index: i, t: s.t[i], observation: pick("observation"), policy: pick("policy"), applied: pick("applied"),
       rule: s.rule[i], reward: s.reward[i], amplitude: s.amplitude[i], margin: s.margin[i],
-      label: this.clip ? `${s.kind} episode ${s.episode}, played at real speed` : "" };
+      label: clip ? `${s.kind} episode ${s.episode}, played at real speed` : "" };
   }
+}
+
+function copy(samples) {
+  const columns = COLUMNS.filter((c) => samples[c]).map((c) => [c, samples[c].map((column) => [...column])]);
+  return Object.fromEntries([...FIELDS.map((f) => [f, [...samples[f]]]), ...columns]);
 }

@@ -1,30 +1,40 @@
 // Punctuality of the loop: durations on a logarithmic axis, as shares of all ticks.
 
-import { Picture, colours, sayEmpty } from "./theme.js";
-import { Plot } from "./plot.js";
+import { colours } from "./theme.js";
+import { Span, TimePlot } from "./timeplot.js";
 
+/* global uPlot */
 const LEAST_SHARE = 1e-6;
 
 export class Timing {
   constructor(about) {
     this.about = about;
     this.figures = null;
-    this.picture = new Picture("histogram", (ctx, w, h) => this.paint(ctx, w, h));
+    [this.low, this.high, this.floor] = [1, 1000, LEAST_SHARE];
+    const paths = uPlot.paths.stepped({ align: 1 });
+    const histogram = (role, label) => ({ role, label, width: 1.4, paths, fill: () => `${colours[role]}47`, text: (v) => (v > this.floor ? percent(v) : "0 %") });
+    this.plot = new TimePlot("histogram", new Span(), {
+      title: "share of ticks", margin: 60,
+      x: { log: true, shown: true, range: () => [this.low, this.high], splits: decades, format: duration, name: (us) => `from ${duration(us)}` },
+      y: { log: true, range: () => [this.floor, 1], splits: (low) => [1, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6].filter((v) => v >= low), format: percent },
+      series: [histogram("accent", about.lockstep ? "" : "lateness"), histogram("second", "work in a tick")],
+      over: (u, ctx, w, h) => this.paintPeriod(u, ctx, w, h),
+    });
+    this.draw();
     if (about.lockstep) {
-      document.getElementById("key-lateness").hidden = true;
       document.getElementById("timing-note").textContent = "virtual time, no lateness";
     }
   }
 
   take(figures) {
     this.figures = figures;
-    this.picture.draw();
+    this.draw();
     this.table(figures);
   }
 
   /** For screen readers. */
   describe(words) {
-    if (words["time of a tick"]) this.picture.describe(`Work in a tick: ${words["time of a tick"]}; ${words.ticks}`);
+    if (words["time of a tick"]) this.plot.describe(`Work in a tick: ${words["time of a tick"]}; ${words.ticks}`);
   }
 
   /** Takes the summary of a finished run: its last figures, or all of them for a run that was not seen live. */
@@ -35,7 +45,7 @@ export class Timing {
     this.over = true;
     const none = { first: 0, counts: [] };
     if (histograms.tick) this.figures = { ticks: summary.ticks, tick_us: histograms.tick, lateness_us: histograms.lateness ?? none };
-    this.picture.draw();
+    this.draw();
   }
 
   table(figures) {
@@ -50,61 +60,36 @@ export class Timing {
     }));
   }
 
-  paint(ctx, width, height) {
+  draw() {
     const f = this.figures;
     if (!f || !f.tick_us.counts.length) {
-      sayEmpty(ctx, width, height, this.over ? "histogram not saved; percentiles below" : "no tick yet");
+      this.plot.note(this.over ? "histogram not saved; percentiles below" : "no tick yet");
       return;
     }
-    const edges = this.about.edges_us;
-    const drawn = [f.tick_us, f.lateness_us].filter((h) => h.counts.length);
-    const low = Math.max(0.1, Math.min(...drawn.map((h) => edges[h.first + mostly(h.counts)])));
-    const high = Math.max(this.about.lockstep ? 0 : this.about.period_us * 1.3, ...drawn.map((h) => edges[h.first + h.counts.length]));
-    const floor = Math.max(LEAST_SHARE, 0.5 / f.ticks);
-    const plot = Plot.within(ctx, width, height,
-      { low, high, log: true, ticks: decades(low, high), format: duration },
-      { low: floor, high: 1, log: true, ticks: [1, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6].filter((t) => t >= floor), format: percent }, { top: 26, bottom: 24, left: 60 }).axes();
-    ctx.fillStyle = colours.soft;
-    ctx.textAlign = "left";
-    ctx.fillText("share of ticks", 8, 8);
-    plot.clip();
-    this.bars(plot, f.lateness_us, colours.accent);
-    this.bars(plot, f.tick_us, colours.second);
-    if (this.about.period_us < high && !this.about.lockstep) {
-      const x = plot.px(this.about.period_us);
-      ctx.strokeStyle = colours.bad;
-      ctx.setLineDash([4, 3]);
-      ctx.beginPath();
-      ctx.moveTo(x, plot.top);
-      ctx.lineTo(x, plot.bottom);
-      ctx.stroke();
-      ctx.setLineDash([]);
-      ctx.fillStyle = colours.bad;
-      ctx.textAlign = "right";
-      ctx.fillText("period", x - 5, plot.top + 8);
-    }
-    plot.unclip();
+    this.plot.note("");
+    const edges = this.about.edges_us, kinds = [f.lateness_us, f.tick_us], drawn = kinds.filter((h) => h.counts.length);
+    const first = Math.min(...drawn.map((h) => h.first)), end = Math.max(...drawn.map((h) => h.first + h.counts.length));
+    this.low = Math.max(0.1, Math.min(...drawn.map((h) => edges[h.first + mostly(h.counts)])));
+    this.high = Math.max(this.about.lockstep ? 0 : this.about.period_us * 1.3, edges[end]);
+    this.floor = Math.max(LEAST_SHARE, 0.5 / f.ticks);
+    const shares = kinds.map((h) => {
+      const total = h.counts.reduce((a, b) => a + b, 0);
+      return Array.from({ length: end - first + 1 }, (_, i) => (total ? Math.max(this.floor, (h.counts[first + i - h.first] ?? 0) / total) : null));
+    });
+    this.plot.show([edges.slice(first, end + 1), ...shares]);
   }
 
-  bars(plot, histogram, colour) {
-    const { ctx } = plot, edges = this.about.edges_us;
-    const total = histogram.counts.reduce((a, b) => a + b, 0);
-    if (!total) return;
+  paintPeriod(u, ctx, width, height) {
+    if (this.about.lockstep || this.about.period_us >= this.high) return;
+    const x = u.valToPos(this.about.period_us, "x");
+    ctx.strokeStyle = ctx.fillStyle = colours.bad;
+    ctx.setLineDash([4, 3]);
     ctx.beginPath();
-    ctx.moveTo(plot.px(edges[histogram.first]), plot.bottom);
-    histogram.counts.forEach((n, i) => {
-      const y = n ? plot.py(Math.max(plot.y.low, n / total)) : plot.bottom;
-      ctx.lineTo(plot.px(edges[histogram.first + i]), y);
-      ctx.lineTo(plot.px(edges[histogram.first + i + 1]), y);
-    });
-    ctx.lineTo(plot.px(edges[histogram.first + histogram.counts.length]), plot.bottom);
-    ctx.globalAlpha = 0.28;
-    ctx.fillStyle = colour;
-    ctx.fill();
-    ctx.globalAlpha = 1;
-    ctx.strokeStyle = colour;
-    ctx.lineWidth = 1.4;
+    ctx.moveTo(x, 0);
+    ctx.lineTo(x, height);
     ctx.stroke();
+    ctx.textAlign = "right";
+    ctx.fillText("period", x - 5, 8);
   }
 }
 

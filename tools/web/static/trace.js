@@ -1,73 +1,98 @@
-// The last seconds as curves: a row for each observation, one for the actions; bands mark the shield's interventions.
+// The last seconds, or an episode, as curves: a plot for each observation, one for the actions; bands mark where the shield acted.
 
-import { colours, sayEmpty } from "./theme.js";
-import { Plot, angleLabel, isAngle, short, unitText, written } from "./plot.js";
+import { colours } from "./theme.js";
+import { angleLabel, isAngle, niceTicks, short, unitText, written } from "./plot.js";
+import { Span, TimePlot, bands, broken } from "./timeplot.js";
 
 const SPAN_S = 8;
 const ROWS = 3;
+const ROW_PX = 76;
 
-export function drawTrace(ctx, width, height, about, stage) {
-  const s = stage.samples;
-  if (!s) {
-    sayEmpty(ctx, width, height, "no samples yet");
-    return;
+export class Trace {
+  constructor(about, stage, { held }) {
+    this.about = about;
+    this.stage = stage;
+    this.element = document.getElementById("trace");
+    this.span = new Span({ pressed: () => held(true), reset: () => held(false), moved: (t) => stage.look(t) });
+    const shown = about.observations.slice(0, ROWS);
+    this.element.style.minHeight = `${ROW_PX * (shown.length + 1) + 14}px`;
+    this.rows = shown.map((axis, i) => this.observation(axis, i));
+    this.rows.push(this.actions());
   }
-  const end = stage.clip ? s.t[s.t.length - 1] : stage.head;
-  const start = stage.clip ? s.t[0] : end - SPAN_S;
-  const last = stage.indexAt(stage.head), first = stage.clip ? 0 : Math.max(0, stage.indexAt(start));
-  const shown = about.observations.slice(0, ROWS);
-  const rows = shown.length + 1;
-  const foot = 18, gap = 18, h = (height - foot - gap * rows) / rows;
-  const part = (values) => values.slice(first, last + 1);
-  const times = part(s.t), begins = part(s.begins);
-  for (let row = 0; row < rows; row++) {
-    const action = row === rows - 1;
-    const axis = action ? spanOf(about.actuators) : shown[row];
-    const round = isAngle(axis.unit, axis.low, axis.high);
-    const top = gap + row * (h + gap);
-    const zero = (0 - axis.low) / (axis.high - axis.low);
-    const ticks = zero * h > 17 && (1 - zero) * h > 17 ? [axis.low, 0, axis.high] : [axis.low, axis.high];
-    const plot = new Plot(ctx, { left: 46, top, right: width - 8, bottom: top + h },
-      { low: start, high: end, ticks: [], bare: true }, { low: axis.low, high: axis.high, ticks, inset: true, format: round ? angleLabel : written(axis).format });
-    plot.axes().clip();
-    bands(plot, s, first, last);
-    if (action) {
-      about.actuators.forEach((_, j) => {
-        const colour = about.actuators.length > 1 ? colours.series[j % colours.series.length] : colours.second;
-        if (about.actuators.length === 1) plot.line(times, part(s.policy[j]), colours.faint, 1, 0, begins);
-        plot.line(times, part(s.applied[j]), colour, about.actuators.length > 1 ? 1 : 1.5, 0, begins);
-      });
-    } else {
-      plot.line(times, part(s.observation[row]), colours.accent, 1.6, round ? 2 * Math.PI : 0, begins);
+
+  /** [start, end] of what is shown. */
+  window() {
+    const { samples: s, clip, head, end = head } = this.stage.shown;
+    if (!s) return [0, SPAN_S];
+    return clip ? [s.t[0], s.t[s.t.length - 1]] : [end - SPAN_S, end];
+  }
+
+  get origin() {
+    return this.stage.shown.clip ? 0 : this.window()[1];
+  }
+
+  row(title, axis, series, columns, turn, last) {
+    const zero = -axis.low / (axis.high - axis.low);
+    const ticks = zero > 0.25 && zero < 0.75 ? [axis.low, 0, axis.high] : [axis.low, axis.high];
+    const element = document.createElement("div");
+    this.element.append(element);
+    const seconds = (t) => `${short(Math.round(100 * (t - this.origin)) / 100)} s`;
+    const plot = new TimePlot(element, this.span, {
+      title, series,
+      x: { range: () => this.window(), shown: last, format: seconds, name: seconds,
+        splits: (low, high, u) => niceTicks(low - this.origin, high - this.origin, u.width / 90).map((t) => t + this.origin) },
+      y: { range: () => [axis.low, axis.high], splits: ticks, format: isAngle(axis.unit, axis.low, axis.high) ? angleLabel : written(axis).format },
+      under: (u, ctx, w, h) => bands(u, ctx, h, this.acted(), colours.warn),
+    });
+    return { plot, columns, turn, low: axis.low };
+  }
+
+  observation(axis, i) {
+    const { unit, format } = written(axis);
+    const turn = isAngle(axis.unit, axis.low, axis.high) ? 2 * Math.PI : 0;
+    const series = [{ role: "accent", width: 1.6, text: (v) => `${format(v)} ${unit}` }];
+    return this.row(`${axis.name.replaceAll("_", " ")} in ${unit}`, axis, series, (s) => [s.observation[i]], turn, false);
+  }
+
+  actions() {
+    const { actuators } = this.about, [first] = actuators, unit = unitText(first.unit);
+    const axis = { low: Math.min(...actuators.map((a) => a.low)), high: Math.max(...actuators.map((a) => a.high)), unit: first.unit };
+    const text = (v) => `${short(v)} ${unit}`;
+    if (actuators.length === 1) {
+      const series = [{ role: "faint", label: "policy", width: 1, text }, { role: "second", label: "applied", width: 1.5, text }];
+      return this.row(`${first.name.replaceAll("_", " ")} in ${unit}`, axis, series, (s) => [s.policy[0], s.applied[0]], 0, true);
     }
-    plot.unclip();
-    ctx.fillStyle = colours.soft;
-    ctx.textAlign = "left";
-    ctx.fillText(action ? actionLabel(about, width) : `${axis.name} in ${written(axis).unit}`, 46, top - 9);
+    const roles = ["accent", "second", "violet", "good"];
+    const series = actuators.map((a, j) => ({ role: roles[j % roles.length], label: a.name.replaceAll("_", " "), width: 1, text: short }));
+    return this.row(`applied in ${unit}`, axis, series, (s) => s.applied, 0, true);
   }
-  ctx.textAlign = "right";
-  ctx.fillText(stage.clip ? `${short(end - start)} s, one episode` : `the last ${SPAN_S} s`, width - 8, height - 7);
-}
 
-function spanOf(actuators) {
-  return { low: Math.min(...actuators.map((a) => a.low)), high: Math.max(...actuators.map((a) => a.high)), unit: actuators[0].unit };
-}
-
-function actionLabel(about, width) {
-  const unit = unitText(about.actuators[0].unit);
-  const one = about.actuators.length === 1;
-  if (width < 430) return one ? `${about.actuators[0].name} in ${unit} (grey: policy)` : `applied actions in ${unit}`;
-  return one ? `${about.actuators[0].name} in ${unit}: applied, and the policy's (grey)` : `applied actions in ${unit} (colours as above)`;
-}
-
-function bands(plot, s, first, last) {
-  const { ctx } = plot;
-  ctx.fillStyle = colours.warn;
-  ctx.globalAlpha = 0.25;
-  for (let i = first; i <= last; i++) {
-    if (!s.rule[i]) continue;
-    const to = i < last ? s.t[i + 1] : s.t[i] + 0.02;
-    ctx.fillRect(plot.px(s.t[i]), plot.top, Math.max(1.5, plot.px(to) - plot.px(s.t[i])), plot.bottom - plot.top);
+  /** Intervals in which a rule of the shield acted. */
+  *acted() {
+    const { samples: s } = this.stage.shown;
+    if (!s) return;
+    let from = null;
+    for (let i = this.first; i <= this.last; i++) {
+      if (s.rule[i] && from === null) from = s.t[i];
+      if (!s.rule[i] && from !== null) {
+        yield [from, s.t[i]];
+        from = null;
+      }
+    }
+    if (from !== null) yield [from, s.t[this.last] + 0.02];
   }
-  ctx.globalAlpha = 1;
+
+  draw() {
+    const { samples: s, clip, head, end = head } = this.stage.shown;
+    if (!s) return;
+    const [start] = this.window();
+    this.first = clip ? 0 : Math.max(0, this.stage.indexAt(start));
+    this.last = this.stage.indexAt(end);
+    const now = `${start} ${this.first} ${this.last}`;
+    if (s === this.drawn && now === this.moment) return;
+    [this.drawn, this.moment] = [s, now];
+    const part = (values) => values.slice(this.first, this.last + 1);
+    const times = part(s.t), begins = part(s.begins);
+    for (const { plot, columns, turn, low } of this.rows) plot.show(broken(times, columns(s).map(part), begins, turn, low));
+  }
 }
