@@ -35,11 +35,11 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
         marked: tuple[Shape, ...] = ()
         if target is not None:
             x, y = math.sin(target), -math.cos(target)
-            marked = (ring((x, y), 0.11), words((x + 0.34, y + 0.1), "target", "good"))
+            marked = (ring((x, y), 0.11), words((x + 0.48, y + 0.04), "target", "good"))
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": radians_in(config, self.angle)}
         return Scene(
-            (-1.25, -1.25),
-            (1.25, 1.25),
+            (-1.16, -1.16),
+            (1.16, 1.16),
             (
                 *dial(),
                 *marked,
@@ -62,12 +62,12 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
         at = () if target is None else ((math.cos(turn * target), math.sin(turn * target)),)
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
         return Scene(
-            (-1.25, -1.25),
-            (1.25, 1.25),
+            (-1.16, -1.16),
+            (1.16, 1.16),
             (
                 *dial(),
                 *(ring(point, 0.11) for point in at),
-                *(words((x + 0.34, y + 0.1), "target", "good") for x, y in at),
+                *(words((x + 0.48, y + 0.04), "target", "good") for x, y in at),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.72, colour="soft", outlined=True, width=5.0),
                 *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **turned) for p in spokes),
                 Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **turned),

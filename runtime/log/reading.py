@@ -82,6 +82,41 @@ def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequenc
         yield from _read_file(path, StepMessages(rig, behaviour=behaviour, inputs=inputs))
 
 
+def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Records:
+    """Read the newest records, at most ``most`` and of one file, without the ones before them.  Raises LogDamaged."""
+    messages = StepMessages(rig, behaviour=behaviour, inputs=inputs)
+    for path in reversed(log_files(folder)):
+        records = _newest(path, messages, most)
+        if len(records):
+            return records
+    return messages.decode(b"")
+
+
+def _newest(path: Path, messages: StepMessages, most: int) -> Records:
+    expected = wire.descriptor_set((messages.file,))
+    newest: list[bytes] = []
+    try:
+        with open_file(path, None) as file:
+            reader = make_reader(file)
+            if reader.get_summary() is not None:
+                for schema, _, message in reader.iter_messages(STEPS, reverse=True):
+                    if schema is None or schema.data != expected:
+                        raise LogDamaged(f"{path}: its steps are laid out by another version, or for another rig")
+                    newest.append(message.data)
+                    if len(newest) >= most:
+                        break
+                return messages.decode(b"".join(reversed(newest)))
+    except LogDamaged:
+        raise
+    except Exception as error:  # as in _read_file
+        raise LogDamaged(f"{path}: {str(error) or type(error).__name__}") from error
+    records = messages.decode(b"")  # its writer was killed: no index leads to its end
+    for part in _read_file(path, messages):
+        if isinstance(part, np.ndarray):
+            records = np.concatenate([records, part])[-most:]
+    return records
+
+
 def size_of(folder: Path) -> int:
     """Bytes of all log files of a run."""
     return sum(path.stat().st_size for path in log_files(folder))

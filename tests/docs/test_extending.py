@@ -142,7 +142,7 @@ def test_a_package_is_checked_replayed_and_shown(package: Lab) -> None:
     about += "from onrig.tools.web.about import about; "
     about += "print(json.dumps(about(load_resolved(Path('run/config.yaml')), Path('run'))['drawing']))"
     drawing = json.loads(package.python(about))
-    assert drawing["kind"] == "scene"
+    assert drawing["kind"] == "block"
     assert drawing["shapes"][2]["moved_by"] == [["observation", 0, [1.0, 0.0]]]
     pieces = json.loads((package.folder / "run" / "meta.json").read_text())["pieces"]
     assert {(p["source"], p["version"]) for p in pieces} == {("my-lab", "1.0")}

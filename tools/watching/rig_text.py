@@ -1,4 +1,4 @@
-"""The rig as text: a pendulum as a dial, a ball on its track above the coils, anything else as bars.  Pure.
+"""The rig as text: the outlines of its scene, a ball on its track above the coils, or bars.  Pure.
 
 A canvas of braille dots; sparklines and bars are one line high.
 """
@@ -115,7 +115,12 @@ def columns(counts: Sequence[int], *, fancy: bool = True) -> str:
     return "".join(levels[math.ceil(8 * math.sqrt(n / most))] if n else " " for n in counts) if most else ""
 
 
-_BOB: Final = 2.2
+_THIN: Final = 2.5
+"""Outlines below this width (px) are dotted."""
+_FINE: Final = 1.0
+"""Lines up to this width (px) are marks too fine for a terminal."""
+_LEAST_DISC: Final = 1.8
+"""Dots."""
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -127,6 +132,7 @@ class Magnet(msgspec.Struct):
 
 
 Source = tuple[Literal["observation", "applied"], int]
+Shift = tuple[Literal["observation", "applied"], int, tuple[float, float]]
 
 
 class Part(msgspec.Struct):
@@ -135,22 +141,34 @@ class Part(msgspec.Struct):
     form: str
     points: tuple[tuple[float, float], ...]
     radius: float
+    outlined: bool
+    width: float
+    slid_by: tuple[Shift, ...]
     turned_by: Source | None
+    turn: float
     about: tuple[float, float]
-    moved_by: tuple[tuple[Literal["observation", "applied"], int, tuple[float, float]], ...]
+    moved_by: tuple[Shift, ...]
+    grown_by: Source | None
+    lit_by: Source | None
+
+
+class Track(msgspec.Struct):
+    """A ball above its coils, for a few lines of text."""
+
+    position: int
+    low: float
+    high: float
+    target: float | None = None
+    magnets: tuple[Magnet, ...] = ()
 
 
 class Sketch(msgspec.Struct):
     """The parts of ``drawing_of`` that can be drawn as text."""
 
-    kind: str
-    angle: int = 0
-    position: int = 0
-    low: float | tuple[float, float] = 0.0
-    high: float | tuple[float, float] = 0.0
-    target: float | None = None
-    magnets: tuple[Magnet, ...] = ()
+    low: tuple[float, float] = (0.0, 0.0)
+    high: tuple[float, float] = (1.0, 1.0)
     shapes: tuple[Part, ...] = ()
+    track: Track | None = None
 
 
 def sketch_of(config: RunConfig) -> Sketch:
@@ -163,49 +181,32 @@ def rig_rows(rig: Rig, sketch: Sketch, now: Now | None, width: int, height: int,
     if now is None:
         return ["no step record yet"]
     values = _observations(rig, now)
-    if sketch.kind in ("pendulum", "scene"):
+    if sketch.track is not None:
+        track = ball_on_track(sketch.track, now, rig, width, fancy=fancy)
+        rows = [*track, "   ".join(values), *_commands(rig, now, 6, fancy=fancy)]
+    elif sketch.shapes:
         beside = [*values, "", *_stacked_commands(rig, now, 7, fancy=fancy)]
         size = max(3, min(height, (width - max(map(len, beside)) - 2) // 2))
-        if sketch.kind == "scene":
-            dial = scene_rows(sketch, now, size, fancy=fancy)
-        else:
-            dial = pendulum_dial(now.observation[sketch.angle], sketch.target, size, fancy=fancy)
+        dial = scene_rows(sketch, now, size, fancy=fancy)
         lines = max(len(dial), len(beside))
         dial += [" " * (2 * size)] * (lines - len(dial))
         beside += [""] * (lines - len(beside))
         return [f"{d}  {text}"[:width].rstrip() for d, text in zip(dial, beside, strict=True)][:height]
-    if sketch.kind == "track":
-        track = ball_on_track(sketch, now, rig, width, fancy=fancy)
-        rows = [*track, "   ".join(values), *_commands(rig, now, 6, fancy=fancy)]
     else:
         rows = [*_bars(rig, now, fancy=fancy), *_commands(rig, now, 6, fancy=fancy)]
     return [row[:width].rstrip() for row in rows][:height]
 
 
-def pendulum_dial(angle_rad: float, target_rad: float | None, size: int, *, fancy: bool = True) -> list[str]:
-    """A dial of ``size`` lines, twice as wide: down at angle 0, upright at +-pi, positive to the right."""
-    canvas = Canvas(2 * size, size, fancy=fancy)
-    middle_x, middle_y = 0.5 * (canvas.dots_wide - 1), 0.5 * (canvas.dots_high - 1)
-    radius = middle_y - 1.0
-    canvas.circle(middle_x, middle_y, radius, every=3.0)
-    if target_rad is not None:
-        canvas.disc(middle_x + radius * math.sin(target_rad), middle_y + radius * math.cos(target_rad), 1.0)
-    if math.isfinite(angle_rad):
-        reach = radius - 3.0
-        x, y = middle_x + reach * math.sin(angle_rad), middle_y + reach * math.cos(angle_rad)
-        canvas.line(middle_x, middle_y, x, y)
-        canvas.disc(x, y, _BOB)
-    return canvas.rows()
-
-
 def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> list[str]:
     """The outlines of a scene in ``size`` lines, twice as wide."""
     canvas = Canvas(2 * size, size, fancy=fancy)
-    assert isinstance(sketch.low, tuple)
-    assert isinstance(sketch.high, tuple)
     (left, bottom), (right, top) = sketch.low, sketch.high
     scale = min((canvas.dots_wide - 1) / (right - left), (canvas.dots_high - 1) / (top - bottom))
     for part in sketch.shapes:
+        if part.form == "text" or part.grown_by is not None or part.lit_by is not None:
+            continue
+        if part.form == "line" and part.width <= _FINE:
+            continue
         points = [_placed(point, part, now) for point in part.points]
         if not all(math.isfinite(x) and math.isfinite(y) for x, y in points):
             continue
@@ -216,8 +217,11 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
             )
             for x, y in points
         ]
+        if part.form == "circle" and part.outlined:
+            canvas.circle(*on[0], scale * part.radius, every=3.0 if part.width < _THIN else 1.0)
+            continue
         if part.form == "circle":
-            canvas.circle(*on[0], scale * part.radius)
+            canvas.disc(*on[0], max(_LEAST_DISC, scale * part.radius))
             continue
         for start, end in itertools.pairwise(on if part.form == "line" else [*on, on[0]]):
             canvas.line(*start, *end)
@@ -225,12 +229,18 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
 
 
 def _placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
-    x, y = point
+    x, y = _shifted(*point, part.slid_by, now)
     if part.turned_by is not None:
-        angle, (cx, cy) = _value(part.turned_by, now), part.about
+        angle, (cx, cy) = part.turn * _value(part.turned_by, now), part.about
+        if not math.isfinite(angle):
+            return math.nan, math.nan
         c, s = math.cos(angle), math.sin(angle)
         x, y = cx + c * (x - cx) - s * (y - cy), cy + s * (x - cx) + c * (y - cy)
-    for source, at, (dx, dy) in part.moved_by:
+    return _shifted(x, y, part.moved_by, now)
+
+
+def _shifted(x: float, y: float, shifts: Sequence[Shift], now: Now) -> tuple[float, float]:
+    for source, at, (dx, dy) in shifts:
         value = _value((source, at), now)
         x, y = x + dx * value, y + dy * value
     return x, y
@@ -242,22 +252,20 @@ def _value(source: Source, now: Now) -> float:
     return value if math.isfinite(value) else math.nan
 
 
-def ball_on_track(sketch: Sketch, now: Now, rig: Rig, width: int, *, fancy: bool = True) -> list[str]:
+def ball_on_track(track: Track, now: Now, rig: Rig, width: int, *, fancy: bool = True) -> list[str]:
     """The ball, its rail with the target, and below it the coils, with heights proportional to their currents."""
-    low, high = sketch.low, sketch.high
-    assert isinstance(low, float)
-    assert isinstance(high, float)
+    low, high = track.low, track.high
 
     def column(value: float) -> int:
         return min(max(round((value - low) / (high - low) * (width - 1)), 0), width - 1)
 
-    position = now.observation[sketch.position]
+    position = now.observation[track.position]
     ball = " " * column(position) + ("●" if fancy else "O") if math.isfinite(position) else ""
     rail = [("├" if fancy else "|"), *("─" if fancy else "-") * (width - 2), ("┤" if fancy else "|")]
-    if sketch.target is not None:
-        rail[column(sketch.target)] = "┼" if fancy else "+"
+    if track.target is not None:
+        rail[column(track.target)] = "┼" if fancy else "+"
     coils = [" "] * width
-    for magnet in sketch.magnets:
+    for magnet in track.magnets:
         if low <= magnet.at <= high:
             actuator, value = rig.actuators[magnet.actuator], now.commanded[magnet.actuator]
             share = (value - actuator.low) / (actuator.high - actuator.low) if math.isfinite(value) else 0.0

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow
+from onrig.runtime.task import episode_steps
+from onrig.runtime.view.run_view import RunView
 from onrig.runtime.view.sentences import VERDICTS, Event, counted, reason_of, sentence
 
 LIMIT: Final = 2000
@@ -118,6 +120,9 @@ def _both(a: Row, b: Row) -> Row:
 
 
 Records = NDArray[np.void]
+_LEAST_READ: Final = 8192
+_READ: Final = 4
+"""Episodes of records that are read back from a log, so that the last whole one is among them."""
 Samples = dict[str, object]
 
 SAMPLES_PER_S: Final = 40.0
@@ -173,6 +178,21 @@ class Motion:
             samples["kind"] = _KINDS[Kind(episode["kind"][0])]
             return samples
         return None
+
+
+def stored_clip(view: RunView) -> Samples | None:
+    """The last whole episode in a run's log, as ``Motion.clip``; None without a log that can be read."""
+    try:
+        from onrig.runtime.log.reading import LogDamaged, read_last
+    except ImportError:  # the extra `log`
+        return None
+    config = view.config
+    most = max(_LEAST_READ, _READ * (episode_steps(config.task, config.rate_hz) + 1))
+    try:
+        records = read_last(view.folder, config.rig, most, behaviour=config.stochastic, inputs=config.composed)
+    except LogDamaged:
+        return None
+    return Motion(config).clip(records) if len(records) else None
 
 
 def _worst_rule(records: Records, chosen: NDArray[np.int64]) -> list[int]:

@@ -26,7 +26,7 @@ from onrig.tools.run_facts import LAST, PERCENTILES, RunFacts, of_figures, of_su
 from onrig.tools.web.about import about
 from onrig.tools.web.connections import Message
 from onrig.tools.web.coverage import pack_sample, stored_memory
-from onrig.tools.web.history import Curve, Motion, Story
+from onrig.tools.web.history import Curve, Motion, Story, stored_clip
 
 MOTION_S: Final = 0.05
 _STATUS_S: Final = 0.25
@@ -189,6 +189,9 @@ class Producer:
             memory = stored_memory(self._view)
             if memory is not None:
                 yield self._note(Message("memory", memory))
+        clip = stored_clip(self._view)
+        if clip is not None:
+            yield self._note(Message("clip", clip))
         yield self._status()
         yield self._farewell()
 

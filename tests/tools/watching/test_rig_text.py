@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +12,12 @@ from onrig.runtime.run_config import RunConfig
 from onrig.tools.watching.rig_text import (
     Canvas,
     Sketch,
+    Track,
     bar,
     both_ways,
     columns,
-    pendulum_dial,
     rig_rows,
+    scene_rows,
     sketch_of,
     sparkline,
 )
@@ -36,14 +38,20 @@ def heavy(rows: list[str]) -> tuple[float, float]:
 
 
 def test_the_pendulum_hangs_down_at_zero_and_stands_up_at_pi() -> None:
-    assert heavy(pendulum_dial(0.0, None, 9))[1] > 0.5
-    assert heavy(pendulum_dial(math.pi, None, 9))[1] < -0.5
-    assert heavy(pendulum_dial(math.pi / 2, None, 9))[0] > 1.0, "positive to the right"
-    assert heavy(pendulum_dial(-math.pi / 2, None, 9))[0] < -1.0
+    replace, task = msgspec.structs.replace, PENDULUM.task
+    aimless = replace(PENDULUM, task=replace(task, reward=replace(task.reward, target={})))
+
+    def dial(angle: float) -> tuple[float, float]:
+        return heavy(scene_rows(sketch_of(aimless), now((angle, 0.0), (0.0,)), 9))
+
+    assert dial(0.0)[1] > 0.5
+    assert dial(math.pi)[1] < -0.5
+    assert dial(math.pi / 2)[0] > 1.0, "positive to the right"
+    assert dial(-math.pi / 2)[0] < -1.0
 
 
 def test_the_ball_is_where_it_is_over_its_coils() -> None:
-    sketch = Sketch(kind="track", position=0, low=0.0, high=1.0, target=0.5)
+    sketch = Sketch(track=Track(position=0, low=0.0, high=1.0, target=0.5))
     rows = rig_rows(MAGMAN.rig, sketch, now((1.0, 0.0), (0.0, 0.6, 0.3, 0.0)), 21, 8)
     assert rows[0] == " " * 20 + "●"
     assert rows[1] == "├─────────┼─────────┤"
@@ -62,7 +70,7 @@ def test_strong_coils_are_high() -> None:
 @pytest.mark.parametrize("value", [0.0, 1e9, -1e9, math.nan, math.inf])
 def test_it_fits_whatever_the_rig_says(config: RunConfig, fancy: bool, size: tuple[int, int], value: float) -> None:
     n = len(config.rig.actuators)
-    for sketch in (sketch_of(config), Sketch(kind="bars")):
+    for sketch in (sketch_of(config), Sketch()):
         rows = rig_rows(config.rig, sketch, now((value, value), (value,) * n), *size, fancy=fancy)
         assert 0 < len(rows) <= size[1]
         assert all(len(row) <= size[0] for row in rows)

@@ -10,16 +10,28 @@ from onrig.tools.web.server import load_assets
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted((ROOT / "tools" / "web" / "static").iterdir())
+UPLOT = ROOT / "tools" / "web" / "uplot"
 
 
 def test_all_files_of_the_page_are_served() -> None:
-    assert {f"/{s.name}" for s in SOURCES} | {"/"} == set(load_assets())
+    foreign = {"/uPlot.iife.min.js", "/uPlot.min.css"}
+    assert {f"/{s.name}" for s in SOURCES} | foreign | {"/"} == set(load_assets())
 
 
 def test_the_wheel_takes_them_along() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     patterns = listed.get("onrig.tools.web", [])
-    assert all(any(s.match(p) for p in patterns) for s in SOURCES)
+    assert all(any(s.match(p) for p in patterns) for s in (*SOURCES, *UPLOT.iterdir()))
+
+
+def test_what_others_wrote_comes_with_its_version_its_licence_and_no_wish_for_more() -> None:
+    script, licence = (UPLOT / "uPlot.iife.min.js").read_text(), (UPLOT / "LICENSE").read_text()
+    assert "uPlot (v1.6.32)" in script.splitlines()[0]
+    assert licence.startswith("The MIT License")
+    assert "Leon Sorokin" in licence
+    rest = script.partition("\n")[2] + (UPLOT / "uPlot.min.css").read_text()
+    assert not re.search(r"https?://|innerHTML|eval\(|new Function|@import|url\(", rest)
+    assert "uPlot" in (ROOT / "docs" / "dependencies.md").read_text()
 
 
 @pytest.mark.parametrize("source", [s for s in SOURCES if s.suffix in (".html", ".js", ".css")], ids=lambda s: s.name)
@@ -41,7 +53,7 @@ def test_every_import_and_every_element_that_is_asked_for_is_there() -> None:
             continue
         text = source.read_text()
         assert set(re.findall(r'from "\./([^"]+)"', text)) <= names
-        wanted = re.findall(r'(?:getElementById\(|\$\(|new Picture\(|say\(|show\()"([^"]+)"', text)
+        wanted = re.findall(r'(?:getElementById\(|\$\(|new Picture\(|new TimePlot\(|say\(|show\()"([^"]+)"', text)
         assert {w for w in wanted if " " not in w} <= ids, source.name
 
 

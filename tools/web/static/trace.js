@@ -6,7 +6,7 @@ import { Span, TimePlot, bands, broken } from "./timeplot.js";
 
 const SPAN_S = 8;
 const ROWS = 3;
-const ROW_PX = 76;
+const ROW_PX = 84;
 
 export class Trace {
   constructor(about, stage, { held }) {
