@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import IO, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ from mcap.opcode import Opcode
 from mcap.reader import make_reader
 from mcap.records import Attachment, Channel, Message, Metadata, Schema
 from mcap.stream_reader import StreamReader
+from mcap.summary import Summary
 from mcap.writer import MCAP0_MAGIC
 
 from onrig.hw.rig import Rig
@@ -83,13 +84,13 @@ def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequenc
 
 
 def read_last(folder: Path, rig: Rig, most: int, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> Records:
-    """Read the newest records, at most ``most`` and of one file, without the ones before them.  Raises LogDamaged."""
+    """Read the newest records, at most ``most``, without those before them; raises LogDamaged."""
     messages = StepMessages(rig, behaviour=behaviour, inputs=inputs)
+    records = messages.decode(b"")
     for path in reversed(log_files(folder)):
-        records = _newest(path, messages, most)
-        if len(records):
-            return records
-    return messages.decode(b"")
+        if len(records) < most:
+            records = np.concatenate([_newest(path, messages, most - len(records)), records])
+    return records
 
 
 def _newest(path: Path, messages: StepMessages, most: int) -> Records:
@@ -97,9 +98,8 @@ def _newest(path: Path, messages: StepMessages, most: int) -> Records:
     newest: list[bytes] = []
     try:
         with open_file(path, None) as file:
-            reader = make_reader(file)
-            if reader.get_summary() is not None:
-                for schema, _, message in reader.iter_messages(STEPS, reverse=True):
+            if _summary(file) is not None:
+                for schema, _, message in make_reader(file).iter_messages(STEPS, reverse=True):
                     if schema is None or schema.data != expected:
                         raise LogDamaged(f"{path}: its steps are laid out by another version, or for another rig")
                     newest.append(message.data)
@@ -117,6 +117,14 @@ def _newest(path: Path, messages: StepMessages, most: int) -> Records:
     return records
 
 
+def _summary(file: IO[bytes]) -> Summary | None:
+    """The index at a file's end; None where its writer did not finish it, or it is damaged."""
+    try:
+        return make_reader(file).get_summary()
+    except Exception:  # those of mcap have no base of their own; what is wrong is said when the file is read
+        return None
+
+
 def size_of(folder: Path) -> int:
     """Bytes of all log files of a run."""
     return sum(path.stat().st_size for path in log_files(folder))
@@ -130,11 +138,9 @@ def count_steps(folder: Path) -> int:
 def _count(path: Path) -> int:
     try:
         with open_file(path, None) as file:
-            summary = make_reader(file).get_summary()
+            summary = _summary(file)
     except OSError:
         return 0
-    except Exception:  # as in _read_file; errors are reported when it is read
-        summary = None
     if summary is None or summary.statistics is None:
         return path.stat().st_size // _BYTES_PER_STEP
     steps = [c.id for c in summary.channels.values() if c.topic == STEPS]

@@ -23,7 +23,7 @@ from mcap_protobuf.decoder import DecoderFactory
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_file import McapFile
 from onrig.runtime.log.mcap_log import McapLog
-from onrig.runtime.log.reading import Event, Kept, LogDamaged, LogEnd, LogStart, count_steps, read_log
+from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_last, read_log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.process_settings import Log
@@ -329,6 +329,25 @@ def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.Mo
     assert len(log_files(folder.path)) == 3
     assert folder.records().tobytes() == EPISODE[:40].tobytes()
     assert folder.events[0][1]["bytes"] == sum(p.stat().st_size for p in log_files(folder.path))
+
+
+@pytest.mark.parametrize("most", [1, 7, 13, 1000])
+def test_the_newest_records_are_found_across_files_and_without_an_index(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    assert len(read_last(folder.path, PENDULUM.rig, most)) == 0
+    monkeypatch.setattr("onrig.runtime.log.mcap_log._CHUNKS_PER_FILE", 3)
+    log = folder.open()
+    for n in range(8):
+        log.add(EPISODE[5 * n : 5 * n + 5])
+        folder.second(log)
+        mine = EPISODE[: 5 * n + 5][-most:]
+        assert read_last(folder.path, PENDULUM.rig, most).tobytes() == mine.tobytes(), "while its writer is at work"
+    log.close()
+    assert read_last(folder.path, PENDULUM.rig, most).tobytes() == EPISODE[:40][-most:].tobytes()
+    other = msgspec.structs.replace(PENDULUM.rig, sensors=PENDULUM.rig.sensors[::-1])
+    with pytest.raises(LogDamaged, match="another rig"):
+        read_last(folder.path, other, most)
 
 
 def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import select
@@ -33,7 +34,7 @@ FASTER_THAN_ITS_PAGE: Final = (
 """Too fast to be watched, so the page plays clips, as it does in lockstep; a run in lockstep would keep the browser's
 processor busy."""
 INK: Final = """
-(() => { const c = document.getElementById('%s');
+(() => { const e = document.getElementById('%s'), c = e.querySelector('canvas') ?? e;
   const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
   const seen = new Set(); for (let i = 0; i < d.length; i += 4) seen.add((d[i] << 16) | (d[i + 1] << 8) | d[i + 2]);
   return seen.size; })()"""
@@ -43,23 +44,25 @@ FRAMES: Final = """
 (() => new Promise((done) => {
   const drawn = {}, arc = CanvasRenderingContext2D.prototype.arc, seen = [];
   CanvasRenderingContext2D.prototype.arc = function (x, y, radius, ...rest) {
-    (drawn[this.canvas.id] ??= {})[radius] = [x, y];
+    (drawn[this.canvas.id] ??= []).push([radius, x, y]);
     return arc.call(this, x, y, radius, ...rest);
   };
   const first = document.querySelector('#readouts dd');
   const look = () => {
-    const rig = drawn.rig, mark = drawn.coverage?.[6], width = document.getElementById('coverage').clientWidth;
-    if (rig?.[12] && mark) {
-      const number = Number(first.firstChild.textContent.replace('\u2212', '-'));
-      const drawn = Math.atan2(rig[12][0] - rig[7][0], rig[12][1] - rig[7][1]);
-      seen.push([number, drawn, ((mark[0] - 54) / (width - 66)) * 2 * Math.PI - Math.PI]);
+    const rig = drawn.rig?.slice(-4).sort((a, b) => a[0] - b[0]), mark = drawn.coverage?.at(-1);
+    if (rig?.length === 4 && mark?.[0] === 6) {
+      const number = Number(first.firstChild.textContent.replace('\u2212', '-')), [[, x, y], [, bobX, bobY]] = rig;
+      const width = document.getElementById('coverage').clientWidth;
+      seen.push([number, Math.atan2(bobX - x, bobY - y), ((mark[1] - 54) / (width - 66)) * 2 * Math.PI - Math.PI]);
     }
+    for (const canvas of Object.keys(drawn)) delete drawn[canvas];
     if (seen.length < 90 || new Set(seen.map((frame) => frame[0])).size <= 10) requestAnimationFrame(look);
     else done(seen);
   };
   requestAnimationFrame(look);
 }))()"""
-"""In 90 frames and more, until it has moved: the angle as a number, as drawn, as marked."""
+"""In 90 frames and more, until it has moved: the angle as a number, as drawn (hub, bob, target and dial are the circles
+by size), as marked."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 
@@ -102,6 +105,16 @@ def test_all_pictures_are_filled_and_nothing_is_complained_of(
         "rgb(14, 17, 22)" if dark else "rgb(243, 242, 238)"
     )
     assert browser.value("document.querySelectorAll('#timing-rows td').length") == 8
+    assert browser.value("document.getElementById('progress').getBoundingClientRect().width") >= min(width, 130)
+    assert browser.value(
+        "(() => { const d = document.getElementById('details'); return d.scrollWidth <= d.clientWidth; })()"
+    )
+    shapes = browser.value("['stop', 'stop-now'].map((id) => getComputedStyle(document.getElementById(id)).clipPath)")
+    assert isinstance(shapes, list)
+    assert len(set(shapes)) == 2, "the buttons differ in shape"
+    browser.until("document.querySelector('#events li:not(.empty), #policy-list li:not(.empty)') !== null")
+    texts = "[...document.querySelectorAll('.list li:not(.empty) > span:last-child')].map((e) => e.clientWidth)"
+    assert all(isinstance(w, int) and w > 150 for w in msgspec.convert(browser.value(texts), list[int]))
     assert browser.problems == []
 
 
@@ -111,7 +124,9 @@ def test_number_picture_and_mark_show_the_same_record_in_every_frame(
     browser.show(run[1], width=1280, height=900, dark=True)
     browser.until("document.documentElement.dataset.seen?.includes('clip')")
     browser.until("document.getElementById('rig-note').textContent.includes('episode')")
+    assert browser.problems == []
     frames = msgspec.convert(browser.value(FRAMES.strip()), list[tuple[float, float, float]])
+    assert browser.problems == []
     assert len({number for number, _, _ in frames}) > 10, "it moves"
     for number, drawn, marked in frames:
         assert abs(math.remainder(number - drawn, math.tau)) < 0.0051
@@ -142,6 +157,73 @@ def test_what_arrives_between_two_pictures_waits_for_the_next(
     assert told == [None, True, True, True, 0, 0, 0, "training episode 7, played at real speed"]
 
 
+CHARTS: Final = """
+(async () => {
+  const { bands, broken } = await import('/timeplot.js');
+  const t = [0, 1, 2, 3, 4], none = t.map(() => false), rects = [];
+  const ctx = { fillRect: (x, y, w) => rects.push([x, w]) };
+  bands({ valToPos: (v) => v }, ctx, 1, [[0, 0.1], [0.2, 0.3], [10, 20]], 'red');
+  return { reset: broken(t, [[1, 2, 8, 9, 10]], [false, false, true, false, false]),
+    turn: broken(t.slice(0, 2), [[3, -3]], none, 2 * Math.PI), rects };
+})()"""
+
+
+def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser
+) -> None:
+    browser.show(run[1], width=1280, height=900, dark=True)
+    browser.until("document.documentElement.dataset.seen?.includes('clip')")
+    told = msgspec.convert(browser.value(CHARTS), dict[str, list[list[float | None]]])
+    assert told["reset"] == [[0, 1, 2, 2, 3, 4], [1, 2, None, 8, 9, 10]]
+    times, angles = told["turn"]
+    assert angles == [3, pytest.approx(math.pi), None, pytest.approx(-math.pi), -3]
+    assert times == [0, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.5), 1]
+    ends = [(x, x + w) for x, w in told["rects"] if x is not None and w is not None]
+    assert all(left >= right for (_, right), (left, _) in itertools.pairwise(ends))
+
+
+def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_a_pause(
+    run: tuple[subprocess.Popen[str], str, Path], browser: Browser
+) -> None:
+    browser.show(run[1], width=1280, height=900, dark=True)
+    browser.until("document.getElementById('rig-note')?.textContent.includes('episode')")
+    box = msgspec.convert(
+        browser.value("(({ x, y, width, height }) => [x, y, width, height])"
+                      "(document.querySelector('#trace .u-over').getBoundingClientRect())"),
+        tuple[float, float, float, float],
+    )  # fmt: skip
+    y = box[1] + box[3] / 2
+
+    def mouse(kind: str, share: float, clicks: int = 1) -> None:
+        x = box[0] + share * box[2]
+        held = {"button": "none" if kind == "mouseMoved" and not clicks else "left", "clickCount": clicks}
+        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, buttons=int(clicks > 0), **held)
+
+    seconds = "document.querySelector('#trace .at').textContent"
+    mouse("mouseMoved", 0.1, 0)
+    browser.until(f"{seconds}.endsWith(' s') && document.querySelector('#trace output').textContent.endsWith(' rad')")
+    mouse("mousePressed", 0.1)
+    browser.until("document.getElementById('hold').getAttribute('aria-pressed') === 'true'")
+    for share in (0.2, 0.3):
+        mouse("mouseMoved", share)
+    mouse("mouseReleased", 0.3)
+    zoomed = "[...document.querySelectorAll('#trace .u-over')].length"
+    assert browser.value(zoomed) == 3
+    before = browser.value(seconds)
+    mouse("mouseMoved", 0.9, 0)
+    browser.until(f"{seconds} !== {before!r} && parseFloat({seconds}) < 0.35")
+    readout = browser.value("document.getElementById('readouts').textContent")
+    browser.listen(0.3)
+    assert browser.value("document.getElementById('readouts').textContent") == readout, "it stands still"
+    for clicks in (1, 2):
+        mouse("mousePressed", 0.9, clicks)
+        mouse("mouseReleased", 0.9, clicks)
+    browser.until("document.getElementById('hold').getAttribute('aria-pressed') === 'false'")
+    mouse("mouseMoved", 0.85, 0)
+    browser.until(f"parseFloat({seconds}) > 0.7")
+    assert browser.problems == []
+
+
 def test_the_stop_button_ends_the_run_and_the_page_says_so(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
@@ -162,3 +244,4 @@ def test_the_stop_button_ends_the_run_and_the_page_says_so(
     browser.until(f"document.getElementById('policies-note').textContent === '{words['policies']}'")
     browser.until(f"document.getElementById('missed').textContent.startsWith('{words['ticks']}; ')")
     assert folder not in [r.folder for r in running_rigs()]
+    browser.until("document.getElementById('rig-note').textContent.includes('episode')")

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.replay.accounts.figures import TimingFile
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.running import Running
@@ -16,6 +17,7 @@ from onrig.runtime.view import run_view as module
 from onrig.runtime.view.reader import Figures, ViewReader
 from onrig.tools.web.connections import Message
 from onrig.tools.web.producer import Producer
+from tests.runtime.log.test_mcap_log import sealed
 from tests.runtime.samples import PENDULUM, episode, records
 from tests.runtime.view.live import LiveRun
 
@@ -152,6 +154,22 @@ def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: lis
     assert "episodes" in [m.kind for m in told]
     histograms = field(msgspec.json.decode(msgspec.json.encode(told[-1].data)), "histograms")
     assert histograms == {"tick": {"first": 80, "counts": [600]}}
+
+
+def test_a_run_that_is_over_plays_the_last_episode_of_its_log(tmp_path: Path, rigs: list[Running]) -> None:
+    (tmp_path / "summary.json").write_text("{}")
+    (tmp_path / "config.yaml").write_text("rig: pendulum\n")
+    log = McapLog(PENDULUM, tmp_path, "s", lambda kind, **fields: None, lambda: None, lambda: 0.0)
+    for number, n in ((1, 20), (2, 30)):
+        rows = sealed(episode(n, episode=number, tick=100 * number))
+        log.add(rows)
+    log.add(sealed(records(5, episode=3, tick=300)))
+    log.close()
+    producer = Producer(PENDULUM, tmp_path)
+    told = by_kind(producer.turn(0.0))
+    assert (field(told["clip"], "episode"), field(told["clip"], "kind")) == (2, "training")
+    assert len(msgspec.convert(field(told["clip"], "t"), list[float])) == 31
+    assert "clip" in [m.kind for m in producer.story_so_far()], "and to pages that open later"
 
 
 def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live: LiveRun) -> None:

@@ -39,11 +39,11 @@ export class Stage {
     this.waiting = [() => { this.live = { samples: clip, clip: true, head: 0 }; }];
   }
 
-  /** Holds the picture; what arrives is kept for later. */
+  /** Holds the picture, an episode with all of its curves; what arrives is kept for later. */
   hold() {
     const { samples, clip, head } = this.live;
     if (this.held || !samples) return;
-    this.held = { samples: clip ? samples : copy(samples), clip, head, end: head };
+    this.held = { samples: clip ? samples : copy(samples), clip, head, end: clip ? samples.t[samples.t.length - 1] : head };
   }
 
   /** Shows another moment of what is held. */
