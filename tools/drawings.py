@@ -35,7 +35,7 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
         marked: tuple[Shape, ...] = ()
         if target is not None:
             x, y = math.sin(target), -math.cos(target)
-            marked = (ring((x, y), 0.11), words((x + 0.48, y + 0.04), "target", "good"))
+            marked = (ring((x, y), 0.11), words((x + math.copysign(0.48, x), y + 0.04), "target", "good"))
         turned: dict[str, Any] = {"turned_by": self.angle, "turn": radians_in(config, self.angle)}
         return Scene(
             (-1.16, -1.16),
@@ -67,7 +67,7 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
             (
                 *dial(),
                 *(ring(point, 0.11) for point in at),
-                *(words((x + 0.48, y + 0.04), "target", "good") for x, y in at),
+                *(words((x + math.copysign(0.48, x), y + 0.04), "target", "good") for x, y in at),
                 Shape(form="circle", points=((0.0, 0.0),), radius=0.72, colour="soft", outlined=True, width=5.0),
                 *(Shape(form="line", points=((0.0, 0.0), p), colour="soft", **turned) for p in spokes),
                 Shape(form="line", points=((0.0, 0.0), (1.0, 0.0)), width=5.0, **turned),
@@ -101,8 +101,8 @@ class Phase(Drawing, frozen=True, tag="phase"):
                 Shape(form="polygon", points=box(0.0, _WIDE, -1.0, 1.0), colour="line", outlined=True, width=1.0),
                 *(Shape(form="line", points=axis, colour="line", width=1.0) for axis in axes),
                 *((ring((at[1], up[1]), 0.08),) if aimed else ()),
-                words((0.0, 1.13), f"{self.y} in {units[self.y]}, {bottom:.3g} to {top:.3g}", "soft"),
-                words((0.0, -1.13), f"{self.x} in {units[self.x]}, {left:.3g} to {right:.3g}", "soft"),
+                words((0.0, 1.13), _axis(self.y, units[self.y], bottom, top), "soft"),
+                words((0.0, -1.13), _axis(self.x, units[self.x], left, right), "soft"),
                 Shape(
                     form="circle",
                     points=((-0.5 * wide * (left + right), -0.5 * tall * (bottom + top)),),
@@ -113,6 +113,10 @@ class Phase(Drawing, frozen=True, tag="phase"):
                 ),
             ),
         )
+
+
+def _axis(name: str, unit: str, low: float, high: float) -> str:
+    return f"{name} in {unit}, {low:.3g} to {high:.3g}".replace("-", "−")
 
 
 class Bars(Drawing, frozen=True, tag="bars"):

@@ -207,7 +207,7 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
             continue
         if part.form == "line" and part.width <= _FINE:
             continue
-        points = [_placed(point, part, now) for point in part.points]
+        points = [placed(point, part, now) for point in part.points]
         if not all(math.isfinite(x) and math.isfinite(y) for x, y in points):
             continue
         on = [
@@ -228,7 +228,8 @@ def scene_rows(sketch: Sketch, now: Now, size: int, *, fancy: bool = True) -> li
     return canvas.rows()
 
 
-def _placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
+def placed(point: tuple[float, float], part: Part, now: Now) -> tuple[float, float]:
+    """Where a point of a shape is seen: slid, turned, moved."""
     x, y = _shifted(*point, part.slid_by, now)
     if part.turned_by is not None:
         angle, (cx, cy) = part.turn * _value(part.turned_by, now), part.about

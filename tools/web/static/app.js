@@ -1,7 +1,7 @@
 // The page: receives the server's messages and passes them to the modules that draw.
 
 import { Picture, sayEmpty } from "./theme.js";
-import { short } from "./plot.js";
+import { short, written } from "./plot.js";
 import { follow } from "./stream.js";
 import { disableStops, tellActuators, wireStops } from "./stop.js";
 import { Stage } from "./stage.js";
@@ -152,7 +152,8 @@ function showReadouts(now) {
   const numbers = [...now.observation, ...(about.actuators.length === 1 ? now.applied : []), now.reward, now.amplitude, shield];
   page.values.forEach(([field, element], i) => {
     const v = numbers[i];
-    const [text, unit] = typeof v === "string" ? [v, ""] : field.unit === "m" ? [(1000 * v).toFixed(1).replace("-", "−"), "mm"] : [fixed(v), field.unit ?? ""];
+    const unit = field.unit ? written(field).unit : "", scale = unit === "mm" && field.unit === "m" ? 1000 : 1;
+    const text = typeof v === "string" ? v : fixed(v === null ? v : scale * v);
     if (element.dataset.text === text) return;
     element.dataset.text = text;
     element.className = field.name === "shield" && now.rule ? "acts" : "";

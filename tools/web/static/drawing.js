@@ -23,7 +23,7 @@ function drawScene(ctx, width, height, about, now, samples) {
   ctx.globalAlpha = 1;
   ctx.setLineDash([]);
   const long = 2 * Math.min(150, width / 2 - 30);
-  gauges.forEach(([a, i], k) => drawGauge(ctx, (width - long) / 2, room + 18 + k * row, long, a, now ? now.applied[i] : null));
+  gauges.forEach(([a, i], k) => drawGauge(ctx, (width - long) / 2, room + 8 + k * row, long, a, now ? now.applied[i] : null));
 }
 
 function paint(shape, { ctx, about, now, samples, scale, px }) {
@@ -68,6 +68,7 @@ function paintTrail(shape, colour, { ctx, now, samples, px }) {
   const at = (i) => px(placed(shape.points[0], shape, ([source, k]) => samples[source][k][i]));
   ctx.strokeStyle = colour;
   ctx.lineWidth = 3;
+  ctx.lineCap = "butt"; // round ends of pieces that let light through would be beads
   ctx.setLineDash([]);
   let last = at(now.index);
   for (let i = now.index; i > 0 && samples.t[i - 1] >= from && !samples.begins[i]; i--) {
@@ -81,6 +82,7 @@ function paintTrail(shape, colour, { ctx, now, samples, px }) {
     }
     last = point;
   }
+  ctx.lineCap = "round";
 }
 
 /** Signals without which a shape is not drawn. */

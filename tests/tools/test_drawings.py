@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from onrig.runtime import registry
+from onrig.runtime.config.registered import chosen
+from onrig.runtime.record import Rule
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.view.drawing import Drawing
+from onrig.tools.watching.rig_text import Part, Sketch, placed, rig_rows
+from onrig.tools.watching.snapshot import Now
+from tests.runtime.samples import MAGMAN, PENDULUM
+
+POLE = {"kind": "cartpole", "position": "velocity", "angle": "angle", "length": 2.0}
+BEAM = {"kind": "beam", "position": "position", "angle": "velocity"}
+SLIDER = {"kind": "slider", "position": "position"}
+PHASE = {"kind": "phase", "x": "angle", "y": "velocity"}
+KINDS = [
+    (PENDULUM, {"kind": "pendulum", "angle": "angle", "actuator": "voltage"}),
+    (PENDULUM, {"kind": "wheel", "angle": "angle"}),
+    (PENDULUM, PHASE),
+    (PENDULUM, POLE),
+    (MAGMAN, SLIDER),
+    (MAGMAN, BEAM),
+    (MAGMAN, {"kind": "track", "position": "position", "magnets": {"current_1": 0.05}}),
+]
+
+
+def drawing_of(settings: dict[str, object]) -> Drawing:
+    found: Drawing = chosen(registry.DRAWINGS, settings)
+    return found
+
+
+def mark(config: RunConfig, settings: dict[str, object], *observation: float) -> tuple[float, float]:
+    """Where the part is that moves."""
+    sketch = msgspec.convert(drawing_of(settings).picture(config), Sketch)
+    scene = drawing_of(settings).scene(config)
+    [at] = [
+        i
+        for i, shape in enumerate(scene.shapes)
+        if shape.colour == "accent" and (shape.slid_by or shape.moved_by or shape.turned_by)
+    ]
+    part: Part = sketch.shapes[at]
+    return placed(part.points[0], part, state(config, *observation))
+
+
+def state(config: RunConfig, *observation: float) -> Now:
+    return Now(observation, (0.0,) * len(config.rig.actuators), 0.0, 0.0, Rule.NONE)
+
+
+@pytest.mark.parametrize(("config", "settings"), KINDS, ids=[str(s["kind"]) for _, s in KINDS])
+def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(
+    config: RunConfig, settings: dict[str, object]
+) -> None:
+    picture = drawing_of(settings).picture(config)
+    assert picture["kind"] == settings["kind"]
+    assert msgspec.json.decode(msgspec.json.encode(picture))["shapes"]
+    scene = drawing_of(settings).scene(config)
+    for shape in scene.shapes:
+        if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may stand at the side
+            continue
+        for x, y in shape.points:
+            assert scene.low[0] <= x <= scene.high[0], shape
+            assert scene.low[1] <= y <= scene.high[1], shape
+    rows = rig_rows(config.rig, msgspec.convert(picture, Sketch), state(config, 0.0, 0.0), 60, 9)
+    assert any(row.strip() for row in rows)
+
+
+def test_a_pole_leans_to_the_side_that_its_angle_says() -> None:
+    x, y = mark(PENDULUM, POLE, 0.0, 3.0)
+    assert (x, y) == pytest.approx((3.0, 2.0 + 0.06 * 60.0))
+    assert mark(PENDULUM, POLE, 0.5, 0.0)[0] > 0.5, "clockwise"
+    assert mark(PENDULUM, {**POLE, "clockwise": False}, 0.5, 0.0)[0] < -0.5
+    assert mark(PENDULUM, {**POLE, "upright": math.pi}, math.pi, 0.0) == pytest.approx((0.0, y))
+    assert mark(PENDULUM, {**POLE, "upright": math.pi}, 0.0, 0.0)[1] < 2.0, "it hangs"
+
+
+def test_a_ball_goes_along_with_its_beam() -> None:
+    middle = 0.5 * (MAGMAN.rig.signals[0].low + MAGMAN.rig.signals[0].high)
+    level = mark(MAGMAN, BEAM, middle + 0.03, 0.0)
+    assert level[0] == pytest.approx(middle + 0.03)
+    assert mark(MAGMAN, BEAM, middle + 0.03, 0.2)[1] > level[1]
+    assert mark(MAGMAN, {**BEAM, "clockwise": True}, middle + 0.03, 0.2)[1] < level[1]
+
+
+def test_a_phase_plane_is_as_wide_as_the_ranges() -> None:
+    o = PENDULUM.rig.signals
+    assert mark(PENDULUM, PHASE, o[0].high, o[1].high) == pytest.approx((1.7, 1.0))
+    assert mark(PENDULUM, PHASE, o[0].low, 0.0) == pytest.approx((-1.7, 0.0))
+
+
+def test_a_wheel_in_degrees_turns_as_far_as_one_in_radians() -> None:
+    angle, *others = PENDULUM.rig.observations
+    rig = msgspec.structs.replace(PENDULUM.rig, observations=[msgspec.structs.replace(angle, unit="deg"), *others])
+    config = msgspec.structs.replace(PENDULUM, rig=rig)
+    wheel: dict[str, object] = {"kind": "wheel", "angle": "angle"}
+    assert mark(config, wheel, 90.0, 0.0) == pytest.approx(mark(PENDULUM, wheel, math.pi / 2, 0.0))
+
+
+def test_a_signal_that_the_rig_does_not_have_is_named() -> None:
+    for settings in (SLIDER, {**POLE, "angle": "tilt"}, {**PHASE, "y": "speed"}):
+        with pytest.raises(ValueError, match=r"has no signal '(position|tilt|speed)' to draw"):
+            drawing_of(settings).picture(PENDULUM)
