@@ -104,6 +104,8 @@ def _sentence(kind: str, fields: Fields) -> Sentence | None:
             return Sentence("run", "warn", said)
         case "event":
             return Sentence("run", "note", said)
+        case "actuators":
+            return Sentence("safety", "note", f"actuators {message}")
         case "policy_refused":
             # A policy refused early has no number.
             return Sentence(

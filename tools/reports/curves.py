@@ -24,6 +24,7 @@ from onrig.tools.reports.style import (
     Label,
     Look,
     Picture,
+    band_alpha,
     counted,
     direct_labels,
     new_figure,
@@ -187,7 +188,7 @@ def _panel(axes: Axes, panel: Panel) -> list[Label]:
         n = smooth.shape[1]
         at = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(np.int64))
         band, x = curve_bounds(smooth[:, at]), line.result.episodes[at]
-        axes.fill_between(x, band.low, band.high, color=line.look.colour, alpha=0.18, lw=0)
+        axes.fill_between(x, band.low, band.high, color=line.look.colour, alpha=band_alpha(len(panel.lines)), lw=0)
         axes.plot(x, band.median, color=line.look.colour, ls=line.look.line, lw=1.5)
         # Fewer than five trials have no interval.
         lows.append(float(np.min(np.fmin(band.low, band.median))))

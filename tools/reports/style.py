@@ -23,6 +23,7 @@ from onrig.tools.terminal import reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
 DPI: Final = 144
@@ -81,6 +82,19 @@ def page_colour(name: str) -> str:
     """A colour of the live page by day: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
     colours: dict[str, str] = dict(_DECLARED.findall(palette().partition("light")[2]))
     return colours[name]
+
+
+def surface_colours(*, one_sided: bool) -> LinearSegmentedColormap:
+    """Colours of a policy's surface on the live page by day; ``one_sided``: where the range does not cross zero."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    names = ("surface-mid", "surface-high") if one_sided else ("surface-low", "surface-mid", "surface-high")
+    return LinearSegmentedColormap.from_list("surface", [page_colour(name) for name in names])
+
+
+def band_alpha(bands: int) -> float:
+    """Opacity of each of so many bands: where all of them lie on each other, their lines are still seen."""
+    return min(0.18, 0.72 / max(bands, 1))
 
 
 _NUMBER: Final = re.compile(r"\(.*\)")

@@ -18,6 +18,7 @@ from onrig.tools.reports.style import (
     Label,
     Look,
     Picture,
+    band_alpha,
     counted,
     direct_labels,
     graded_axis,
@@ -196,7 +197,7 @@ def _panel(axes: Axes, entries: Sequence[tuple[str, Look, Line]], k: int) -> Non
     for _, look, line in entries:
         bounds = [_measure(e, k) for e in line.estimates]
         value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
-        axes.fill_between(line.x, low, high, color=look.colour, alpha=0.16, lw=0)
+        axes.fill_between(line.x, low, high, color=look.colour, alpha=band_alpha(len(entries)), lw=0)
         axes.plot(
             line.x, value, ls=look.line, marker=look.marker, ms=5, color=look.colour, mfc=look.face, mew=1.3, lw=1.5
         )

@@ -16,6 +16,7 @@ from onrig.tools.reports.style import (
     Label,
     Look,
     Picture,
+    band_alpha,
     counted,
     direct_labels,
     graded_axis,
@@ -113,7 +114,7 @@ def _curves(
             name_of = in_words(result, members)
             look, band = looks[name_of], curve_bounds(values)
             axes.fill_between(
-                result.steps, band.low, band.high, color=look.colour, alpha=0.18 if len(members) <= 4 else 0.09, lw=0
+                result.steps, band.low, band.high, color=look.colour, alpha=band_alpha(len(members)), lw=0
             )
             dot = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
             axes.plot(result.steps, band.median, color=look.colour, ls=look.line, lw=1.5, marker=dot)
@@ -150,7 +151,7 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Pictur
                 look = strategy_look(retention, "Uniform")
                 bounds = [median_bounds(getattr(r, measure)) for r in points.values()]
                 value, low, high = (np.array(column) for column in zip(*bounds, strict=True))
-                axes.fill_between(list(points), low, high, color=look.colour, alpha=0.16, lw=0)
+                axes.fill_between(list(points), low, high, color=look.colour, alpha=band_alpha(len(lines)), lw=0)
                 axes.plot(list(points), value, marker=look.marker, ms=4, color=look.colour, lw=1.5, label=retention)
             if full is not None:
                 axes.axhline(float(np.median(getattr(full, measure))), color=INK, lw=1, ls="--", label="FULL")

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from onrig.runtime import registry
 from onrig.runtime.memory.strategy import samplings
 from onrig.tools.reports import style
-from onrig.tools.reports.style import PALETTE, ordinal_look, spread, strategy_look
+from onrig.tools.reports.style import (
+    PALETTE,
+    band_alpha,
+    ordinal_look,
+    page_colour,
+    spread,
+    strategy_look,
+    surface_colours,
+)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
@@ -76,3 +84,17 @@ def test_eight_lines_are_told_apart_by_every_kind_of_sight(sight: NDArray[np.flo
 def test_reports_have_the_colours_of_the_page_by_day() -> None:
     css = style.palette()
     assert f"--accent: {style.page_colour('accent')}" in css.partition("light")[2]
+
+
+@pytest.mark.parametrize("bands", [1, 2, 4, 8, 16, 50])
+def test_bands_that_lie_on_each_other_are_no_opaque_block(bands: int) -> None:
+    assert 1.0 - (1.0 - band_alpha(bands)) ** bands < 0.56
+
+
+@pytest.mark.parametrize("one_sided", [False, True])
+def test_a_policy_has_the_colours_of_the_page(one_sided: bool) -> None:
+    from matplotlib.colors import to_hex
+
+    colours = surface_colours(one_sided=one_sided)
+    assert to_hex(colours(0.0)) == page_colour("surface-mid" if one_sided else "surface-low")
+    assert to_hex(colours(1.0)) == page_colour("surface-high")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Observation
+from onrig.hw.rig import Actuator, Observation
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.view.run_view import RunView
 from onrig.tools.quantity import labelled, unit_text
-from onrig.tools.reports.style import INK, Picture, inlined, new_figure, title
+from onrig.tools.reports.style import INK, Picture, inlined, new_figure, surface_colours, title
 from onrig.tools.web.coverage import surface_actions
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32]
 
-_SURFACE: Final = "PuOr"
 CELLS: Final = 40
 """Cells along each axis in which coverage is counted."""
 _SHOWN: Final = 8000
@@ -129,7 +128,7 @@ def coverage_chart(config: RunConfig, contents: Contents, surface: Surface | Non
     figure, [[left, right]] = new_figure(1, 2, 4.3, sharey="row")
     for axes, values, label, colours in (
         (left, contents.age, "age (writes since)", "viridis_r"),
-        (right, contents.exploration, "exploration (normalised units)", "magma_r"),
+        (right, contents.exploration, "exploration (normalised units)", "viridis"),
     ):
         if single and surface is not None:
             _background(axes, config, surface, 0)
@@ -181,10 +180,9 @@ def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure:
     actuator = config.rig.actuators[i]
     shown = axes.imshow(
         surface.action[i],
-        cmap=_SURFACE,
+        cmap=surface_colours(one_sided=_is_one_sided(actuator)),
         vmin=actuator.low,
         vmax=actuator.high,
-        alpha=0.45 if figure is None else 0.9,
         origin="lower",
         aspect="auto",
         interpolation="bilinear",
@@ -198,7 +196,12 @@ def _background(axes: Axes, config: RunConfig, surface: Surface, i: int, figure:
 def _range(config: RunConfig, i: int) -> str:
     actuator = config.rig.actuators[i]
     low, high = (f"{x:g}".replace("-", "−") for x in (actuator.low, actuator.high))
-    return f"{actuator.name} from {low} (brown) to {high} {unit_text(actuator.unit)} (violet)"
+    pale = "white" if _is_one_sided(actuator) else "blue"
+    return f"{actuator.name} from {low} ({pale}) to {high} {unit_text(actuator.unit)} (orange)"
+
+
+def _is_one_sided(actuator: Actuator) -> bool:
+    return actuator.low >= 0.0 or actuator.high <= 0.0
 
 
 def _held(surface: Surface) -> str:
