@@ -95,7 +95,7 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             for shape in scene.shapes
         ]
         return {
-            "kind": type(self).__struct_config__.tag,  # type: ignore[attr-defined]
+            "kind": type(self).__struct_config__.tag,
             "low": scene.low,
             "high": scene.high,
             "shapes": shapes,
@@ -104,7 +104,8 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
 def signal_of(config: RunConfig, name: str) -> Observation | Actuator:
     """The observation or actuator of that name; raises ValueError where the rig has none."""
-    found = next((s for s in (*config.rig.signals, *config.rig.actuators) if s.name == name), None)
+    signals: tuple[Observation | Actuator, ...] = (*config.rig.signals, *config.rig.actuators)
+    found = next((s for s in signals if s.name == name), None)
     if found is None:
         raise ValueError(f"rig '{config.rig.name}' has no signal '{name}' to draw")
     return found
