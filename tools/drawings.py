@@ -1,4 +1,4 @@
-"""Onrig's own drawings of rigs, and the choice of a rig's."""
+"""Built-in drawings of rigs that turn, of the phase plane and bars, and the choice for a rig."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def drawing_of(config: RunConfig) -> Picture:
 
 
 def _sketches(config: RunConfig) -> Iterator[Sketch]:
-    """What says how the rig looks, the surest first."""
+    """Yield candidate drawings, most reliable first."""
     rig, fallback, reset = config.rig, config.limits.fallback, config.task.reset
     if config.device.twin is not None:
         sketch = msgspec.convert(config.device.twin, TwinOptions).plant.sketch(rig)

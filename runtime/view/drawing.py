@@ -1,7 +1,7 @@
 """Drawings of a rig for a page and a terminal, registered by their kind.
 
 A drawing is a frozen struct whose fields name the rig's signals.  It composes a :class:`Scene` of lines, polygons,
-circles and texts that signals move, turn, grow and light up; pages and terminals draw it without knowing its kind.
+circles and texts that signals translate, rotate, scale and light; pages and terminals draw it without knowing its kind.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from onrig.runtime.run_config import RunConfig
 Point = tuple[float, float]
 """(x, y), x to the right, y upwards, in a unit chosen by the drawing."""
 Picture = dict[str, object]
-"""What a page draws: ``kind``, and the shapes of a scene with indices into observations and actuators."""
+"""Data of a page's drawing: ``kind``, and the shapes of its scene with indices into observations and actuators."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a scene; it is shifted by ``slid_by``, turned, and then shifted by ``moved_by``."""
+    """Part of a scene; translated by ``slid_by``, then rotated, then translated by ``moved_by``."""
 
     form: Literal["line", "polygon", "circle", "text"]
     points: tuple[Point, ...]
-    """Of a circle its centre, of a text the middle of its line."""
+    """Vertices; for a circle its centre, for a text the middle of its line."""
     radius: float = 0.0
-    """Of a circle."""
+    """Radius of a circle."""
     text: str = ""
     value_of: str | None = None
-    """Signal whose value a text shows."""
+    """Signal whose value replaces the text."""
     colour: Literal["ink", "accent", "second", "violet", "good", "soft", "line"] = "ink"
     outlined: bool = False
-    """Polygons and circles are filled otherwise."""
+    """Outline instead of a filled polygon or circle."""
     dashed: bool = False
     width: float = 4.0
-    """Of lines and outlines, px."""
+    """Width of lines and outlines, px."""
     slid_by: dict[str, Point] = {}
-    """Shift before the turn for each unit of a signal, by the signal's name."""
+    """Translation before the rotation, per unit of a signal, by the signal's name."""
     turned_by: str | None = None
-    """Signal that turns it about ``about``."""
+    """Signal that rotates it about ``about``."""
     turn: float = 1.0
-    """Angle per unit of that signal, rad, counter-clockwise."""
+    """Angle per unit of that signal, rad; counter-clockwise if positive."""
     about: Point = (0.0, 0.0)
     moved_by: dict[str, Point] = {}
-    """Shift for each unit of a signal, by the signal's name."""
+    """Translation per unit of a signal, by the signal's name."""
     grown_by: str | None = None
-    """Signal whose share of its range is the share of the height that is seen, from the lowest point."""
+    """Signal that scales the height from the lowest point: 0 at the low end of its range, 1 at the high end."""
     lit_by: str | None = None
-    """Signal whose share of its range is the strength of the light."""
+    """Signal that sets the brightness: dark at the low end of its range."""
     trail_s: float = 0.0
-    """Time for which the way of the first point is seen."""
+    """Duration of the trail of the first point."""
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -121,4 +121,4 @@ class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Section ``view``: display of the run in pages and terminals."""
 
     drawing: _Chosen | None = None
-    """Drawing of the rig; without one the plants of twin and shield choose it, and failing that it is bars."""
+    """Drawing of the rig; default: chosen by the plants of twin and shield, else bars."""

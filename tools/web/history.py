@@ -189,7 +189,7 @@ def stored_clip(view: RunView) -> Samples | None:
     config = view.config
     most = max(_LEAST_READ, _READ * (episode_steps(config.task, config.rate_hz) + 1))
     try:
-        records = read_last(view.folder, config.rig, most, behaviour=config.stochastic, inputs=config.composed)
+        records = read_last(view.folder, config.rig, most, behaviour=config.stochastic, inputs=config.input_names)
     except LogDamaged:
         return None
     return Motion(config).clip(records) if len(records) else None

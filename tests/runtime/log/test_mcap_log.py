@@ -23,7 +23,7 @@ from mcap_protobuf.decoder import DecoderFactory
 from onrig.runtime.log import sink
 from onrig.runtime.log.mcap_file import McapFile
 from onrig.runtime.log.mcap_log import McapLog
-from onrig.runtime.log.reading import Beginning, Ending, Event, Kept, LogDamaged, count_steps, read_last, read_log
+from onrig.runtime.log.reading import Event, Kept, LogDamaged, LogEnd, LogStart, count_steps, read_last, read_log
 from onrig.runtime.log.sink import LogMissing, NoLog, open_log
 from onrig.runtime.log.staged_file import log_files
 from onrig.runtime.process_settings import Log
