@@ -14,11 +14,12 @@ from onrig.tools.watching.rig_text import Part, Sketch, placed, rig_rows
 from onrig.tools.watching.snapshot import Now
 from tests.runtime.samples import MAGMAN, PENDULUM
 
-POLE = {"kind": "cartpole", "position": "velocity", "angle": "angle", "length": 2.0}
-BEAM = {"kind": "beam", "position": "position", "angle": "velocity"}
-SLIDER = {"kind": "slider", "position": "position"}
-PHASE = {"kind": "phase", "x": "angle", "y": "velocity"}
-KINDS = [
+Settings = dict[str, object]
+POLE: Settings = {"kind": "cartpole", "position": "velocity", "angle": "angle", "length": 2.0}
+BEAM: Settings = {"kind": "beam", "position": "position", "angle": "velocity"}
+SLIDER: Settings = {"kind": "slider", "position": "position"}
+PHASE: Settings = {"kind": "phase", "x": "angle", "y": "velocity"}
+KINDS: list[tuple[RunConfig, Settings]] = [
     (PENDULUM, {"kind": "pendulum", "angle": "angle", "actuator": "voltage"}),
     (PENDULUM, {"kind": "wheel", "angle": "angle"}),
     (PENDULUM, PHASE),
@@ -29,12 +30,12 @@ KINDS = [
 ]
 
 
-def drawing_of(settings: dict[str, object]) -> Drawing:
+def drawing_of(settings: Settings) -> Drawing:
     found: Drawing = chosen(registry.DRAWINGS, settings)
     return found
 
 
-def mark(config: RunConfig, settings: dict[str, object], *observation: float) -> tuple[float, float]:
+def mark(config: RunConfig, settings: Settings, *observation: float) -> tuple[float, float]:
     """Where the part is that moves."""
     sketch = msgspec.convert(drawing_of(settings).picture(config), Sketch)
     scene = drawing_of(settings).scene(config)
@@ -52,9 +53,7 @@ def state(config: RunConfig, *observation: float) -> Now:
 
 
 @pytest.mark.parametrize(("config", "settings"), KINDS, ids=[str(s["kind"]) for _, s in KINDS])
-def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(
-    config: RunConfig, settings: dict[str, object]
-) -> None:
+def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConfig, settings: Settings) -> None:
     picture = drawing_of(settings).picture(config)
     assert picture["kind"] == settings["kind"]
     assert msgspec.json.decode(msgspec.json.encode(picture))["shapes"]
@@ -96,7 +95,7 @@ def test_a_wheel_in_degrees_turns_as_far_as_one_in_radians() -> None:
     angle, *others = PENDULUM.rig.observations
     rig = msgspec.structs.replace(PENDULUM.rig, observations=[msgspec.structs.replace(angle, unit="deg"), *others])
     config = msgspec.structs.replace(PENDULUM, rig=rig)
-    wheel: dict[str, object] = {"kind": "wheel", "angle": "angle"}
+    wheel: Settings = {"kind": "wheel", "angle": "angle"}
     assert mark(config, wheel, 90.0, 0.0) == pytest.approx(mark(PENDULUM, wheel, math.pi / 2, 0.0))
 
 

@@ -105,7 +105,9 @@ def test_all_pictures_are_filled_and_nothing_is_complained_of(
         "rgb(14, 17, 22)" if dark else "rgb(243, 242, 238)"
     )
     assert browser.value("document.querySelectorAll('#timing-rows td').length") == 8
-    assert browser.value("document.getElementById('progress').getBoundingClientRect().width") >= min(width, 130)
+    progress = browser.value("document.getElementById('progress').getBoundingClientRect().width")
+    assert isinstance(progress, int | float)
+    assert progress >= min(width, 130)
     assert browser.value(
         "(() => { const d = document.getElementById('details'); return d.scrollWidth <= d.clientWidth; })()"
     )
