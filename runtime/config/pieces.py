@@ -4,19 +4,23 @@ are read."""
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from onrig.runtime import registry
-from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.document import MAX_BYTES, Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, hint
-from onrig.runtime.config.yaml_nodes import Data, replaced
+from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
+from onrig.runtime.files import read_file
 from onrig.runtime.python_files import NotTrusted, python_file
 
 KEY: Final = "python"
+_PLANT: Final[NodePath] = ("device", "twin", "plant")
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
@@ -52,30 +56,23 @@ def with_pieces(document: Document, base: Path | None) -> Document:
     return dataclasses.replace(document, data=data)
 
 
-def _registered(group: str, name: str, place: Data, base: Path | None) -> str:
-    if not isinstance(place, str) or not _NAME.fullmatch(name):
-        raise ValueError("expected NAME: FILE.py:ATTRIBUTE")
-    file = python_file(place, base)
-    registry.add_file(group, name, file)
-    return file.resolved
+def with_model(document: Document, beside: Path) -> Document:
+    """Resolve the model file of a plant that a solver reads (``kind: mujoco``): full path and digest.
 
-
-def _folder(document: Document, at: NodePath, base: Path | None) -> Path | None:
-    """Base folder of a relative path; the working directory for an override."""
-    overridden = any(at[:n] in document.overrides for n in range(len(at) + 1))
-    return Path() if base is not None and overridden else base
-
-
-class _Named(msgspec.Struct):
-    python: dict[str, dict[str, str]] | msgspec.UnsetType = msgspec.UNSET
-
-
-def register_resolved(config: msgspec.Raw | bytes) -> None:
-    """Register the pieces of a resolved configuration in JSON before it is decoded.
-
-    Raises ValueError, also for a file that has changed or is not trusted.
+    ``beside``: the configuration's folder.  A file that cannot be read is left to the plant, which says so.
     """
-    named = msgspec.json.decode(config, type=_Named).python
-    for key, pieces in ({} if named is msgspec.UNSET else named).items():
-        for name, place in pieces.items():
-            _registered(f"onrig.{key}", name, place, None)
+    at: NodePath = (*_PLANT, "model")
+    try:
+        plant = value_at(document.data, _PLANT)
+    except KeyError:
+        return document
+    if not isinstance(plant, dict) or plant.get("kind") != "mujoco" or not isinstance(plant.get("model"), str):
+        return document
+    path = ((_folder(document, at, beside) or beside) / str(plant["model"])).absolute()
+    resolved: dict[str, Data] = {**plant, "model": str(path)}
+    with suppress(OSError):
+        resolved.setdefault("sha256", hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest())
+    return dataclasses.replace(document, data=replaced(document.data, _PLANT, resolved))
+
+
+def _registered(group: str, name: str, place: Data, base: Path | None) -> str:

@@ -74,6 +74,8 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
     ]
     if plant.delay_s:
         problems.append("the plant has a delay (delay_s), so its state alone does not determine the next one")
+    if plant.backlash:
+        problems.append("the plant has backlash, so its state alone does not determine the next one")
     observed = _observed(rig)
     problems.extend(
         f"no observation is the plant's '{name}', without which its next state is not known"
