@@ -154,7 +154,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return found
 
     def parameters(self) -> list[Parameter]:
-        """Imperfections, and the sizes of the entries of A and B that are not 0; their signs are the configuration's."""
+        """Imperfections, and the sizes of the entries of A and B that are not 0; their signs remain as configured."""
         sizes = [
             Parameter(name, f"1/s of {self.states[i]}", 0.0, LARGEST, abs(self.number(name)))
             for name, (_, i, _) in self._entries.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -39,7 +39,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     """Path of the MJCF or URDF file, next to the configuration."""
     sha256: str = ""
     """Digest of the model file; set when a configuration is read."""
-    names: dict[str, str] = {}
+    names: dict[str, str] = msgspec.field(default_factory=dict)
     """Name in the model to name in the rig: of a joint (its position), JOINT_velocity, a jointpos or jointvel sensor
     (which stands for its joint) or an actuator."""
     actions: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -193,7 +193,7 @@ class _Solver:
             if not actuator.name:
                 yield f"actuator {i + 1} has no name"
             if actuator.actadr[0] >= 0:
-                yield f"the actuator '{actuator.name}' has an activation, a state that no sensor shows: use dyntype none"
+                yield f"the actuator '{actuator.name}' has an activation, which no sensor shows: use dyntype none"
         if not m.njnt or not m.nu:
             yield "expected at least one joint and one actuator"
         if m.nmocap or m.nflex or m.nplugin:
