@@ -190,8 +190,15 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def identifiable(self) -> dict[str, Any]:
-        """Identifiable parameters, all positive: the lumped ones and the fields in ``separable``."""
-        return {**self.lumped, **{name: self.number(name) for name in self.separable}}
+        """Identifiable parameters: the lumped ones and the fields in ``separable``.
+
+        A plant that names neither has all fields with unit and bounds, up to 12; identification finds out which of
+        them the signals tell apart.
+        """
+        fields: tuple[str, ...] = self.separable
+        if not fields and not self.lumped:
+            fields = tuple(n for n in declared_parameters(type(self)) if n not in declared_parameters(Plant))
+        return {**self.lumped, **{name: self.number(name) for name in fields}}
 
     def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with different identifiable parameters and imperfections, each a number or an array over trials."""
