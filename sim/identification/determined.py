@@ -47,16 +47,17 @@ def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str])
         some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
         covariance = np.linalg.inv(some + np.diag(prior[free] ** -2.0))
         left = np.sqrt(np.diag(covariance)) / prior[free]
-        if left.max() >= THRESHOLD:
+        at = np.flatnonzero(of_plant[free])
+        if left.max() >= THRESHOLD and not (len(at) > 1 and left.argmax() in at):
             free[free.nonzero()[0][left.argmax()]] = False
             continue
-        at = np.flatnonzero(of_plant[free])
         chosen = _undetermined(covariance[np.ix_(at, at)] / np.outer(prior[free][at], prior[free][at]))
         if chosen is None:
             break
         names = [unknowns[i].name for i in free.nonzero()[0][at]]
         worst, others = chosen
-        held[names[worst]] = tuple(names[k] for k in others)
+        if others:
+            held[names[worst]] = tuple(names[k] for k in others)
         free[free.nonzero()[0][at[worst]]] = False
     return Determined(free, held)
 

@@ -12,8 +12,18 @@ import msgspec
 from onrig.runtime.maths import BATCHED, SCALAR, Array, Maths, V, maths_for
 
 __all__ = [
-    *("BATCHED", "SCALAR", "SUBSTEPS", "Array", "Maths", "V"),
-    *("advance", "effective", "engaged", "maths_for", "rk4", "step"),
+    "BATCHED",
+    "SCALAR",
+    "SUBSTEPS",
+    "Array",
+    "Maths",
+    "V",
+    "advance",
+    "effective",
+    "engaged",
+    "maths_for",
+    "rk4",
+    "step",
 ]
 
 _OFF: Final = msgspec.UNSET
