@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 import msgspec
 import numpy as np
@@ -54,6 +54,8 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     """Factor on the dry friction of all joints."""
     gain: Annotated[NotNegative, unit("of the model's")] = 1.0
     """Factor on the gain of all actuators."""
+
+    batched: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Check the model and the names; ValueError says what does not fit, by name."""

@@ -98,6 +98,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     separable: ClassVar[tuple[str, ...]] = ()
     """Fields that are identifiable besides the lumped parameters (``onrig identify``)."""
+    batched: ClassVar[bool] = True
+    """Whether a step of many plants takes little longer than that of one."""
 
     @property
     def state_names(self) -> tuple[str, ...]:

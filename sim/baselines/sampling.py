@@ -1,0 +1,122 @@
+"""A sampling model-predictive controller on the exact model, for any plant: the cross-entropy method.
+
+In every period it draws plans of actions around its last one, follows each on the model, and moves to the best (de
+Boer et al. 2005; samples correlated in time, elites kept and plans shifted as in Pinneri et al. 2020, iCEM).  Its score
+is what it earns: a lower bound on the optimum.  How far more could be had shows by repetition with more samples and a
+longer horizon.  Episodes and samples are one batch of the plant's arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from onrig.sim.baselines.task_model import Episodes, TaskModel, Values
+
+_ELITE: Final = 0.1
+"""Share of the samples that the next round is drawn around."""
+_KEPT: Final = 0.3
+"""Share of those that remain among the samples of the next round."""
+_WIDTH: Final = 0.6
+"""Standard deviation of the first round of a period, of actions from -1 to 1."""
+_LEAST_WIDTH: Final = 0.03
+_CORRELATION: Final = 0.8
+"""Of a sample's deviations from one period to the next."""
+_FIRST: Final = 4
+"""Factor on the rounds of the first period, which has no plan to begin with."""
+
+
+class Effort(NamedTuple):
+    """What the controller computes in each period."""
+
+    samples: int
+    """Plans in a round."""
+    horizon: int
+    """Periods that a plan looks ahead."""
+    rounds: int
+    """Rounds of samples in a period."""
+
+
+def play(
+    model: TaskModel,
+    effort: Effort,
+    unlived: float,
+    episodes: int,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Episodes:
+    """Play episodes from the task's start under the controller, side by side.
+
+    ``unlived``: reward that each step counts which a termination cuts off.
+    """
+    rng = np.random.default_rng(seed)
+    half, m = 0.5 * (model.action_high - model.action_low), len(model.action_low)
+    centre = model.action_low + half
+    rest = (model.safe - centre) / half
+    states, alive = np.tile(model.start, (episodes, 1)), np.ones(episodes, bool)
+    total, lived = np.zeros(episodes), np.zeros(episodes)
+    plans = np.tile(rest, (episodes, effort.horizon, 1))
+    for t in range(model.steps):
+        ahead = min(effort.horizon, model.steps - t)
+        objective = _Objective(model, states, centre, half, unlived)
+        rounds = effort.rounds * (_FIRST if t == 0 else 1)
+        plans = _improved(objective, plans[:, :ahead], effort.samples, rounds, rng)
+        states, reward, over = model.follow(states, centre + half * plans[:, 0])
+        total += np.where(alive, reward, 0.0)
+        lived += alive
+        alive = alive & ~over
+        if progress is not None:
+            progress(t + 1, model.steps)
+        if not alive.any():
+            break
+        plans = np.concatenate([plans[:, 1:], np.broadcast_to(rest, (episodes, 1, m))], axis=1)
+    return Episodes(total, lived)
+
+
+class _Objective(NamedTuple):
+    """Sum of rewards of plans from given states."""
+
+    model: TaskModel
+    states: Values
+    """(E, d)."""
+    centre: Values
+    half: Values
+    unlived: float
+
+    def __call__(self, plans: Values) -> Values:
+        """Sums (E, S) of plans (E, S, H, m), of actions from -1 to 1."""
+        E, S, H, m = plans.shape
+        states, alive = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
+        total = np.zeros(E * S)
+        for k in range(H):
+            states, reward, over = self.model.follow(states, self.centre + self.half * plans[:, :, k].reshape(-1, m))
+            total += np.where(alive, reward, self.unlived)
+            alive &= ~over
+        return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
+
+
+def _improved(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
+    """The best plan (E, H, m) of some rounds that begin at ``plans``."""
+    E, H, m = plans.shape
+    n_elite, at = max(2, round(_ELITE * samples)), np.arange(E)[:, None]
+    mean, width = plans, np.full(plans.shape, _WIDTH)
+    kept = plans[:, None]
+    for _ in range(rounds):
+        drawn = np.clip(mean[:, None] + width[:, None] * _correlated(rng, (E, samples, H, m)), -1.0, 1.0)
+        every = np.concatenate([kept, mean[:, None], drawn], axis=1)
+        order = np.argsort(-objective(every), axis=1, kind="stable")
+        elite = every[at, order[:, :n_elite]]
+        mean, width = elite.mean(axis=1), np.maximum(elite.std(axis=1), _LEAST_WIDTH)
+        kept = elite[:, : max(1, round(_KEPT * n_elite))]
+    best: Values = kept[:, 0]
+    return best
+
+
+def _correlated(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
+    """Standard normal deviations (E, S, H, m), correlated along H."""
+    noise = rng.standard_normal(shape)
+    for k in range(1, shape[2]):
+        noise[:, :, k] = _CORRELATION * noise[:, :, k - 1] + np.sqrt(1.0 - _CORRELATION**2) * noise[:, :, k]
+    return noise
