@@ -91,9 +91,11 @@ class _Objective(NamedTuple):
         states, alive = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
         total = np.zeros(E * S)
         for k in range(H):
-            states, reward, over = self.model.follow(states, self.centre + self.half * plans[:, :, k].reshape(-1, m))
-            total += np.where(alive, reward, self.unlived)
-            alive &= ~over
+            actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)[alive]
+            total[~alive] += self.unlived
+            states[alive], reward, over = self.model.follow(states[alive], actions)
+            total[alive] += reward
+            alive[alive] = ~over
         return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
 
 

@@ -147,10 +147,10 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
     total, lived, alive = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
     for _ in range(model.steps):
         actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
-        states, reward, over = model.follow(states, actions)
-        total += np.where(alive, reward, 0.0)
         lived += alive
-        alive &= ~over
+        states[alive], reward, over = model.follow(states[alive], actions[alive])
+        total[alive] += reward
+        alive[alive] = ~over
         if not alive.any():
             break
     if not model.task.terminates:

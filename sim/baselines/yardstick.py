@@ -34,7 +34,7 @@ _COARSE: Final = 2
 _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
 _EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((128, 50), (256, 75), (256, 100), (512, 100)))
-_EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((32, 25), (64, 35), (64, 50), (128, 50)))
+_EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
 """Of plants that are computed one after the other."""
 _SOURCES: Final = (
     "sim/baselines",
@@ -45,6 +45,8 @@ _SOURCES: Final = (
 )
 PLAYED: Final = 4
 """Episodes of the sampling controller, of which the scores have an interval."""
+_EPISODES_IN_TURN: Final = 200
+"""Most episodes of the random controller on a plant that is computed one after the other."""
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -95,6 +97,7 @@ def cache_folder() -> Path:
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
     """Mean reward of the random controller, cached."""
+    episodes = episodes if model.plant.batched else min(episodes, _EPISODES_IN_TURN)
     key = _key(model, "random", [episodes])
     return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
 
