@@ -24,7 +24,7 @@ _WIDTH: Final = 0.6
 _LEAST_WIDTH: Final = 0.03
 _CORRELATION: Final = 0.8
 """Of a sample's deviations from one period to the next."""
-_FIRST: Final = 4
+_FIRST: Final = 10
 """Factor on the rounds of the first period, which has no plan to begin with."""
 
 
