@@ -22,9 +22,11 @@ _KEPT: Final = 0.3
 _WIDTH: Final = 0.6
 """Standard deviation of the first round of a period, of actions from -1 to 1."""
 _LEAST_WIDTH: Final = 0.03
-_CORRELATION: Final = 0.8
-"""Of a sample's deviations from one period to the next."""
-_FIRST: Final = 10
+_CORRELATIONS: Final = (0.5, 0.8, 0.95)
+"""Of a sample's deviations from one period to the next, by turns: fine corrections and long swings."""
+_STARTS: Final = 16
+"""Populations that search for the first plan, apart from each other; the best goes on."""
+_FIRST: Final = 3
 """Factor on the rounds of the first period, which has no plan to begin with."""
 
 
@@ -61,8 +63,10 @@ def play(
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
         objective = _Objective(model, states, centre, half, unlived)
-        rounds = effort.rounds * (_FIRST if t == 0 else 1)
-        plans = _improved(objective, plans[:, :ahead], effort.samples, rounds, rng)
+        if t == 0:
+            plans = _first(objective, plans[:, :ahead], effort, rng)
+        else:
+            plans = _improved(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
         states, reward, over = model.follow(states, centre + half * plans[:, 0])
         total += np.where(alive, reward, 0.0)
         lived += alive
@@ -99,6 +103,16 @@ class _Objective(NamedTuple):
         return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
 
 
+def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
+    """The best plan (E, H, m) of several populations, which would each end in a local optimum."""
+    E = len(plans)
+    many = objective._replace(states=np.repeat(objective.states, _STARTS, axis=0))
+    found = _improved(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
+    sums = many(found[:, None]).reshape(E, _STARTS)
+    best: Values = found.reshape(E, _STARTS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]
+    return best
+
+
 def _improved(objective: _Objective, plans: Values, samples: int, rounds: int, rng: np.random.Generator) -> Values:
     """The best plan (E, H, m) of some rounds that begin at ``plans``."""
     E, H, m = plans.shape
@@ -119,6 +133,7 @@ def _improved(objective: _Objective, plans: Values, samples: int, rounds: int, r
 def _correlated(rng: np.random.Generator, shape: tuple[int, ...]) -> Values:
     """Standard normal deviations (E, S, H, m), correlated along H."""
     noise = rng.standard_normal(shape)
+    rho = np.resize(np.array(_CORRELATIONS), shape[1])[:, None]
     for k in range(1, shape[2]):
-        noise[:, :, k] = _CORRELATION * noise[:, :, k - 1] + np.sqrt(1.0 - _CORRELATION**2) * noise[:, :, k]
+        noise[:, :, k] = rho * noise[:, :, k - 1] + np.sqrt(1.0 - rho**2) * noise[:, :, k]
     return noise
