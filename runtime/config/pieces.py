@@ -76,3 +76,29 @@ def with_model(document: Document, beside: Path) -> Document:
 
 
 def _registered(group: str, name: str, place: Data, base: Path | None) -> str:
+    if not isinstance(place, str) or not _NAME.fullmatch(name):
+        raise ValueError("expected NAME: FILE.py:ATTRIBUTE")
+    file = python_file(place, base)
+    registry.add_file(group, name, file)
+    return file.resolved
+
+
+def _folder(document: Document, at: NodePath, base: Path | None) -> Path | None:
+    """Base folder of a relative path; the working directory for an override."""
+    overridden = any(at[:n] in document.overrides for n in range(len(at) + 1))
+    return Path() if base is not None and overridden else base
+
+
+class _Named(msgspec.Struct):
+    python: dict[str, dict[str, str]] | msgspec.UnsetType = msgspec.UNSET
+
+
+def register_resolved(config: msgspec.Raw | bytes) -> None:
+    """Register the pieces of a resolved configuration in JSON before it is decoded.
+
+    Raises ValueError, also for a file that has changed or is not trusted.
+    """
+    named = msgspec.json.decode(config, type=_Named).python
+    for key, pieces in ({} if named is msgspec.UNSET else named).items():
+        for name, place in pieces.items():
+            _registered(f"onrig.{key}", name, place, None)

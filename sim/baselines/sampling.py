@@ -59,15 +59,18 @@ def play(
     rest = (model.safe - centre) / half
     states, alive = np.tile(model.start, (episodes, 1)), np.ones(episodes, bool)
     total, lived = np.zeros(episodes), np.zeros(episodes)
+    before = np.tile(model.safe, (episodes, 1))
     plans = np.tile(rest, (episodes, effort.horizon, 1))
     for t in range(model.steps):
         ahead = min(effort.horizon, model.steps - t)
-        objective = _Objective(model, states, centre, half, unlived)
+        objective = _Objective(model, states, before, centre, half, unlived)
         if t == 0:
             plans = _first(objective, plans[:, :ahead], effort, rng)
         else:
             plans = _improved(objective, plans[:, :ahead], effort.samples, effort.rounds, rng)
-        states, reward, over = model.follow(states, centre + half * plans[:, 0])
+        actions = centre + half * plans[:, 0]
+        states, reward, over = model.follow(states, actions, before)
+        before = actions
         total += np.where(alive, reward, 0.0)
         lived += alive
         alive = alive & ~over
@@ -85,6 +88,8 @@ class _Objective(NamedTuple):
     model: TaskModel
     states: Values
     """(E, d)."""
+    before: Values
+    """Actions in force so far (E, m)."""
     centre: Values
     half: Values
     unlived: float
@@ -93,11 +98,12 @@ class _Objective(NamedTuple):
         """Sums (E, S) of plans (E, S, H, m), of actions from -1 to 1."""
         E, S, H, m = plans.shape
         states, alive = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
-        total = np.zeros(E * S)
+        total, before = np.zeros(E * S), np.repeat(self.before, S, axis=0)
         for k in range(H):
-            actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)[alive]
+            actions = self.centre + self.half * plans[:, :, k].reshape(-1, m)
             total[~alive] += self.unlived
-            states[alive], reward, over = self.model.follow(states[alive], actions)
+            states[alive], reward, over = self.model.follow(states[alive], actions[alive], before[alive])
+            before = actions
             total[alive] += reward
             alive[alive] = ~over
         return np.where(np.isfinite(total), total, -np.inf).reshape(E, S)
@@ -106,7 +112,9 @@ class _Objective(NamedTuple):
 def _first(objective: _Objective, plans: Values, effort: Effort, rng: np.random.Generator) -> Values:
     """The best plan (E, H, m) of several populations, which would each end in a local optimum."""
     E = len(plans)
-    many = objective._replace(states=np.repeat(objective.states, _STARTS, axis=0))
+    many = objective._replace(
+        states=np.repeat(objective.states, _STARTS, axis=0), before=np.repeat(objective.before, _STARTS, axis=0)
+    )
     found = _improved(many, np.repeat(plans, _STARTS, axis=0), effort.samples, effort.rounds * _FIRST, rng)
     sums = many(found[:, None]).reshape(E, _STARTS)
     best: Values = found.reshape(E, _STARTS, *plans.shape[1:])[np.arange(E), sums.argmax(axis=1)]

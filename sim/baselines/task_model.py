@@ -62,11 +62,16 @@ class TaskModel(msgspec.Struct, frozen=True):
         after, seen = self._moved(states, actions)
         return after, batched_reward(self.task, self.rig)(seen, actions)
 
-    def follow(self, states: Values, actions: Values) -> tuple[Values, Values, NDArray[np.bool_]]:
-        """Return what ``advance`` does, and whether each next state ends its episode, (n,)."""
+    def follow(
+        self, states: Values, actions: Values, previous: Values | None = None
+    ) -> tuple[Values, Values, NDArray[np.bool_]]:
+        """Return what ``advance`` does after ``previous`` actions (n, m), and whether each next state ends its episode.
+
+        Without ``previous`` the safe output was in force before.
+        """
         after, seen = self._moved(states, actions)
         over = batched_terminated(self.task, self.rig)(seen)
-        return after, batched_reward(self.task, self.rig)(seen, actions), over
+        return after, batched_reward(self.task, self.rig)(seen, actions, previous), over
 
     def _moved(self, states: Values, actions: Values) -> tuple[Values, Values]:
         """Next states (n, d), and their observations (n, o)."""
@@ -145,10 +150,12 @@ def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> 
     rng = np.random.default_rng(seed)
     states = np.tile(model.start, (episodes, 1))
     total, lived, alive = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
+    before = np.tile(model.safe, (episodes, 1))
     for _ in range(model.steps):
         actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
         lived += alive
-        states[alive], reward, over = model.follow(states[alive], actions[alive])
+        states[alive], reward, over = model.follow(states[alive], actions[alive], before[alive])
+        before = actions
         total[alive] += reward
         alive[alive] = ~over
         if not alive.any():
