@@ -12,9 +12,10 @@ import numpy as np
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.scoring import lowest_cut_off_reward
 from onrig.runtime.task import episode_steps
 from onrig.sim.baselines.finite_horizon import Progress
-from onrig.sim.baselines.task_model import TaskModel, grid_problems, task_model_problems, unlived_reward
+from onrig.sim.baselines.task_model import TaskModel, grid_problems, task_model_problems
 from onrig.sim.baselines.yardstick import (
     Fineness,
     cache_folder,
@@ -106,7 +107,7 @@ def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[
 
 def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
     """Print what the sampling controller earns with growing effort; returns the best mean reward."""
-    unlived = unlived_reward(model.task, random)
+    unlived = lowest_cut_off_reward(model.task, random)
     earned: list[float] = []
     for effort in efforts_for(model, fineness):
         ran = sampling_baseline(model, effort, unlived, cache_folder(), _progress("sampling controller"))

@@ -6,7 +6,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-from msgspec import UNSET
 from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
@@ -130,11 +129,6 @@ class Episodes(NamedTuple):
         means = (self.total + (steps - self.lived) * unlived) / steps
         error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
         return Estimate(float(means.mean()), error)
-
-
-def unlived_reward(task: Task, random_reward: float) -> float:
-    """What a step counts that a termination cut off, as in normalised scores: the random reward or a lower terminal."""
-    return random_reward if task.reward.terminal is UNSET else min(random_reward, task.reward.terminal)
 
 
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:

@@ -8,7 +8,7 @@ import pytest
 
 from onrig.runtime import scoring
 from onrig.runtime.task import Normalization, compile_reward
-from onrig.sim.baselines.task_model import Episodes, grid_problems, random_reward, task_model_problems, unlived_reward
+from onrig.sim.baselines.task_model import Episodes, grid_problems, random_reward, task_model_problems
 from onrig.sim.plants.integrate import step
 from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM, with_task
 
@@ -99,7 +99,7 @@ def test_steps_that_a_termination_cut_off_count_as_in_normalised_scores() -> Non
     ended = Episodes(np.array([-40.0, -30.0]), np.array([10.0, 20.0]))
     assert ended.mean_reward(20, -5.0).mean == pytest.approx(0.5 * ((-40.0 - 50.0) / 20 - 30.0 / 20))
     punished = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, terminal=-500.0))
-    assert unlived_reward(punished.task, -160.0) == scoring.unlived_reward(
-        msgspec.structs.replace(punished.task, normalization=Normalization(-160.0, -40.0))
-    )
-    assert unlived_reward(PENDULUM.task, -160.0) == -160.0
+    of_random = msgspec.structs.replace(punished.task, normalization=Normalization(-160.0, -40.0))
+    exact = scoring.compile_cut_off_reward(of_random, PENDULUM.rig)((0.0, 50.0))
+    assert scoring.lowest_cut_off_reward(punished.task, -160.0) == exact == -500.0
+    assert scoring.lowest_cut_off_reward(PENDULUM.task, -160.0) == -160.0
