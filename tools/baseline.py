@@ -84,7 +84,8 @@ class _Table:
 
 def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
     """Print what grids of two states give; returns the best mean reward earned."""
-    folder, earned = cache_folder(), []
+    folder = cache_folder()
+    earned: list[float] = []
     for grid in grids_for(model, fineness):
         row = fuzzy_baseline(model, grid, folder)
         name = f"fuzzy-QI {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"

@@ -33,7 +33,7 @@ _SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
 _COARSE: Final = 2
 _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
-_EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((128, 50), (256, 75), (256, 100), (512, 100)))
+_EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((64, 50), (128, 75), (256, 75), (512, 75)))
 _EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
 """Of plants that are computed one after the other."""
 _SOURCES: Final = (
@@ -83,7 +83,7 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
-    """Efforts of the sampling controller, the smallest first: about a minute for ``coarse``, minutes for ``fine``."""
+    """Efforts of the sampling controller, the smallest first: a minute or two for ``coarse``, more for ``fine``."""
     ladder = _EFFORTS if model.plant.batched else _EFFORTS_IN_TURN
     chosen = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
     return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in chosen)

@@ -68,7 +68,7 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
             for duration_s, command, n in zip(pieces.durations_s, pieces.commands, steps, strict=True):
                 if n:
                     action = tuple(command[:, :, k, j] for j in range(n_actions))
-                    if held:
+                    if held and plant.backlash is not msgspec.UNSET:
                         action = held = engaged(BATCHED, plant.backlash, held, action)
                     state = advance(plant, state, action, duration_s[:, :, k], n)
             for i, component in enumerate(state):
@@ -78,11 +78,12 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
 
 def _engaged_before(plant: Plant, windows: Windows) -> tuple[Array, ...]:
     """What the plant's backlash passed on before each window (W,), by the commands before it; empty without one."""
-    if plant.backlash is msgspec.UNSET:
+    width = plant.backlash
+    if width is msgspec.UNSET:
         return ()
     held: tuple[Array, ...] = tuple(windows.u_end[:, 0].T)
     for k in range(1, HISTORY):
-        held = engaged(BATCHED, plant.backlash, held, tuple(windows.u_end[:, k].T))
+        held = engaged(BATCHED, width, held, tuple(windows.u_end[:, k].T))
     return held
 
 

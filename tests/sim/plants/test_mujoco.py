@@ -12,6 +12,7 @@ import pytest
 
 from onrig.runtime.config.document import parse_document
 from onrig.runtime.config.pieces import with_model
+from onrig.runtime.config.yaml_nodes import value_at
 from onrig.sim.plants.integrate import SCALAR, step
 from onrig.sim.plants.mujoco import Mujoco, _solver
 
@@ -111,6 +112,5 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 def test_the_model_is_next_to_the_configuration() -> None:
     text = "device: {twin: {plant: {kind: mujoco, model: pole.xml}}}"
     document = with_model(parse_document(text, "run.yaml"), MODEL.parent)
-    plant = document.data["device"]["twin"]["plant"]  # type: ignore[index,call-overload]
-    assert plant["model"] == str(MODEL)
-    assert len(plant["sha256"]) == 64
+    assert value_at(document.data, ("device", "twin", "plant", "model")) == str(MODEL)
+    assert len(str(value_at(document.data, ("device", "twin", "plant", "sha256")))) == 64

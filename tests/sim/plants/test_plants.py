@@ -314,8 +314,9 @@ def test_saturation_limits_what_is_left_of_an_action_by_the_dead_band() -> None:
 
 @given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=30), st.floats(0.0, 2.0))
 def test_backlash_is_the_play_operator(commands: list[float], width: float) -> None:
-    expected, found = 0.0, (0.0,)
-    together = (np.zeros(2),)
+    expected = 0.0
+    found: tuple[float, ...] = (0.0,)
+    together: tuple[Array, ...] = (np.zeros(2),)
     for u in commands:
         expected = min(max(expected, u - 0.5 * width), u + 0.5 * width)
         found = engaged(SCALAR, width, found, (u,))
