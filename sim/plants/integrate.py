@@ -125,11 +125,12 @@ def _after_dry_friction(
     xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], taken: V | float
 ) -> tuple[V, ...]:
     """State after dry friction removed ``taken`` of each velocity; a plant that is stuck as a whole does not creep."""
-    braked, stuck = list(after), None
+    braked: list[Any] = list(after)
+    stuck: Any = True
     for at in plant.velocities_at:
         braked[at] = velocity = _beyond(xp, after[at], taken)
         held = (before[at] == 0.0) & (velocity == 0.0)
-        stuck = held if stuck is None else stuck & held
+        stuck = held if stuck is True else stuck & held
     return tuple([xp.where(stuck, old, new) for old, new in zip(before, braked, strict=True)])
 
 

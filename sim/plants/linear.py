@@ -99,13 +99,12 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """A x + B u; entries that are 0 are not added up."""
-        inputs = (*state, *action)
-        return tuple(
-            [self._sum([*a, *b], inputs, 0.0 * state[0]) for a, b in zip(self.A, self.B, strict=True)],
-        )
+        inputs: tuple[Any, ...] = (*state, *action)
+        rows: list[tuple[Any, Any]] = list(zip(self.A, self.B, strict=True))
+        return tuple([self._sum([*a, *b], inputs, 0.0 * state[0]) for a, b in rows])
 
     @staticmethod
-    def _sum(weights: Sequence[Any], inputs: tuple[V, ...], zero: V) -> V:
+    def _sum(weights: Sequence[Any], inputs: Sequence[Any], zero: Any) -> Any:
         total, first = zero, True
         for w, x in zip(weights, inputs, strict=True):
             if isinstance(w, np.ndarray) or w:
@@ -131,11 +130,12 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the places are clear of their walls."""
-        free: Array | bool = True
+        free: Any = True
         for name, (low, high) in (self.walls or {}).items():
             x, near = state[self.states.index(name)], _NEAR * (high - low)
             free = free & (x > low + near) & (x < high - near)
-        return free
+        clear: Array | bool = free
+        return clear
 
     # -- parameters ----------------------------------------------------------------------------------------------------
 

@@ -106,11 +106,13 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Velocities and accelerations."""
-        return self._each(self._solver.rates, state, action, 0.0)
+        found: tuple[V, ...] = self._each(self._solver.rates, state, action, 0.0)
+        return found
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
         """State after ``h`` seconds, in equal steps of the model's solver, none longer than the model's timestep."""
-        return self._each(self._solver.advance, state, action, h)
+        found: tuple[V, ...] = self._each(self._solver.advance, state, action, h)
+        return found
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Wrap the angles that do; limits and contacts are the solver's."""
@@ -119,11 +121,12 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
     def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
         """Whether the joints are clear of their limits."""
-        free: Array | bool = True
+        free: Any = True
         for at, low, high in self._solver.limits:
             near = _NEAR * (high - low)
             free = free & (state[at] > low + near) & (state[at] < high - near)
-        return free
+        clear: Array | bool = free
+        return clear
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
         """The model with actuators of gain 0."""
@@ -171,7 +174,9 @@ class _Solver:
         self.sensors: Final = dict(self._sensors(names))
         """State of each sensor of a position or velocity, by its name."""
         self.actuators: Final = tuple(self._model.actuator(i).name for i in range(self._model.nu))
-        self.limits: Final = [(i, *map(float, joint.range)) for i, joint in enumerate(joints) if joint.limited[0]]
+        self.limits: Final[list[tuple[int, float, float]]] = [
+            (i, float(joint.range[0]), float(joint.range[1])) for i, joint in enumerate(joints) if joint.limited[0]
+        ]
         """Index, lowest and highest position of each limited joint."""
         m = self._model
         self._own: Final = {
