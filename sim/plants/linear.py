@@ -101,7 +101,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         """A x + B u; entries that are 0 are not added up."""
         inputs: tuple[Any, ...] = (*state, *action)
         rows: list[tuple[Any, Any]] = list(zip(self.A, self.B, strict=True))
-        return tuple([self._sum([*a, *b], inputs, 0.0 * state[0]) for a, b in rows])
+        return tuple([self._sum([*row[0], *row[1]], inputs, 0.0 * state[0]) for row in rows])
 
     @staticmethod
     def _sum(weights: Sequence[Any], inputs: Sequence[Any], zero: Any) -> Any:
