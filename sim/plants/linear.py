@@ -100,8 +100,10 @@ class Linear(Plant, frozen=True, tag="linear"):
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """A x + B u; entries that are 0 are not added up."""
         inputs: tuple[Any, ...] = (*state, *action)
-        rows: list[tuple[Any, Any]] = list(zip(self.A, self.B, strict=True))
-        return tuple([self._sum([*row[0], *row[1]], inputs, 0.0 * state[0]) for row in rows])
+        found: list[Any] = []
+        for i in range(len(self.states)):
+            found.append(self._sum([*self.A[i], *self.B[i]], inputs, 0.0 * state[0]))
+        return tuple(found)
 
     @staticmethod
     def _sum(weights: Sequence[Any], inputs: Sequence[Any], zero: Any) -> Any:
