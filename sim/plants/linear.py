@@ -99,11 +99,12 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """A x + B u; entries that are 0 are not added up."""
-        inputs: tuple[Any, ...] = (*state, *action)
-        found: list[Any] = []
-        for i in range(len(self.states)):
-            found.append(self._sum([*self.A[i], *self.B[i]], inputs, 0.0 * state[0]))
-        return tuple(found)
+        found: tuple[V, ...] = self._rates(state, action)
+        return found
+
+    def _rates(self, state: tuple[Any, ...], action: tuple[Any, ...]) -> Any:
+        inputs, zero = (*state, *action), 0.0 * state[0]
+        return tuple([self._sum([*a, *b], inputs, zero) for a, b in zip(self.A, self.B, strict=True)])
 
     @staticmethod
     def _sum(weights: Sequence[Any], inputs: Sequence[Any], zero: Any) -> Any:
