@@ -82,6 +82,13 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
     return cut_off_reward
 
 
+def lowest_cut_off_reward(task: Task, random_reward: float) -> float:
+    """Return the least that a cut-off step counts, whichever end cut it off, for a given reward of random actions."""
+    common = _common_ends(task)
+    own = [t.reward for t in (task.terminations or {}).values() if t.reward is not UNSET]
+    return min(random_reward, sum(common) + min(own, default=0.0)) if common or own else random_reward
+
+
 def _common_ends(task: Task) -> list[float]:
     """Rewards that every end pays, from the form and from terms."""
     terms = [term.reward for term in (task.reward.terms or {}).values() if isinstance(term, Terminal)]

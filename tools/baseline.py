@@ -1,26 +1,32 @@
-"""Scores of the random and the model-based controllers on a configuration's task."""
+"""Scores of the random and the model-based controllers on a configuration's task, for any plant."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.scoring import lowest_cut_off_reward
 from onrig.runtime.task import episode_steps
-from onrig.sim.baselines.task_model import TaskModel, task_model_problems
+from onrig.sim.baselines.finite_horizon import Progress
+from onrig.sim.baselines.task_model import TaskModel, grid_problems, task_model_problems
 from onrig.sim.baselines.yardstick import (
     Fineness,
     cache_folder,
+    efforts_for,
     fuzzy_baseline,
     grids_for,
     horizon_grids_for,
     noisy_baseline,
     optimum_baseline,
     random_baseline,
+    sampling_baseline,
 )
 from onrig.sim.twin.options import TwinOptions, exact_problems
 from onrig.tools.load import explain, load
@@ -39,7 +45,17 @@ def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
     problems = [*task_model_problems(config.rig, config.task, twin.plant), *exact_problems(twin)]
     if problems:
         return complain("baseline", f"{name}: {'; '.join(problems)}")
-    _show(config, task_model(config, twin), fineness, twin.noise(config.rig))
+    model, folder = task_model(config, twin), cache_folder()
+    table = _Table(config, model.steps)
+    random = random_baseline(model, folder)
+    table.line("random controller", random.mean, f"  +- {random.standard_error:.4f} (standard error)")
+    absent = grid_problems(config.rig, config.task, twin.plant)
+    best = -math.inf if absent else _grids(table, model, fineness, twin.noise(config.rig))
+    best = max(best, _sampling(table, model, fineness, random.mean))
+    if absent:
+        print(f"  no fuzzy Q-iteration, no finite-horizon optimum: {'; '.join(absent)}")
+    if config.task.normalization is None:
+        print(f"normalization: {{random_reward: {random.mean:.5g}, reference_reward: {best:.5g}}}  # for the task")
     return ExitCode.OK
 
 
@@ -49,41 +65,70 @@ def task_model(config: RunConfig, twin: TwinOptions) -> TaskModel:
     return TaskModel(config.rig, config.task, twin.plant, config.period_us * 1e-6, steps, twin.substeps)
 
 
-def _show(config: RunConfig, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> None:
-    task, folder = config.task, cache_folder()
-    scale = task.normalization
-    then = "" if scale is None else ", then normalized"
-    print(f"task {task.name} on rig {config.rig.name}: mean reward per step over {model.steps} steps{then}")
+class _Table:
+    """Mean rewards per step, one line each, normalised where the task has references."""
 
-    def line(name: str, reward: float, more: str = "") -> None:
-        normal = "" if scale is None else f"  {scale.performance(reward):>7.4f}"
+    def __init__(self, config: RunConfig, steps: int) -> None:
+        self._scale = scale = config.task.normalization
+        then = "" if scale is None else ", then normalized"
+        about = f"task {config.task.name} on rig {config.rig.name}"
+        print(f"{about}: mean reward per step over {steps} steps{then}")
+        if scale is not None:
+            self.line("task: normalization.random_reward", scale.random_reward)
+            self.line("task: normalization.reference_reward", scale.reference_reward)
+
+    def line(self, name: str, reward: float, more: str = "") -> None:
+        normal = "" if self._scale is None else f"  {self._scale.performance(reward):>7.4f}"
         print(f"  {name:<46}{reward:>10.4f}{normal}{more}", flush=True)
 
-    if scale is not None:
-        line("task: normalization.random_reward", scale.random_reward)
-        line("task: normalization.reference_reward", scale.reference_reward)
-    estimate = random_baseline(model, folder)
-    line("random controller", estimate.mean, f"  +- {estimate.standard_error:.4f} (standard error)")
+
+def _grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
+    """Print what grids of two states give; returns the best mean reward earned."""
+    folder = cache_folder()
+    earned: list[float] = []
     for grid in grids_for(model, fineness):
         row = fuzzy_baseline(model, grid, folder)
         name = f"fuzzy-QI {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
-        line(f"{name}, interpolated", row.reached.interpolated, f"  ({row.iterations} iterations)")
-        line(f"{name}, look-ahead", row.reached.look_ahead)
+        table.line(f"{name}, interpolated", row.reached.interpolated, f"  ({row.iterations} iterations)")
+        table.line(f"{name}, look-ahead", row.reached.look_ahead)
+        earned += row.reached
     if any(sigma):
         noisy = noisy_baseline(model, grid, sigma, folder)
-        line(
-            "the same, interpolated, best under noise", noisy.mean, f"  +- {noisy.standard_error:.4f} (standard error)"
-        )
+        error = f"  +- {noisy.standard_error:.4f} (standard error)"
+        table.line("the same, interpolated, best under noise", noisy.mean, error)
     for grid in horizon_grids_for(model, fineness):
         name = f"horizon {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
-        best = optimum_baseline(model, grid, folder, _progress)
-        line(f"{name}, estimate", best.estimate, "  (no bound)")
-        line(f"{name}, look-ahead", best.look_ahead)
-        line(f"{name}, polished", best.polished, "  (earned)")
+        best = optimum_baseline(model, grid, folder, _progress("backward induction"))
+        table.line(f"{name}, estimate", best.estimate, "  (no bound)")
+        table.line(f"{name}, look-ahead", best.look_ahead)
+        table.line(f"{name}, polished", best.polished, "  (earned)")
+        earned += [best.look_ahead, best.polished]
+    return max(earned)
 
 
-def _progress(done: int, steps: int) -> None:
-    """Print the progress of the backward induction on a terminal; the line is erased at the end."""
-    if sys.stderr.isatty():
-        text = f"  backward induction: step {done} of {steps}" if done < steps else ""
-        print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)
+def _sampling(table: _Table, model: TaskModel, fineness: Fineness, random: float) -> float:
+    """Print what the sampling controller earns with growing effort; returns the best mean reward."""
+    unlived = lowest_cut_off_reward(model.task, random)
+    earned: list[float] = []
+    for effort in efforts_for(model, fineness):
+        ran = sampling_baseline(model, effort, unlived, cache_folder(), _progress("sampling controller"))
+        found = ran.mean_reward(model.steps, unlived)
+        changed = f", {found.mean - earned[-1]:+.4f} by the greater effort" if earned else ""
+        whole = float(np.mean(ran.lived >= model.steps))
+        lived = f", {whole:.0%} of episodes to the end" if model.task.terminates else ""
+        ahead_s = effort.horizon * model.period_s
+        name = f"sampling MPC, {effort.samples} samples, {ahead_s:.3g} s"
+        table.line(name, found.mean, f"  +- {found.standard_error:.4f} (standard error{changed}{lived})")
+        earned.append(found.mean)
+    return max(earned)
+
+
+def _progress(what: str) -> Progress:
+    """Progress of a long computation, on a terminal only; the line is erased at the end."""
+
+    def show(done: int, steps: int) -> None:
+        if sys.stderr.isatty():
+            text = f"  {what}: step {done} of {steps}" if done < steps else ""
+            print(f"\r{text:<60}\r", end="", file=drawing_stream(sys.stderr), flush=True)
+
+    return show

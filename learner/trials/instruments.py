@@ -82,6 +82,9 @@ class Instruments:
         self._wraps = [(i, turns[i], low[i]) for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
         """Index, turn and lower end of angles that wrap, normalised."""
         self._counts = _resolutions(rig) if counts else None
+        zeros = options.sensor_zero or {}
+        self._zeros = np.array([zeros.get(o.sensor or o.name, 0.0) for o in rig.observations]) if zeros else None
+        self._turning = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
         self._start = [config.task.start[name] for name in names]
         self.reward: Final = batched_reward(config.task, rig)
         """Reward of SI observations (..., n) of s', applied actions and those before them (..., m): (...)."""
@@ -102,6 +105,9 @@ class Instruments:
         measured = np.empty((len(state[0]), self.n))
         for i, at in enumerate(self._seen_at):
             measured[:, i] = state[at]
+        if self._zeros is not None:
+            measured += self._zeros
+            measured[:, self._turning] = (measured[:, self._turning] + np.pi) % (2.0 * np.pi) - np.pi
         return measured if self._counts is None else _in_steps(measured, self._counts.sensors)
 
     def settable(self, action: Values) -> Values:

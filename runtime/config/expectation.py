@@ -37,10 +37,11 @@ def expectation(types: Iterable[inspect.Type], given: Data) -> Expectation:
 
 
 def _select_tagged(types: Iterable[inspect.Type], given: Data) -> Iterator[inspect.Type]:
-    """Reduce the tagged types to one: the one named in ``given``, else the first."""
+    """Reduce the tagged types to one: the one named in ``given``, else the one that requires the least."""
     types = list(types)
     tagged = [one for one in types if isinstance(one, inspect.StructType) and one.tag_field]
-    named = next((one for one in tagged if one.tag == given), tagged[0] if tagged else None)
+    shortest = min(tagged, key=lambda one: sum(field.required for field in one.fields), default=None)
+    named = next((one for one in tagged if one.tag == given), shortest)
     return (one for one in types if one is named or one not in tagged)
 
 

@@ -4,19 +4,23 @@ are read."""
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from onrig.runtime import registry
-from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.document import MAX_BYTES, Document, problem_at
 from onrig.runtime.config.problem import ConfigError, NodePath, Problem, hint
-from onrig.runtime.config.yaml_nodes import Data, replaced
+from onrig.runtime.config.yaml_nodes import Data, replaced, value_at
+from onrig.runtime.files import read_file
 from onrig.runtime.python_files import NotTrusted, python_file
 
 KEY: Final = "python"
+_PLANT: Final[NodePath] = ("device", "twin", "plant")
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
@@ -50,6 +54,25 @@ def with_pieces(document: Document, base: Path | None) -> Document:
     if problems:
         raise ConfigError(problems)
     return dataclasses.replace(document, data=data)
+
+
+def with_model(document: Document, beside: Path) -> Document:
+    """Resolve the model file of a plant that a solver reads (``kind: mujoco``): full path and digest.
+
+    ``beside``: the configuration's folder.  A file that cannot be read is left to the plant, which says so.
+    """
+    at: NodePath = (*_PLANT, "model")
+    try:
+        plant = value_at(document.data, _PLANT)
+    except KeyError:
+        return document
+    if not isinstance(plant, dict) or plant.get("kind") != "mujoco" or not isinstance(plant.get("model"), str):
+        return document
+    path = ((_folder(document, at, beside) or beside) / str(plant["model"])).absolute()
+    resolved: dict[str, Data] = {**plant, "model": str(path)}
+    with suppress(OSError):
+        resolved.setdefault("sha256", hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest())
+    return dataclasses.replace(document, data=replaced(document.data, _PLANT, resolved))
 
 
 def _registered(group: str, name: str, place: Data, base: Path | None) -> str:

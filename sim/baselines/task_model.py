@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.rewards import uses_previous_action
-from onrig.runtime.task import Task, batched_reward
+from onrig.runtime.task import Task, batched_reward, batched_terminated
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
-from onrig.sim.synthetic.model import model_problems
+from onrig.sim.synthetic.model import UNSEEN, model_problems
 
 Values = NDArray[np.float64]
 
@@ -51,27 +51,54 @@ class TaskModel(msgspec.Struct, frozen=True):
         """Upper action limits, shape (m,)."""
         return np.array([a.high for a in self.rig.actuators])
 
+    @property
+    def safe(self) -> Values:
+        """Safe output, shape (m,)."""
+        return np.array([a.safe for a in self.rig.actuators])
+
     def advance(self, states: Values, actions: Values) -> tuple[Values, Values]:
         """Return next states (n, d) and rewards (n,) of states (n, d) under actions (n, m)."""
+        after, seen = self._moved(states, actions)
+        return after, batched_reward(self.task, self.rig)(seen, actions)
+
+    def follow(
+        self, states: Values, actions: Values, previous: Values | None = None
+    ) -> tuple[Values, Values, NDArray[np.bool_]]:
+        """Return what ``advance`` does after ``previous`` actions (n, m), and whether each next state ends its episode.
+
+        Without ``previous`` the safe output was in force before.
+        """
+        after, seen = self._moved(states, actions)
+        over = batched_terminated(self.task, self.rig)(seen)
+        return after, batched_reward(self.task, self.rig)(seen, actions, previous), over
+
+    def _moved(self, states: Values, actions: Values) -> tuple[Values, Values]:
+        """Next states (n, d), and their observations (n, o)."""
         before: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in states.T)
         held: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in actions.T)
         after = step(self.plant, before, held, self.period_s, self.substeps)
         named = dict(zip(self.plant.state_names, after, strict=True))
         seen = np.stack([named[o.sensor or o.name] for o in self.rig.observations], axis=1)
-        return np.stack(after, axis=1), batched_reward(self.task, self.rig)(seen, actions)
+        return np.stack(after, axis=1), seen
 
 
 def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     """Reasons why no baseline can be computed; empty if one can."""
-    problems = model_problems(rig, plant)
+    problems = [problem for problem in model_problems(rig, plant) if not problem.startswith(UNSEEN)]
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
+    return problems
+
+
+def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
+    """Reasons why a task is none for grids of two states: fuzzy Q-iteration and the finite-horizon optimum."""
+    problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN)]
     if uses_previous_action(task.reward.terms, rig):
-        problems.append("the reward depends on the previous action, which is not a state of the plant")
+        problems.append("the reward depends on the previous action")
     if task.terminates:
-        problems.append("the task terminates, so that the mean over a whole episode is not defined")
+        problems.append("the task terminates")
     if len(plant.state_names) != 2:
-        problems.append(f"baselines are computed on grids of two states, this plant has {len(plant.state_names)}")
+        problems.append(f"grids have two states, this plant has {len(plant.state_names)}")
     wrapped = {s.name for s in rig.sensors if s.wrap}
     if len(rig.actuators) > 1 and wrapped.intersection(plant.state_names):
         problems.append("grids for several actuators have no angle that wraps")
@@ -89,21 +116,47 @@ class Estimate(NamedTuple):
     standard_error: float
 
 
+class Episodes(NamedTuple):
+    """Outcome of episodes that a termination may have cut short."""
+
+    total: Values
+    """(E,): sum of the rewards earned."""
+    lived: Values
+    """(E,): steps."""
+
+    def mean_reward(self, steps: int, unlived: float) -> Estimate:
+        """Mean reward per step of ``steps``, where each step that a termination cut off counts as ``unlived``."""
+        means = (self.total + (steps - self.lived) * unlived) / steps
+        error = float(means.std(ddof=1) / np.sqrt(len(means))) if len(means) > 1 else np.nan
+        return Estimate(float(means.mean()), error)
+
+
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
-    """Mean reward per step of independent uniform actions over complete episodes from the task's start.
+    """Mean reward per step of independent uniform actions over episodes from the task's start.
 
-    It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).
+    It is the zero of the normalised performance (de Bruin et al. 2018, §5.1).  Where the task terminates it is the
+    mean over the steps lived, so that such episodes score 0, too, when the steps cut off count as much.
 
-    Episodes are independent, so that the standard error is taken over their means; raises ValueError below two.
+    Episodes are independent, so that the standard error is taken over them; raises ValueError below two.
     """
     if episodes < 2:
         raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")
     rng = np.random.default_rng(seed)
     states = np.tile(model.start, (episodes, 1))
-    total = np.zeros(episodes)
+    total, lived, alive = np.zeros(episodes), np.zeros(episodes), np.ones(episodes, bool)
+    before = np.tile(model.safe, (episodes, 1))
     for _ in range(model.steps):
         actions = rng.uniform(model.action_low, model.action_high, (episodes, len(model.action_low)))
-        states, reward = model.advance(states, actions)
-        total += reward
-    means = total / model.steps
-    return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(episodes)))
+        lived += alive
+        states[alive], reward, over = model.follow(states[alive], actions[alive], before[alive])
+        before = actions
+        total[alive] += reward
+        alive[alive] = ~over
+        if not alive.any():
+            break
+    if not model.task.terminates:
+        means = total / model.steps
+        return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(episodes)))
+    mean = float(total.sum() / lived.sum())
+    spread = (total - mean * lived).std(ddof=1) / lived.mean()
+    return Estimate(mean, float(spread / np.sqrt(episodes)))

@@ -1,6 +1,7 @@
 """Reference scores of a task on successively finer grids, cached on disk.
 
-The random controller, fuzzy Q-iteration with and without noise, and the finite-horizon optimum.
+The random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum, and for any plant a
+sampling controller.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.files import open_file
-from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, under_noise
+from onrig.sim.baselines import corridor, finite_horizon, fuzzy_q_iteration, sampling, under_noise
 from onrig.sim.baselines.finite_horizon import FINER, Progress
 from onrig.sim.baselines.fuzzy_q_iteration import EPSILON, GAMMA, Grid, Reached
-from onrig.sim.baselines.task_model import EPISODES, Estimate, TaskModel, random_reward
+from onrig.sim.baselines.sampling import Effort
+from onrig.sim.baselines.task_model import EPISODES, Episodes, Estimate, TaskModel, random_reward
 
 Fineness = Literal["coarse", "fine"]
 
@@ -31,6 +33,9 @@ _SEVERAL: Final = tuple(Grid((n, n), 5) for n in (21, 41, 61, 91, 121))
 _COARSE: Final = 2
 _HORIZON_ONE: Final = tuple(Grid((n, n + 1), m) for n, m in ((60, 9), (120, 17), (200, 33), (400, 33), (600, 33)))
 _HORIZON_SEVERAL: Final = tuple(Grid((n, n), m) for n, m in ((60, 9), (120, 17), (200, 17), (400, 17), (400, 33)))
+_EFFORTS: Final = tuple(Effort(s, h, 3) for s, h in ((64, 50), (128, 75), (256, 75), (512, 75)))
+_EFFORTS_IN_TURN: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
+"""Of plants that are computed one after the other."""
 _SOURCES: Final = (
     "sim/baselines",
     "sim/plants",
@@ -38,6 +43,10 @@ _SOURCES: Final = (
     "runtime/normalisation.py",
     "runtime/random_streams.py",
 )
+PLAYED: Final = 4
+"""Episodes of the sampling controller, of which the scores have an interval."""
+_EPISODES_IN_TURN: Final = 200
+"""Most episodes of the random controller on a plant that is computed one after the other."""
 _ROOT: Final = Path(__file__).parents[2]
 
 
@@ -73,6 +82,13 @@ def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
     return ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
 
 
+def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
+    """Efforts of the sampling controller, the smallest first: a minute or two for ``coarse``, more for ``fine``."""
+    ladder = _EFFORTS if model.plant.batched else _EFFORTS_IN_TURN
+    chosen = ladder[:_COARSE] if fineness == "coarse" else ladder[_COARSE:]
+    return tuple(effort._replace(horizon=min(effort.horizon, model.steps)) for effort in chosen)
+
+
 def cache_folder() -> Path:
     """Cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default below ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -81,6 +97,7 @@ def cache_folder() -> Path:
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
     """Mean reward of the random controller, cached."""
+    episodes = episodes if model.plant.batched else min(episodes, _EPISODES_IN_TURN)
     key = _key(model, "random", [episodes])
     return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
 
@@ -117,6 +134,20 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
 
     key = _key(model, finite_horizon.__name__, [*grid.nodes, grid.levels, FINER, corridor.PASSES])
     return Optimum(grid, *_cached(folder, key, 3, fresh))
+
+
+def sampling_baseline(
+    model: TaskModel, effort: Effort, unlived: float, folder: Path, progress: Progress | None = None
+) -> Episodes:
+    """Episodes under the sampling controller, cached."""
+
+    def fresh() -> list[float]:
+        played = sampling.play(model, effort, unlived, PLAYED, progress=progress)
+        return [*played.total.tolist(), *played.lived.tolist()]
+
+    key = _key(model, sampling.__name__, [*effort, PLAYED, unlived])
+    values = np.array(_cached(folder, key, 2 * PLAYED, fresh))
+    return Episodes(values[:PLAYED], values[PLAYED:])
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:

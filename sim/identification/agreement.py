@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from onrig.hw.rig import Rig
-from onrig.sim.identification.model import LAG, SCALE, ZERO
+from onrig.sim.identification.model import LAG, SCALE, ZERO, kinematic_pairs
 from onrig.sim.identification.recording import Stretch
 from onrig.sim.plants import Plant
-from onrig.sim.plants.integrate import BATCHED, Array
+from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.options import sensor_half_range
 
 _WINDOW_S: Final = 0.2
@@ -115,7 +115,7 @@ def pairs_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[Pair]:
     """Agreement of each measured velocity with its measured place, overall and in parts of the recording."""
     names = [s.name for s in rig.sensors]
     found = []
-    for place, velocity in _kinematic_pairs(plant):
+    for place, velocity in kinematic_pairs(plant):
         if place in names and velocity in names:
             p, v = names.index(place), names.index(velocity)
             windows = _windows(plant, rig, recorded, p, v)
@@ -143,17 +143,6 @@ def _noise(readings: Array) -> float:
     """Standard deviation of noise, from third differences along the last axis; kinks of the motion do not count."""
     third = np.abs(np.diff(readings, 3, axis=-1))
     return 1.4826 * float(np.median(third)) / float(np.sqrt(20.0)) if third.size else 0.0
-
-
-def _kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
-    """States (place, velocity) of which the second is the first one's rate, whatever the action."""
-    rng = np.random.default_rng(0)
-    states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
-    rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
-    for place, rate in zip(plant.state_names, rates, strict=True):
-        for velocity, state in zip(plant.state_names, states, strict=True):
-            if np.array_equal(np.broadcast_to(rate, 8), state):
-                yield place, velocity
 
 
 def _windows(plant: Plant, rig: Rig, recorded: Sequence[Stretch], place: int, velocity: int) -> Windows:

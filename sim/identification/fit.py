@@ -125,8 +125,8 @@ class Shooting:
 
     def _bounds(self) -> tuple[Array, Array]:
         unknowns = self.model.unknowns
-        low = [u.coordinate(u.low) for u in unknowns]
-        return np.array(low), np.array([u.coordinate(u.high) for u in unknowns])
+        ends = np.array([[u.coordinate(u.low), u.coordinate(u.high)] for u in unknowns])
+        return ends.min(axis=1), ends.max(axis=1)
 
     def solve(self, coordinates: Array, free: NDArray[np.bool_], tolerance: float, evaluations: int = 30) -> Fit:
         """Minimise over the coordinates that are ``free`` (p,), from the ones given, to a relative tolerance."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from onrig.hw.rig import Rig
 from onrig.sim.identification.agreement import found_errors, pairs_of
 from onrig.sim.identification.connections import Connection, find_connection
+from onrig.sim.identification.determined import determined, with_held
 from onrig.sim.identification.fit import Fit, Shooting
 from onrig.sim.identification.model import Model, Unknown, unknowns_of
 from onrig.sim.identification.outcome import Identified, Implausible
@@ -34,8 +35,8 @@ _COARSE, _FINE = 1e-4, 2e-6
 _UNEXPLAINED: Final = 4.0
 """Outlier threshold of a window's mean square, as a multiple of the median; noise alone is within half of it."""
 _LEAST: Final = 1.0
-_DETERMINED: Final = 0.7
-"""Posterior over prior standard deviation from which on a parameter counts as not identifiable."""
+MOST_DECLARED: Final = 12
+"""Declared parameters that are estimated together."""
 _MOST_WINDOWS: Final = 400
 """Longer recordings are thinned out evenly."""
 
@@ -50,7 +51,10 @@ def identify(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps: int 
         raise ValueError("nothing was recorded")
     if not plant.identifiable:
         name = type(plant).__name__
-        raise Implausible([f"the plant {name} names no parameters to estimate: define its lumped or separable"])
+        raise Implausible([f"the plant {name} declares no parameters to estimate: give it fields with unit and bounds"])
+    if len(plant.identifiable) > MOST_DECLARED:
+        declared = f"the plant {type(plant).__name__} declares {len(plant.identifiable)} parameters"
+        raise Implausible([f"{declared}: name up to {MOST_DECLARED} to estimate in its `separable`"])
     period_s = recorded[0].period_s
     pairs = pairs_of(plant, rig, recorded)
     if problems := signal_problems(rig, recorded, pairs):
@@ -96,16 +100,19 @@ def _fitted(
     model = Model(plant, rig, unknowns, short, connection.signs, substeps)
     coordinates = _with_likely_delay(model, sigma, connection.coordinates, period_s)
     fit, *_ = fitted(short, sigma, coordinates, _COARSE)
-    fit, free = _without_undetermined(fit, unknowns)
+    free, held = determined(fit, unknowns, set(plant.identifiable) - set(plant.lumped))
+    fit = with_held(fit, unknowns, free)
     if not free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
+    if held:  # the others take up what the held ones leave
+        fit, *_ = fitted(short, sigma, fit.coordinates, _COARSE)
     for tolerance in (_COARSE, _FINE):  # the short windows give poor weights
         fit, usable, unexplained = fitted(long, noise_of(fit, resolutions).total, fit.coordinates, tolerance)
     model = Model(plant, rig, unknowns, usable, connection.signs, substeps)
     fit = Shooting(model, noise_of(fit, resolutions).total, fit.coordinates, fit.starts).at(fit.coordinates)
     noise = noise_of(fit, resolutions)
     joint = joint_of(fit, free)
-    return Identified(unknowns, connection, fit, usable, long.size - usable.size, noise, joint, free, unexplained)
+    return Identified(unknowns, connection, fit, usable, long.size - usable.size, noise, joint, free, unexplained, held)
 
 
 def contradictions(plant: Plant, rig: Rig, recorded: Sequence[Stretch]) -> list[str]:
@@ -126,25 +133,6 @@ def connection_of(plant: Plant, rig: Rig, recorded: Sequence[Stretch], substeps:
 def _thinned(windows: Windows) -> Windows:
     keep = min(windows.size, _MOST_WINDOWS)
     return windows.chosen(np.arange(keep) * windows.size // keep)
-
-
-def _without_undetermined(fit: Fit, unknowns: Sequence[Unknown]) -> tuple[Fit, NDArray[np.bool_]]:
-    """Separate identifiable parameters from the others, which return to their initial value (imperfections to 0).
-
-    The information is compared with a prior of a factor e, or of a quarter of the bounds.
-    """
-    jacobian = fit.jacobian.reshape(-1, len(unknowns))
-    information = jacobian.T @ jacobian
-    prior = np.array([1.0 if u.logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
-    free = np.ones(len(unknowns), bool)
-    while free.any():
-        some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
-        left = np.sqrt(np.diag(np.linalg.inv(some + np.diag(prior[free] ** -2.0)))) / prior[free]
-        if left.max() < _DETERMINED:
-            break
-        free[free.nonzero()[0][left.argmax()]] = False
-    back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
-    return fit._replace(coordinates=np.where(free, fit.coordinates, back)), free
 
 
 def _rough_noise(recorded: Sequence[Stretch], resolutions: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -40,16 +40,18 @@ class Unknown(NamedTuple):
     low: float
     high: float
     logarithmic: bool
-    """Whether the coordinate is the logarithm."""
+    """Whether the coordinate is the logarithm of the magnitude; the sign is that of ``start``."""
     step: float
     """Difference step of the coordinate."""
 
     def coordinate(self, value: float) -> float:
-        return float(np.log(value)) if self.logarithmic else value
+        return float(np.log(abs(value))) if self.logarithmic else value
 
     def value(self, coordinate: Any) -> Any:
         """Value at a coordinate or at an array of coordinates."""
-        return np.exp(coordinate) if self.logarithmic else coordinate
+        if not self.logarithmic:
+            return coordinate
+        return np.exp(coordinate) if self.start > 0.0 else -np.exp(coordinate)
 
 
 class Signs(NamedTuple):
@@ -66,21 +68,27 @@ def unknowns_of(
 
     ``errors``: initial guess of further sensor errors, by their names (SCALE, LAG or ZERO and a sensor's name).
     """
-    units = {p.name: p.unit for p in plant.parameters()}
+    declared = {p.name: p for p in plant.parameters()}
+    velocities = velocities_of(plant)
     found = []
     for name, nominal in plant.identifiable.items():
-        low, high = nominal / _FAR, nominal * _FAR
-        found.append(Unknown(name, units.get(name, ""), nominal, low, high, True, _SMALL))
+        if nominal == 0.0 and name not in plant.lumped:
+            continue  # without a magnitude to begin with
+        low, high = sorted((nominal / _FAR, nominal * _FAR))
+        parameter = declared.get(name)
+        if parameter is not None:
+            low, high = max(low, parameter.low), min(high, parameter.high)
+        found.append(Unknown(name, parameter.unit if parameter else "", nominal, low, high, True, _SMALL))
     reach = min(max(a.safe - a.low, a.high - a.safe) for a in rig.actuators)
     half_range = {o.sensor or o.name: 0.5 * (o.high - o.low) for o in rig.observations}
-    fastest = half_range.get(plant.state_names[-1], 1.0)
+    fastest = half_range.get(plant.velocities[-1], 1.0)
     found += [
         Unknown("dry_friction", "", 0.01 * fastest, 0.0, 100.0 * fastest, False, _KINKED * fastest),
         Unknown("dead_band", rig.actuators[0].unit, 0.005 * reach, 0.0, 0.5 * reach, False, _KINKED * reach),
         Unknown("delay_s", "s", 0.5 * period_s, 0.0, (HISTORY - 1) * period_s, False, 1e-6 * period_s),
     ]
     for sensor in rig.sensors:
-        if sensor.name != plant.state_names[-1]:
+        if sensor.name not in velocities:
             reach = np.pi if sensor.wrap else half_range.get(sensor.name, 1.0)
             found.append(Unknown(ZERO + sensor.name, sensor.unit, 0.0, -2 * reach, 2 * reach, False, 1e-6 * reach))
         for name, at in errors.items():
@@ -92,6 +100,22 @@ def unknowns_of(
             elif name == ZERO + sensor.name and name not in [u.name for u in found]:
                 found.append(Unknown(name, sensor.unit, at, -reach, reach, False, 1e-6 * reach))
     return tuple(found)
+
+
+def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
+    """States (place, velocity) of which the second is the first one's rate, whatever the action."""
+    rng = np.random.default_rng(0)
+    states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
+    rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
+    for place, rate in zip(plant.state_names, rates, strict=True):
+        for velocity, state in zip(plant.state_names, states, strict=True):
+            if np.array_equal(np.broadcast_to(rate, 8), state):
+                yield place, velocity
+
+
+def velocities_of(plant: Plant) -> set[str]:
+    """States that are velocities, which have no zero of their own to find."""
+    return {*plant.velocities, *(velocity for _, velocity in kinematic_pairs(plant))}
 
 
 class Model:
@@ -120,7 +144,7 @@ class Model:
         """Readings (V, W, L + 1, s); not finite where the plant leaves the numbers."""
         values = self.values(coordinates)
         delay_s = values["delay_s"][:, 0]
-        inside = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band")}
+        inside = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band") if n in values}
         states = simulate(self.plant.with_identifiable(inside), starts, self.windows, delay_s, self.substeps)
         readings = states[..., self.states]
         for i, at in enumerate(self._lags):
@@ -146,10 +170,10 @@ class Model:
         """Windows (W,) in which a sensor reads what the plant's walls make impossible, by more than a small error."""
         seen = self._measured(coordinates)
         possible = self.plant.constrain(BATCHED, seen)
-        beyond = np.zeros(self.windows.size, bool)
+        beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
         for sensor, state in zip(self.rig.sensors, self.states, strict=True):
             half = sensor_half_range(self.rig, sensor.name)
-            if half and not sensor.wrap and sensor.name != self.plant.state_names[-1]:
+            if half and not sensor.wrap and sensor.name not in velocities:
                 beyond |= np.any(np.abs(seen[state] - possible[state]) > _IMPOSSIBLE * half, axis=1)
         return beyond
 
@@ -162,13 +186,15 @@ class Model:
         return tuple(seen)
 
     def first_starts(self, coordinates: Array) -> Array:
-        """Starts (W, n) to begin with: as measured, a velocity that is not measured from differences."""
+        """Starts (W, n) to begin with: as measured, a velocity that is not measured from its place, anything else 0."""
         readings = self.windows.readings * self._sensor_signs
         starts = np.zeros((self.windows.size, len(self.plant.state_names)))
         for i, (state, at) in enumerate(zip(self.states, self._zeros, strict=True)):
             starts[:, state] = readings[:, 0, i] - (coordinates[at] if at is not None else 0.0)
-        missing = [k for k in range(starts.shape[1]) if k not in self.states]
-        for state in missing:
-            span = min(4, self.windows.periods)
-            starts[:, state] = (readings[:, span, 0] - readings[:, 0, 0]) / (span * self.windows.period_s)
+        names, span = self.plant.state_names, min(4, self.windows.periods)
+        for place, velocity in kinematic_pairs(self.plant):
+            state, at = names.index(velocity), names.index(place)
+            if state not in self.states and at in self.states:
+                i = self.states.index(at)
+                starts[:, state] = (readings[:, span, i] - readings[:, 0, i]) / (span * self.windows.period_s)
         return starts

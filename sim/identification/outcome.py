@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ class Identified(NamedTuple):
     """(p,): the identifiable parameters; the others keep their initial value."""
     unexplained: NDArray[np.bool_]
     """Mask of unexplained windows, in order, among those clear of walls or impossibly far beyond them."""
+    held: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Parameters that the signals do not tell from others, each with these; they keep their initial value."""
 
     @property
     def half_widths(self) -> Array:

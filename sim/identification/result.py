@@ -119,7 +119,7 @@ def result_of(
 
 
 def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
-    low, high = (
+    low, high = sorted(
         float(np.clip(unknown.value(c), unknown.low, unknown.high)) for c in (coordinate - width, coordinate + width)
     )
     return Parameter(unknown.name, unknown.unit, float(unknown.value(coordinate)), low, high, unknown.logarithmic)
@@ -206,13 +206,18 @@ def _undetermined(
     elif not found.connection.known:
         yield "Signs: other signs explain the signals nearly as well; more excitation is needed."
     for p, known in zip(parameters, found.free.tolist(), strict=True):
-        if not known:
+        if p.name in found.held:
+            yield f"{p.name}: the signals do not tell it from {', '.join(found.held[p.name])}; it stays {p.value:.6g}."
+        elif not known:
             yield f"{p.name}: the recorded signals do not depend on it; it stays {p.value:.6g}."
         elif p.name in _IMPERFECTIONS and p.name not in _certain(found):
             most = f"{p.high:.3g} {p.unit}".rstrip()
             yield f"{p.name}: not significantly different from 0; at most {most}. The twin has none."
-        elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE * p.value:
+        elif p.name in (*plant.identifiable, *_IMPERFECTIONS) and p.high - p.low > 2 * _VAGUE * abs(p.value):
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}, not enough excitation."
+    for name in plant.identifiable:
+        if name not in [p.name for p in parameters]:
+            yield f"{name}: it is 0 in the configuration; give a value to begin with."
     scale = np.sqrt(np.diag(found.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = found.joint.covariance / np.outer(scale, scale)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from onrig.sim.identification.recording import HISTORY, Windows
 from onrig.sim.plants import Plant
-from onrig.sim.plants.integrate import Array, advance
+from onrig.sim.plants.integrate import BATCHED, Array, advance, engaged
 
 _HARDLY: Final = 0.05
 """Tolerance of the step count, in steps: it must not flip for delays near half a period."""
@@ -61,15 +62,29 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
     states = np.empty((*starts.shape[:2], windows.periods + 1, starts.shape[2]))
     states[:, :, 0] = starts
     n_actions = windows.u_end.shape[2]
+    held = _engaged_before(plant, windows)
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(windows.periods):
             for duration_s, command, n in zip(pieces.durations_s, pieces.commands, steps, strict=True):
                 if n:
                     action = tuple(command[:, :, k, j] for j in range(n_actions))
+                    if held and plant.backlash is not msgspec.UNSET:
+                        action = held = engaged(BATCHED, plant.backlash, held, action)
                     state = advance(plant, state, action, duration_s[:, :, k], n)
             for i, component in enumerate(state):
                 states[:, :, k + 1, i] = component
     return states
+
+
+def _engaged_before(plant: Plant, windows: Windows) -> tuple[Array, ...]:
+    """What the plant's backlash passed on before each window (W,), by the commands before it; empty without one."""
+    width = plant.backlash
+    if width is msgspec.UNSET:
+        return ()
+    held: tuple[Array, ...] = tuple(windows.u_end[:, 0].T)
+    for k in range(1, HISTORY):
+        held = engaged(BATCHED, width, held, tuple(windows.u_end[:, k].T))
+    return held
 
 
 def _steps(needed: float) -> int:

@@ -11,7 +11,20 @@ import msgspec
 
 from onrig.runtime.maths import BATCHED, SCALAR, Array, Maths, V, maths_for
 
-__all__ = ["BATCHED", "SCALAR", "SUBSTEPS", "Array", "Maths", "V", "advance", "effective", "maths_for", "rk4", "step"]
+__all__ = [
+    "BATCHED",
+    "SCALAR",
+    "SUBSTEPS",
+    "Array",
+    "Maths",
+    "V",
+    "advance",
+    "effective",
+    "engaged",
+    "maths_for",
+    "rk4",
+    "step",
+]
 
 _OFF: Final = msgspec.UNSET
 SUBSTEPS: Final = 2
@@ -28,6 +41,17 @@ class Dynamics(Protocol):
     @property
     def dead_band(self) -> Any:
         """Largest action without effect, or unset."""
+
+    @property
+    def saturation(self) -> Any:
+        """Largest effective action, or unset."""
+
+    @property
+    def velocities_at(self) -> tuple[int, ...]:
+        """Indices of the states that dry friction brakes."""
+
+    def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
+        """State after ``h`` seconds, in one step, without imperfections."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Time derivative of the state."""
@@ -61,14 +85,32 @@ def advance(
     action = effective(xp, plant, action)
     friction = plant.dry_friction
     for _ in range(substeps):
-        after = rk4(xp, plant, state, action, h)
-        state = after if friction is _OFF else _after_dry_friction(xp, state, after, friction * h)
+        after = plant.integrate(xp, state, action, h)
+        state = after if friction is _OFF else _after_dry_friction(xp, plant, state, after, friction * h)
     return state
 
 
 def effective(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
-    """Action after the plant's dead band."""
-    return action if plant.dead_band is _OFF else tuple([_beyond(xp, u, plant.dead_band) for u in action])
+    """Action after the plant's dead band and saturation."""
+    if plant.dead_band is not _OFF:
+        action = tuple([_beyond(xp, u, plant.dead_band) for u in action])
+    if plant.saturation is not _OFF:
+        action = tuple([_within(xp, u, plant.saturation) for u in action])
+    return action
+
+
+def engaged(xp: Maths[V], backlash: V | float, before: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
+    """Action behind a gear's play of width ``backlash``, which passed ``before`` (the play operator).
+
+    It follows the action at half the width and holds its value while the action crosses the gap.
+    """
+    half = 0.5 * backlash
+    return tuple(
+        [
+            xp.where(held < u - half, u - half, xp.where(held > u + half, u + half, held))
+            for held, u in zip(before, action, strict=True)
+        ]
+    )
 
 
 def step(
@@ -79,11 +121,22 @@ def step(
     return plant.constrain(maths_for(state[0]), state)
 
 
-def _after_dry_friction(xp: Maths[V], before: tuple[V, ...], after: tuple[V, ...], taken: V | float) -> tuple[V, ...]:
-    """State after dry friction removed ``taken`` of the velocity, the last component; a stuck plant does not creep."""
-    velocity = _beyond(xp, after[-1], taken)
-    held = (before[-1] == 0.0) & (velocity == 0.0)
-    return tuple([xp.where(held, old, new) for old, new in zip(before, after[:-1] + (velocity,), strict=True)])  # noqa: RUF005
+def _after_dry_friction(
+    xp: Maths[V], plant: Dynamics, before: tuple[V, ...], after: tuple[V, ...], taken: V | float
+) -> tuple[V, ...]:
+    """State after dry friction removed ``taken`` of each velocity; a plant that is stuck as a whole does not creep."""
+    braked: list[Any] = list(after)
+    stuck: Any = True
+    for at in plant.velocities_at:
+        braked[at] = velocity = _beyond(xp, after[at], taken)
+        held = (before[at] == 0.0) & (velocity == 0.0)
+        stuck = held if stuck is True else stuck & held
+    return tuple([xp.where(stuck, old, new) for old, new in zip(before, braked, strict=True)])
+
+
+def _within(xp: Maths[V], value: V, limit: V | float) -> V:
+    """A value, at most ``limit`` in either direction."""
+    return xp.where(value > limit, limit, xp.where(value < -limit, -limit, value))
 
 
 def _beyond(xp: Maths[V], value: V, threshold: V | float) -> V:

@@ -16,7 +16,7 @@ from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import Excitation, chirp, rest, square
 from onrig.sim.plants.integrate import Array, Maths, V, step
-from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit
+from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, narrowed, unit, wrapped
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
 """kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device have 1.91e-4, which
@@ -68,9 +68,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         angle, velocity = state
-        wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi
-        # A remainder of a tiny negative number rounds up to a full turn.
-        return (xp.where(wrapped < math.pi, wrapped, -math.pi), velocity)
+        return (wrapped(xp, angle), velocity)
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
         """The mass on its bearings: without a current the motor neither pushes nor brakes."""

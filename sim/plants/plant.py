@@ -8,6 +8,7 @@ that one step advances many different plants (:meth:`Plant.varied`).  Only ``sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
@@ -16,12 +17,12 @@ import msgspec
 import numpy as np
 from msgspec import inspect
 
-from onrig.hw.bounds import NotNegative, Seconds
+from onrig.hw.bounds import NotNegative, Positive, Seconds
 from onrig.hw.rig import Rig
 from onrig.runtime.safety.plant_box import PlantBox, Setting, Sketch
 from onrig.runtime.safety.rules import Ranges
 from onrig.sim.plants.excitation import Excitation, chirp, rest
-from onrig.sim.plants.integrate import Array, Maths, V
+from onrig.sim.plants.integrate import Array, Maths, V, rk4
 
 Command = tuple[float, ...]
 Law = Callable[[Sequence[float]], Command]
@@ -77,9 +78,11 @@ class SafeSet(NamedTuple):
 
 
 class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
-    """Dynamics x' = f(x, u) of states x (the last one a velocity) under a held action u, and three imperfections.
+    """Dynamics x' = f(x, u) of states x (the last one a velocity) under a held action u, and their imperfections.
 
-    The imperfections are off by default, at no cost.
+    The imperfections are off by default, at no cost.  An action passes delay, backlash, dead band and saturation in
+    this order.  Errors of sensors are the twin's (``sensor_zero``, ``sensor_noise``), steps of sensors and actuators
+    the rig's (``resolution``).
     """
 
     dry_friction: Annotated[NotNegative, unit("unit/s^2")] | msgspec.UnsetType = msgspec.UNSET
@@ -88,15 +91,44 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Actions up to this size have no effect, larger ones act by the excess."""
     delay_s: Annotated[Seconds, unit("s")] | msgspec.UnsetType = msgspec.UNSET
     """Delay from an actuator's output to its effect; invisible to the device."""
+    backlash: Annotated[NotNegative, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
+    """Play between an actuator and the plant: after a reversal, an action acts once it has changed by this width."""
+    saturation: Annotated[Positive, unit("unit of the action")] | msgspec.UnsetType = msgspec.UNSET
+    """Largest effective action, such as a torque limit; larger ones act like this one."""
 
-    state_names: ClassVar[tuple[str, ...]]
     separable: ClassVar[tuple[str, ...]] = ()
     """Fields that are identifiable besides the lumped parameters (``onrig identify``)."""
+    batched: ClassVar[bool] = True
+    """Whether a step of many plants takes little longer than that of one."""
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the states."""
+        raise NotImplementedError
 
     @property
     def n_actions(self) -> int:
         """Number of actuators."""
         raise NotImplementedError
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names that the rig's actuators must have, in this order; empty where they may have any."""
+        return ()
+
+    @property
+    def velocities_at(self) -> tuple[int, ...]:
+        """Indices of the states that are velocities, which dry friction brakes; by default the last one."""
+        return (len(self.state_names) - 1,)
+
+    @property
+    def velocities(self) -> tuple[str, ...]:
+        """Names of these states."""
+        return tuple(self.state_names[at] for at in self.velocities_at)
+
+    def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
+        """State after ``h`` seconds: one Runge-Kutta step, or the solver of the plant's own."""
+        return rk4(xp, self, state, action, h)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         """Time derivative of the state."""
@@ -123,7 +155,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         """List the parameters that are set."""
         return [
             Parameter(name, unit_, low, high, value)
-            for name, (unit_, low, high) in _declared(type(self)).items()
+            for name, (unit_, low, high) in declared_parameters(type(self)).items()
             if (value := self.number(name)) is not msgspec.UNSET
         ]
 
@@ -136,7 +168,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
         Raises ValueError for a value out of bounds and KeyError for an unknown name.
         """
-        declared = _declared(type(self))
+        declared = declared_parameters(type(self))
         for name, value in values.items():
             _, low, high = declared[name]
             if not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
@@ -160,8 +192,15 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @property
     def identifiable(self) -> dict[str, Any]:
-        """Identifiable parameters, all positive: the lumped ones and the fields in ``separable``."""
-        return {**self.lumped, **{name: self.number(name) for name in self.separable}}
+        """Identifiable parameters: the lumped ones and the fields in ``separable``.
+
+        A plant that names neither has all fields with unit and bounds, up to 12; identification finds out which of
+        them the signals tell apart.
+        """
+        fields: tuple[str, ...] = self.separable
+        if not fields and not self.lumped:
+            fields = tuple(n for n in declared_parameters(type(self)) if n not in declared_parameters(Plant))
+        return {**self.lumped, **{name: self.number(name) for name in fields}}
 
     def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
         """Copy with different identifiable parameters and imperfections, each a number or an array over trials."""
@@ -204,6 +243,13 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return None
 
 
+def wrapped(xp: Maths[V], angle: V) -> V:
+    """An angle (rad) within its turn from -pi (included) to pi."""
+    within = (angle + math.pi) % (2.0 * math.pi) - math.pi
+    # A remainder of a tiny negative number rounds up to a full turn.
+    return xp.where(within < math.pi, within, -math.pi)
+
+
 def narrowed(box: PlantBox, family: type[Box]) -> Box:
     """The box as one of a family; raises ValueError for another."""
     if not isinstance(box, family):
@@ -217,7 +263,8 @@ def _needs_family(plant: object) -> ValueError:
 
 
 @lru_cache(maxsize=64)
-def _declared(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
+def declared_parameters(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
+    """Unit and bounds of each field that is a number, by name."""
     described = inspect.type_info(plant)
     assert isinstance(described, inspect.StructType)
     found = {}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
+
 from onrig.hw.rig import Rig
 from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
@@ -49,5 +51,10 @@ def uncovered(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
     covered = dead_band_of(box)
     if plant.dead_band and plant.dead_band > covered:
         yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {covered:g}"
+    if plant.backlash:
+        yield f"the twin's plant has a backlash of {plant.backlash:g}, the shield covers none"
+    largest = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)
+    if plant.saturation is not msgspec.UNSET and plant.saturation < largest:
+        yield f"the twin's plant saturates at {plant.saturation:g}, the shield counts on actions up to {largest:g}"
     if plant.delay_s and plant.delay_s * 1e6 > box.late_us:
         yield f"the twin's plant acts {plant.delay_s * 1e6:g} us late, the shield covers {box.late_us} us"

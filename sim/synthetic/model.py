@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,10 @@ class PlantModel:
             )
 
 
+UNSEEN: Final = "no observation is the plant's"
+"""Beginning of the problem that a state is not observed."""
+
+
 def model_problems(rig: Rig, plant: Plant) -> list[str]:
     """Reasons why the next state cannot be computed from the rig's observations; empty if it can."""
     problems = [
@@ -74,9 +78,11 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
     ]
     if plant.delay_s:
         problems.append("the plant has a delay (delay_s), so its state alone does not determine the next one")
+    if plant.backlash:
+        problems.append("the plant has backlash, so its state alone does not determine the next one")
     observed = _observed(rig)
     problems.extend(
-        f"no observation is the plant's '{name}', without which its next state is not known"
+        f"{UNSEEN} '{name}', without which its next state is not known"
         for name in plant.state_names
         if name not in observed
     )

@@ -14,7 +14,7 @@ import msgspec
 from onrig.hw.device.output import Counts
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.rig import Rig
-from onrig.sim.plants.integrate import SCALAR, advance
+from onrig.sim.plants.integrate import SCALAR, advance, engaged
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
 from onrig.sim.twin.options import TwinOptions, twin_problems
@@ -47,7 +47,9 @@ class TwinDevice(ProtocolDevice):
             options.boot_id, options.period_min_us, options.period_max_us, options.lease_max, options.reset, time_scale
         )
         super().__init__(rig, offer, options.latency_us)
-        self._delay = self._delay_line()
+        self._engaged: tuple[float, ...] = ()
+        """Action behind the plant's backlash."""
+        self._rest_actuators()
 
     def _boot(self) -> None:
         super()._boot()
@@ -77,7 +79,7 @@ class TwinDevice(ProtocolDevice):
 
     def _start_anew(self, seed: int) -> None:
         self._sensing.reseed(seed)
-        self._delay = self._delay_line()
+        self._rest_actuators()
 
     def _true_period_us(self, period_us: int) -> int:
         times = 1.0 if self.options.faults.rate is msgspec.UNSET else self.options.faults.rate
@@ -92,6 +94,8 @@ class TwinDevice(ProtocolDevice):
             else:
                 plant = self.options.plant
                 action = tuple([c * r + o for c, r, o in zip(counts, self._resolutions, offsets, strict=True)])
+                if plant.backlash is not msgspec.UNSET:
+                    action = self._engaged = engaged(SCALAR, plant.backlash, self._engaged, action)
             substeps = math.ceil(self.options.substeps * duration_us / self.period_us)
             try:
                 self.plant_state = advance(plant, self.plant_state, action, duration_us * 1e-6, substeps)
@@ -101,6 +105,9 @@ class TwinDevice(ProtocolDevice):
             except Exception as error:
                 raise PlantFailure(plant, error) from error
 
-    def _delay_line(self) -> DelayLine | None:
+    def _rest_actuators(self) -> None:
+        """Begin as if the safe output had been in force for long, as the plant's delay and backlash remember it."""
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
-        return DelayLine(delay_us, self._output.safe) if delay_us else None
+        self._delay = DelayLine(delay_us, self._output.safe) if delay_us else None
+        pairs = zip(self._output.safe, self._resolutions, strict=True)
+        self._engaged = tuple([count * resolution for count, resolution in pairs])

@@ -81,6 +81,10 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) ->
         problems.append(
             ("plant.kind", f"the plant takes {plant.n_actions} actions, the rig has {len(rig.actuators)} actuators")
         )
+    named = tuple(a.name for a in rig.actuators)
+    if plant.action_names and len(named) == plant.n_actions and named != plant.action_names:
+        order = ", ".join(plant.action_names)
+        problems.append(("plant.kind", f"the plant's actions are {order}, the rig's actuators {', '.join(named)}"))
     for name in plant.state_names:
         if name not in start:
             problems.append(("plant.kind", f"task.start has no value for the plant's state '{name}'"))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from onrig.sim.baselines.fuzzy_q_iteration import Grid
+from onrig.sim.baselines.sampling import Effort
 from onrig.tools.cli import main
 
 TINY = (Grid((8, 9), 3), Grid((12, 13), 3))
 HORIZON = (Grid((8, 9), 3),)
+EFFORTS = (Effort(8, 4, 1), Effort(12, 5, 1))
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +21,7 @@ def _small_and_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("onrig.tools.baseline.grids_for", lambda model, fineness: TINY)
     monkeypatch.setattr("onrig.tools.baseline.horizon_grids_for", lambda model, fineness: HORIZON)
+    monkeypatch.setattr("onrig.tools.baseline.efforts_for", lambda model, fineness: EFFORTS)
     monkeypatch.setattr("onrig.sim.baselines.corridor.polish", lambda model, trajectory: trajectory)
 
 
@@ -30,9 +34,9 @@ def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
     lines = out.splitlines()
     assert [line.split()[-1] for line in lines[1:3]] == ["0.0000", "1.0000"]
     assert "standard error" in lines[3]
-    assert len(lines) == 4 + 2 * len(TINY) + 3 * len(HORIZON)
+    assert len(lines) == 4 + 2 * len(TINY) + 3 * len(HORIZON) + len(EFFORTS)
     kept = sorted(tmp_path.rglob("*.npz"))
-    assert len(kept) == 1 + len(TINY) + len(HORIZON)
+    assert len(kept) == 1 + len(TINY) + len(HORIZON) + len(EFFORTS)
     assert main(["baseline", config]) == 0
     assert capsys.readouterr().out == out
     assert sorted(tmp_path.rglob("*.npz")) == kept
@@ -58,9 +62,21 @@ def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureF
     assert "names a port" in capsys.readouterr().err
 
 
-def test_a_task_that_terminates_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["baseline", "pendulum", "--set", "task.terminate={velocity: [-20, 20]}"]) == 2
-    assert "terminates" in capsys.readouterr().err
+def test_of_a_task_that_terminates_it_prints_what_the_sampling_controller_earns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sets = ["--set", "task.terminate={velocity: [-20, 20]}", "--set", "task.normalization=null"]
+    assert main(["baseline", "pendulum", *sets]) == 0
+    *_, second, absent, normalization = capsys.readouterr().out.splitlines()
+    assert "sampling MPC, 12 samples, 0.1 s" in second
+    assert "by the greater effort" in second
+    assert "100% of episodes to the end" in second
+    assert absent == "  no fuzzy Q-iteration, no finite-horizon optimum: the task terminates"
+    found = re.fullmatch(
+        r"normalization: {random_reward: (\S+), reference_reward: (\S+)}  # for the task", normalization
+    )
+    assert found is not None
+    assert float(found[1]) < float(found[2])
 
 
 def test_a_configuration_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

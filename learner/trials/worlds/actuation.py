@@ -1,4 +1,4 @@
-"""From a policy's action to the plant, for a batch of actors: shields, and the delay of commands."""
+"""From a policy's action to the plant, for a batch of actors: shields, delay and backlash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onrig.learner.trials.instruments import Instruments
 from onrig.runtime.record import Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.safety.shield import Shield
-from onrig.sim.plants.integrate import advance, maths_for
+from onrig.sim.plants.integrate import BATCHED, advance, engaged, maths_for
 
 States = tuple[NDArray[np.float64], ...]
 Flags = NDArray[np.bool_]
@@ -63,7 +63,7 @@ class Shields:
 
 
 class DelayLine:
-    """Commands of A actors on their way to the plant, each with its delay, which takes ``horizon`` periods at most."""
+    """Commands of A actors on their way to the plant: a delay, of ``horizon`` periods at most, and then backlash."""
 
     def __init__(self, config: RunConfig, instruments: Instruments, actors: int, horizon: int) -> None:
         self._instruments: Final = instruments
@@ -79,20 +79,28 @@ class DelayLine:
         self._delays: Final = bool(self._whole.any() or self._rest_s.any())
         self._commands: Final = np.zeros((int(self._whole.max(initial=0)) + 2, actors, instruments.m))
         """Last commands, the newest first."""
+        self._backlash: Final = instruments.plant.backlash
+        self._engaged: Final = np.zeros((actors, instruments.m))
+        """What is behind the backlash."""
 
     def begin(self, chosen: Flags) -> None:
         """Start an episode of the ``chosen`` actors (A,), in which the safe output was in force before."""
         self._commands[:, chosen] = self._safe
+        self._engaged[chosen] = self._safe
 
     def moved(self, state: States, command: NDArray[np.float64], chosen: Flags) -> States:
         """States a period later, of all actors; the ``chosen`` ones send ``command`` (A, m)."""
         instruments = self._instruments
-        if not self._delays:
+        if not self._delays and self._backlash is msgspec.UNSET:
             return instruments.moved(state, command)
         commands = self._commands
         commands[1:, chosen] = commands[:-1, chosen]
         commands[0, chosen] = command[chosen]
         before, after = (commands[self._whole + k, self._at] for k in (1, 0))
         for held, duration_s in ((before, self._rest_s), (after, instruments.period_s - self._rest_s)):
-            state = advance(instruments.plant, state, tuple(held.T.copy()), duration_s, instruments.substeps)
+            action: States = tuple(held.T.copy())
+            if self._backlash is not msgspec.UNSET:
+                action = engaged(BATCHED, self._backlash, tuple(self._engaged.T), action)
+                self._engaged[chosen] = np.stack(action, axis=1)[chosen]
+            state = advance(instruments.plant, state, action, duration_s, instruments.substeps)
         return instruments.plant.constrain(maths_for(state[0]), state)

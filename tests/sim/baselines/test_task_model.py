@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from onrig.runtime.task import compile_reward
-from onrig.sim.baselines.task_model import random_reward, task_model_problems
+from onrig.runtime import scoring
+from onrig.runtime.task import Normalization, compile_reward
+from onrig.sim.baselines.task_model import Episodes, grid_problems, random_reward, task_model_problems
 from onrig.sim.plants.integrate import step
 from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM, with_task
 
@@ -32,20 +33,22 @@ def test_the_shipped_tasks_have_a_model() -> None:
     assert all(task_model_problems(m.rig, m.task, m.plant) == [] for m in ALL.values())
 
 
-def test_a_task_that_terminates_or_a_rig_that_sees_its_command_has_none() -> None:
-    ends = with_task(PENDULUM, terminate={"velocity": (-20.0, 20.0)})
-    assert "terminates" in task_model_problems(ends.rig, ends.task, ends.plant)[0]
+def test_a_rig_that_sees_its_command_has_none() -> None:
     sees = msgspec.structs.replace(MAGMAN.rig, previous_command=True)
     assert "previous command" in task_model_problems(sees, MAGMAN.task, MAGMAN.plant)[0]
 
 
 def test_what_no_grid_can_be_laid_over_is_told() -> None:
+    assert all(grid_problems(m.rig, m.task, m.plant) == [] for m in ALL.values())
+    ends = with_task(PENDULUM, terminate={"velocity": (-20.0, 20.0)})
+    assert grid_problems(ends.rig, ends.task, ends.plant) == ["the task terminates"]
     beyond = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, target={"velocity": 40.0}))
-    assert task_model_problems(beyond.rig, beyond.task, beyond.plant) == [
+    assert grid_problems(beyond.rig, beyond.task, beyond.plant) == [
         "the task's target 40 lies outside velocity's range of -30 to 30"
     ]
     two = msgspec.structs.replace(PENDULUM.rig, actuators=PENDULUM.rig.actuators * 2)
-    assert "no angle that wraps" in task_model_problems(two, PENDULUM.task, PENDULUM.plant)[-1]
+    assert "no angle that wraps" in grid_problems(two, PENDULUM.task, PENDULUM.plant)[-1]
+    assert all(task_model_problems(m.rig, m.task, m.plant) == [] for m in (ends, beyond))
 
 
 # -- the random controller ---------------------------------------------------------------------------------------------
@@ -77,3 +80,26 @@ def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
 def test_one_episode_has_no_standard_error() -> None:
     with pytest.raises(ValueError, match="at least 2 episodes"):
         random_reward(PENDULUM, 1)
+
+
+def test_of_a_task_that_terminates_it_is_the_mean_over_the_steps_lived() -> None:
+    model = with_task(PENDULUM, terminate={"velocity": (-3.0, 3.0)})
+    rng, states = np.random.default_rng(0), np.tile(model.start, (200, 1))
+    total, lived, alive = 0.0, 0, np.ones(200, bool)
+    for _ in range(model.steps):
+        states, reward, over = model.follow(states, rng.uniform(-3.0, 3.0, (200, 1)))
+        total, lived = total + float(reward[alive].sum()), lived + int(alive.sum())
+        alive &= ~over
+    found = random_reward(model, 200)
+    assert found.mean == pytest.approx(total / lived)
+    assert 0.0 < found.standard_error < 0.05 * abs(found.mean)
+
+
+def test_steps_that_a_termination_cut_off_count_as_in_normalised_scores() -> None:
+    ended = Episodes(np.array([-40.0, -30.0]), np.array([10.0, 20.0]))
+    assert ended.mean_reward(20, -5.0).mean == pytest.approx(0.5 * ((-40.0 - 50.0) / 20 - 30.0 / 20))
+    punished = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, terminal=-500.0))
+    of_random = msgspec.structs.replace(punished.task, normalization=Normalization(-160.0, -40.0))
+    exact = scoring.compile_cut_off_reward(of_random, PENDULUM.rig)((0.0, 50.0))
+    assert scoring.lowest_cut_off_reward(punished.task, -160.0) == exact == -500.0
+    assert scoring.lowest_cut_off_reward(PENDULUM.task, -160.0) == -160.0

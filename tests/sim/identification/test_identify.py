@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,9 @@ from onrig.hw.rig import Rig
 from onrig.sim.identification.identify import identify
 from onrig.sim.identification.outcome import Identified, Implausible
 from onrig.sim.identification.recording import Stretch
+from onrig.sim.identification.result import result_of
 from onrig.sim.plants import Pendulum, Plant
+from onrig.sim.plants.linear import Linear
 from onrig.sim.twin.options import TwinOptions
 from tests.sim.identification.recorded import LINE, chirped, record
 from tests.sim.plants.spring import Spring
@@ -20,7 +23,7 @@ from tests.sim.twin.bench import RIG
 
 
 class Nameless(Pendulum, frozen=True, tag="nameless"):
-    """A plant whose author declared nothing to estimate."""
+    """A pendulum without lumped parameters: seven declared ones, of which motion shows three combinations."""
 
     @property
     def lumped(self) -> dict[str, Any]:
@@ -142,9 +145,60 @@ def test_what_was_not_excited_keeps_its_initial_value() -> None:
     assert free["gravity_per_s2"]
 
 
-def test_a_plant_that_names_no_parameters_is_refused(swung: Stretch) -> None:
-    with pytest.raises(Implausible, match="define its lumped or separable"):
-        identify(Nameless(), RIG, [swung])
+def test_of_seven_declared_parameters_motion_determines_three_combinations(swung: Stretch) -> None:
+    found = identify(Nameless(), RIG, [swung])
+    free = {u.name for u, free in zip(found.unknowns, found.free, strict=True) if free}
+    declared = set(Nameless().identifiable)
+    assert declared == {"inertia", "mass", "gravity", "length", "damping", "torque_constant", "resistance"}
+    assert len(free & declared) == 3
+    assert {"mass", "gravity", "length"} - free <= set(found.held)
+    assert "damping" not in found.held, "it is too small to show at all"
+    values = {u.name: u.value(c) for u, c in zip(found.unknowns, found.fit.coordinates, strict=True)}
+    lumped = Pendulum(**{name: values[name] for name in declared}).lumped
+    assert lumped == pytest.approx(TRUE.lumped, rel=0.03)
+    told = "\n".join(result_of(found, Nameless(), RIG, None, "a test").not_known)
+    for name, others in found.held.items():
+        assert f"{name}: the signals do not tell it from {', '.join(others)}; it stays" in told
+    assert "damping: the recorded signals do not depend on it" in told
+
+
+class Bare(Pendulum, frozen=True, tag="bare"):
+    """A plant without fields of its own to estimate."""
+
+    @property
+    def identifiable(self) -> dict[str, Any]:
+        return {}
+
+
+class Lavish(Nameless, frozen=True, tag="lavish"):
+    """A plant that declares more than are estimated together."""
+
+    one: float = 1.0
+    two: float = 1.0
+    three: float = 1.0
+    four: float = 1.0
+    five: float = 1.0
+    six: float = 1.0
+
+
+def test_a_plant_of_no_or_too_many_parameters_is_refused(swung: Stretch) -> None:
+    with pytest.raises(Implausible, match="declares no parameters to estimate"):
+        identify(Bare(), RIG, [swung])
+    with pytest.raises(Implausible, match="declares 13 parameters: name up to 12 to estimate in its `separable`"):
+        identify(Lavish(), RIG, [swung])
+
+
+def test_a_linear_plant_is_identified_by_the_entries_of_its_matrices() -> None:
+    model = {"kind": "linear", "states": ["position", "velocity"], "actions": ["voltage"]}
+    true = msgspec.convert({**model, "A": [[0, 1], [-52, -0.8]], "B": [[0], [1.7]]}, Linear)
+    told = record(TwinOptions(plant=true, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
+    guess = msgspec.convert({**model, "A": [[0, 1], [-40, -0.5]], "B": [[0], [2]]}, Linear)
+    found = identify(guess, LINE, [told])
+    missed = missed_by(found, truth_of(true, zero_position=0.0))
+    assert max(missed[name] for name in true.identifiable) < 2
+    twin = result_of(found, guess, LINE, None, "a test").twin["plant"]
+    assert twin["A"][1][0] == pytest.approx(-52, rel=0.02)
+    assert twin["A"][0] == (0.0, 1.0)
 
 
 def test_nothing_recorded_is_refused() -> None:

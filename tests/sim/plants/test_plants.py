@@ -19,7 +19,7 @@ from onrig.runtime.config.registered import chosen
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.task import Task, batched_reward, episode_steps
 from onrig.sim.plants import Magman, Pendulum, Plant
-from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, maths_for, step
+from onrig.sim.plants.integrate import BATCHED, SCALAR, Array, advance, engaged, maths_for, step
 from onrig.sim.plants.registry import simulated, uncovered
 from onrig.sim.twin.options import TwinOptions
 from onrig.tools.load import load, load_for_rig
@@ -302,6 +302,29 @@ def test_a_dead_band_takes_its_size_off_every_action() -> None:
         assert advance(p, (0.3, 0.1), (voltage,), 0.02) == advance(Pendulum(), (0.3, 0.1), (acts,), 0.02)
 
 
+def test_saturation_limits_what_is_left_of_an_action_by_the_dead_band() -> None:
+    p = Pendulum(dead_band=0.5, saturation=1.0)
+    voltages = np.array([0.4, -0.4, 1.2, 3.0, -3.0])
+    acts = np.clip(np.sign(voltages) * np.maximum(np.abs(voltages) - 0.5, 0.0), -1.0, 1.0)
+    for voltage, acting in zip(voltages.tolist(), acts.tolist(), strict=True):
+        assert advance(p, (0.3, 0.1), (voltage,), 0.02) == advance(Pendulum(), (0.3, 0.1), (acting,), 0.02)
+    batched = advance(p, (np.full(5, 0.3), np.full(5, 0.1)), (voltages,), 0.02)
+    assert np.array_equal(batched, advance(Pendulum(), (np.full(5, 0.3), np.full(5, 0.1)), (acts,), 0.02))
+
+
+@given(st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=30), st.floats(0.0, 2.0))
+def test_backlash_is_the_play_operator(commands: list[float], width: float) -> None:
+    expected = 0.0
+    found: tuple[float, ...] = (0.0,)
+    together: tuple[Array, ...] = (np.zeros(2),)
+    for u in commands:
+        expected = min(max(expected, u - 0.5 * width), u + 0.5 * width)
+        found = engaged(SCALAR, width, found, (u,))
+        together = engaged(BATCHED, np.array([width, 0.0]), together, (np.full(2, u),))
+        assert found == (expected,)
+        assert together[0].tolist() == [expected, u]
+
+
 def test_imperfections_that_are_off_leave_no_trace_in_a_configuration() -> None:
     assert set(msgspec.to_builtins(Magman())) == {
         "kind", "mass", "friction", "c1", "c2", "first_magnet", "magnet_spacing", "wall_low", "wall_high", "wall_speed",
@@ -327,6 +350,11 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     assert "the shield covers 0.2" in message
     (message,) = uncovered(Pendulum(delay_s=0.005), box, rig)
     assert "5000 us late, the shield covers 1000 us" in message
+    (message,) = uncovered(Pendulum(backlash=0.1), box, rig)
+    assert "a backlash of 0.1, the shield covers none" in message
+    (message,) = uncovered(Pendulum(saturation=2.0), box, rig)
+    assert "saturates at 2, the shield counts on actions up to 3" in message
+    assert list(uncovered(Pendulum(saturation=3.0), box, rig)) == []
     assert len(list(uncovered(Magman(), box, rig))) == 3
 
 

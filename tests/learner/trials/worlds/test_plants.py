@@ -157,6 +157,39 @@ def test_a_command_reaches_the_plant_after_its_delay() -> None:
     assert seen[-1, 0, 1] * 30.0 == pytest.approx(state[1], abs=1e-4)
 
 
+OFF: dict[str, object] = {
+    "device.twin.sensor_zero": {"angle": 0.4, "velocity": -0.2},
+    "limits.predicted": None,
+}
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.5 * PERIOD_S])
+def test_imperfections_and_errors_of_sensors_are_the_twin_s(delay_s: float) -> None:
+    imperfect = {"backlash": 0.8, "dead_band": 0.1, "saturation": 2.0, "dry_friction": 0.5, "delay_s": delay_s}
+    sets = {**OFF, **{f"device.twin.plant.{name}": value for name, value in imperfect.items()}}
+    options = PlantOptions(set=sets, counts=True)
+    config = run_of("pendulum", options)
+    assert config.device.twin is not None
+    env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
+    world, one = PlantWorld(config, [0], [Role.PLANT_TRAIN], options=options), np.ones((1, 1), np.bool_)
+    for _ in range(2):
+        np.testing.assert_allclose(world.begin(one)[0, 0], env.reset(seed=0)[0], rtol=0.0, atol=1e-6)
+        for action in np.random.default_rng(1).uniform(-1.0, 1.0, (40, 1)):
+            stepped, seen = world.step(action[None, None], one), env.step(action.astype(np.float32))[0]
+            # Around a switch within a period trials take more steps of integration than the twin: a count at times.
+            np.testing.assert_allclose(stepped.observation[0, 0], seen, rtol=0.0, atol=1e-3 if delay_s else 1e-6)
+
+
+def test_trials_may_differ_in_their_backlash() -> None:
+    actions = np.random.default_rng(3).uniform(-1.0, 1.0, (20, 2, 1))
+    widths = np.array([0.0, 1.2])
+    together = _observed(_world([1, 2], plant=Pendulum().varied({"backlash": widths})), actions)
+    none = _observed(_world([1]), actions[:, [0]])
+    alone = _observed(_world([1], plant=Pendulum(backlash=1.2)), actions[:, [1]])
+    assert (together[:, 0] == none[:, 0]).all()
+    assert (together[:, 1] == alone[:, 0]).all()
+
+
 def test_a_command_that_takes_longer_than_an_episode_never_arrives() -> None:
     actions = np.random.default_rng(4).uniform(-1.0, 1.0, (12, 1, 1))
     never = _observed(_world([0], plant=Pendulum(delay_s=1e9 * PERIOD_S)), actions)

@@ -1,0 +1,83 @@
+"""Which unknowns the signals determine: one by one, and of the declared parameters which combinations.
+
+A plant's author declares fields, such as mass and length, of which motion may show only products and ratios.  The
+posterior covariance of the declared parameters, each in units of its prior, has an eigenvector for every combination;
+where its standard deviation stays above ``THRESHOLD``, the signals do not determine it, and one of its parameters is
+held at its configured value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onrig.sim.identification.fit import Fit
+from onrig.sim.identification.model import Unknown
+from onrig.sim.plants.integrate import Array
+
+THRESHOLD: Final = 0.7
+"""Posterior over prior standard deviation from which on a parameter, or a combination, counts as not identifiable.
+The prior of a parameter is a factor e, or a quarter of its bounds."""
+_TAKES_PART: Final = 0.2
+"""Component of the unit vector of a combination from which on a parameter is named as one of it."""
+_ALIKE: Final = 1e-3
+"""Difference of shares in the combinations that are not determined below which two parameters are alike."""
+
+
+class Determined(NamedTuple):
+    """Which unknowns are fitted."""
+
+    free: NDArray[np.bool_]
+    """(p,)."""
+    held: dict[str, tuple[str, ...]]
+    """Declared parameters that the signals do not tell from others, each with these."""
+
+
+def determined(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Determined:
+    """Separate the unknowns that the fit determines from the others; ``declared``: names of fields of the plant."""
+    jacobian = fit.jacobian.reshape(-1, len(unknowns))
+    information = jacobian.T @ jacobian
+    prior = np.array([1.0 if u.logarithmic else 0.25 * (u.high - u.low) for u in unknowns])
+    free, held = np.ones(len(unknowns), bool), {}
+    of_plant = np.array([u.name in declared for u in unknowns])
+    while free.any():
+        some = information[np.ix_(free.nonzero()[0], free.nonzero()[0])]
+        covariance = np.linalg.inv(some + np.diag(prior[free] ** -2.0))
+        left = np.sqrt(np.diag(covariance)) / prior[free]
+        at = np.flatnonzero(of_plant[free])
+        if left.max() >= THRESHOLD and not (len(at) > 1 and left.argmax() in at):
+            free[free.nonzero()[0][left.argmax()]] = False
+            continue
+        chosen = _undetermined(covariance[np.ix_(at, at)] / np.outer(prior[free][at], prior[free][at]))
+        if chosen is None:
+            break
+        names = [unknowns[i].name for i in free.nonzero()[0][at]]
+        worst, others = chosen
+        if others:
+            held[names[worst]] = tuple(names[k] for k in others)
+        free[free.nonzero()[0][at[worst]]] = False
+    return Determined(free, held)
+
+
+def _undetermined(covariance: Array) -> tuple[int, list[int]] | None:
+    """The parameter with the largest share in combinations that are not determined, and those it is not told from."""
+    if not len(covariance):
+        return None
+    variances, directions = np.linalg.eigh(covariance)
+    vague = directions[:, variances >= THRESHOLD**2]
+    if not vague.shape[1]:
+        return None
+    shares = np.sum(vague**2, axis=1)
+    worst = int(np.flatnonzero(shares > shares.max() - _ALIKE)[-1])  # of equals the one declared last
+    along = vague @ vague[worst]
+    along /= np.linalg.norm(along)
+    return worst, [k for k in range(len(along)) if k != worst and abs(along[k]) > _TAKES_PART]
+
+
+def with_held(fit: Fit, unknowns: Sequence[Unknown], free: NDArray[np.bool_]) -> Fit:
+    """The fit with the unknowns that are not free at their initial value (imperfections at 0)."""
+    back = [u.coordinate(u.start) if u.logarithmic else max(u.low, 0.0) for u in unknowns]
+    return fit._replace(coordinates=np.where(free, fit.coordinates, back))

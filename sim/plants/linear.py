@@ -1,0 +1,194 @@
+"""A linear plant x' = A x + B u, written in YAML alone: names, matrices, walls and angles that wrap.
+
+A motor with a flywheel, of which the voltage sets the acceleration::
+
+    plant:
+      kind: linear
+      states: [angle, velocity]
+      actions: [voltage]
+      A: [[0, 1], [0, -12.5]]
+      B: [[0], [95]]
+      wrap: [angle]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import msgspec
+import numpy as np
+
+from onrig.hw.bounds import LARGEST, Quantity
+from onrig.sim.plants.integrate import Array, Maths, V
+from onrig.sim.plants.plant import Parameter, Plant, declared_parameters, wrapped
+
+_NEAR: Final = 0.01
+"""Distance from a wall within which a state counts as touching it, as a share of the distance between the walls."""
+
+
+class Linear(Plant, frozen=True, tag="linear"):
+    """Matrices and names of states and actions; the rig's sensors and actuators have the same names."""
+
+    states: tuple[str, ...]
+    """Names of the states, which the rig's sensors and the task's start use."""
+    actions: tuple[str, ...]
+    """Names of the rig's actuators, in its order."""
+    A: tuple[tuple[Quantity, ...], ...]
+    """One row per state: its rate of change per unit of each state."""
+    B: tuple[tuple[Quantity, ...], ...]
+    """One row per state: its rate of change per unit of each action."""
+    velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Place to velocity, both states; left out: as A says (a row that is 1 at one state and 0 elsewhere)."""
+    walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
+    """Lowest and highest value of a state: there it stops, and so does its velocity."""
+    wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Angles in rad that continue from pi at -pi."""
+
+    def __post_init__(self) -> None:
+        """Check shapes and names; ValueError says what is wrong, and where."""
+        for field, columns, of in (("A", self.states, "state"), ("B", self.actions, "action")):
+            rows: Sequence[Sequence[Any]] = getattr(self, field)
+            if len(rows) != len(self.states):
+                raise ValueError(f"{field}: expected {len(self.states)} rows, one per state, got {len(rows)}")
+            for name, row in zip(self.states, rows, strict=True):
+                if len(row) != len(columns):
+                    raise ValueError(f"{field}: expected {len(columns)} numbers, one per {of}, for {name}: {len(row)}")
+        for field, names in (("states", self.states), ("actions", self.actions)):
+            if not names or len(set(names)) < len(names):
+                raise ValueError(f"{field}: expected at least one name, each once, got {', '.join(names) or 'none'}")
+        pairs = self.velocities_of or {}
+        used = {"velocities_of": (*pairs, *pairs.values()), "walls": tuple(self.walls or ()), "wrap": self.wrap or ()}
+        for field, names in used.items():
+            for name in names:
+                if name not in self.states:
+                    raise ValueError(f"{field}: '{name}' is no state (there are: {', '.join(self.states)})")
+        for name, (low, high) in (self.walls or {}).items():
+            if not low < high:
+                raise ValueError(f"walls: expected the lower end first for {name}, got {low:g} and {high:g}")
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        return self.states
+
+    @property
+    def n_actions(self) -> int:
+        return len(self.actions)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        return self.actions
+
+    @property
+    def velocities_at(self) -> tuple[int, ...]:
+        """Velocities of places; the last state where there are none."""
+        return tuple(sorted(set(self._velocity_of.values()))) or (len(self.states) - 1,)
+
+    @property
+    def _velocity_of(self) -> dict[int, int]:
+        """Index of each place to that of its velocity."""
+        if self.velocities_of is not msgspec.UNSET:
+            return {self.states.index(place): self.states.index(v) for place, v in self.velocities_of.items()}
+        return {i: row.index(1.0) for i, row in enumerate(self.A) if self._is_rate(i)}
+
+    def _is_rate(self, i: int) -> bool:
+        """Whether the rate of state ``i`` is another state, whatever the plant's parameters."""
+        row = self.A[i]
+        is_unit = all(isinstance(a, int | float) for a in row) and sorted(row) == [0.0] * (len(row) - 1) + [1.0]
+        return is_unit and row[i] == 0.0 and not any(isinstance(b, np.ndarray) or b for b in self.B[i])
+
+    def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
+        """A x + B u; entries that are 0 are not added up."""
+        found: tuple[V, ...] = self._rates(state, action)
+        return found
+
+    def _rates(self, state: tuple[Any, ...], action: tuple[Any, ...]) -> Any:
+        inputs, zero = (*state, *action), 0.0 * state[0]
+        return tuple([self._sum([*a, *b], inputs, zero) for a, b in zip(self.A, self.B, strict=True)])
+
+    @staticmethod
+    def _sum(weights: Sequence[Any], inputs: Sequence[Any], zero: Any) -> Any:
+        total, first = zero, True
+        for w, x in zip(weights, inputs, strict=True):
+            if isinstance(w, np.ndarray) or w:
+                term = x if not isinstance(w, np.ndarray) and w == 1.0 else w * x
+                total, first = (term if first else total + term), False
+        return total
+
+    def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
+        """Wrap angles; at a wall hold a place, and stop a velocity that leads into it."""
+        kept = list(state)
+        for name in self.wrap or ():
+            at = self.states.index(name)
+            kept[at] = wrapped(xp, kept[at])
+        for name, (low, high) in (self.walls or {}).items():
+            at = self.states.index(name)
+            below, above = kept[at] < low, kept[at] > high
+            kept[at] = xp.where(below, low, xp.where(above, high, kept[at]))
+            v = self._velocity_of.get(at)
+            if v is not None:
+                into = (below & (kept[v] < 0.0)) | (above & (kept[v] > 0.0))
+                kept[v] = xp.where(into, 0.0, kept[v])
+        return tuple(kept)
+
+    def moves_freely(self, state: tuple[Array, ...]) -> Array | bool:
+        """Whether the places are clear of their walls."""
+        free: Any = True
+        for name, (low, high) in (self.walls or {}).items():
+            x, near = state[self.states.index(name)], _NEAR * (high - low)
+            free = free & (x > low + near) & (x < high - near)
+        clear: Array | bool = free
+        return clear
+
+    # -- parameters ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _entries(self) -> dict[str, tuple[str, int, int]]:
+        """Matrix, row and column of every entry that physics sets, by name: neither 0 nor that of a place."""
+        found = {}
+        for i, row in enumerate(self.states):
+            if not self._is_rate(i):
+                columns = (("A", self.states), ("B", self.actions))
+                for matrix, names in columns:
+                    for j, column in enumerate(names):
+                        value = getattr(self, matrix)[i][j]
+                        if isinstance(value, np.ndarray) or value:
+                            found[f"{matrix}_{row}_{column}"] = (matrix, i, j)
+        return found
+
+    def parameters(self) -> list[Parameter]:
+        """Imperfections, and the sizes of the entries of A and B that are not 0; their signs remain as configured."""
+        sizes = [
+            Parameter(name, f"1/s of {self.states[i]}", 0.0, LARGEST, abs(self.number(name)))
+            for name, (_, i, _) in self._entries.items()
+        ]
+        return [*super().parameters(), *sizes]
+
+    @property
+    def identifiable(self) -> dict[str, Any]:
+        """Sizes of the entries of A and B that are not 0."""
+        return {name: abs(self.number(name)) for name in self._entries}
+
+    def number(self, name: str) -> Any:
+        """An imperfection, or an entry of A or B by its name, ``A_velocity_angle``."""
+        if name not in self._entries:
+            return super().number(name)
+        matrix, i, j = self._entries[name]
+        return getattr(self, matrix)[i][j]
+
+    def varied(self, values: Mapping[str, float | Array]) -> Self:
+        """Copy with other imperfections and sizes of entries; raises as ``Plant.varied`` does."""
+        entries = self._entries
+        matrices = {matrix: [list(row) for row in getattr(self, matrix)] for matrix in ("A", "B")}
+        for name, (matrix, i, j) in entries.items():
+            if name in values:
+                if not np.all(np.asarray(values[name]) >= 0.0):
+                    raise ValueError(f"{name}: expected 0 to {LARGEST:g}, got {values[name]}")
+                matrices[matrix][i][j] = np.sign(self.number(name)) * values[name]
+                if not np.ndim(values[name]):
+                    matrices[matrix][i][j] = float(matrices[matrix][i][j])
+        new = super().varied({name: value for name, value in values.items() if name in declared_parameters(type(self))})
+        unknown = [name for name in values if name not in entries and name not in declared_parameters(type(self))]
+        if unknown:
+            raise KeyError(unknown[0])
+        return msgspec.structs.replace(new, **{m: tuple(map(tuple, rows)) for m, rows in matrices.items()})
