@@ -114,11 +114,44 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def signals(self) -> tuple[Observation, ...]:
         """Components of the policy's input, in order: observations, then the previous command if the rig adds it."""
+        return self.observations + self._previous_commands()
+
+    def _previous_commands(self) -> tuple[Observation, ...]:
         if not self.previous_command:
-            return self.observations
-        return self.observations + tuple(
+            return ()
+        return tuple(
             Observation(name=f"previous_{a.name}", unit=a.unit, low=a.low, high=a.high) for a in self.actuators
         )
+
+    def wraps(self, name: str) -> bool:
+        """Whether an observation is an angle that the host wraps into [-pi, pi)."""
+        sensors = {o.sensor or o.name for o in self.observations if o.name == name and o.derivative_of is None}
+        return any(s.wrap and s.name in sensors for s in self.sensors)
+
+
+class TrackingRig(Rig, frozen=True):
+    """A rig whose task has targets, which policies, rewards and records see as further signals; no file holds it."""
+
+    targets: tuple[Observation, ...] = ()
+    """Name, unit and range of each."""
+
+    @property
+    def signals(self) -> tuple[Observation, ...]:
+        """Those of the rig, then the targets."""
+        return self.observations + self._previous_commands() + self.targets
+
+
+def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
+    """The rig with these targets in place of those that it had; a plain one without any."""
+    values = {name: getattr(rig, name) for name in Rig.__struct_fields__}
+    if targets:
+        return TrackingRig(**values, targets=targets)
+    return Rig(**values) if isinstance(rig, TrackingRig) else rig
+
+
+def targets_of(rig: Rig) -> tuple[Observation, ...]:
+    """Targets among a rig's signals, which come last."""
+    return rig.targets if isinstance(rig, TrackingRig) else ()
 
 
 def is_word(name: str) -> bool:

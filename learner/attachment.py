@@ -41,6 +41,7 @@ from onrig.runtime.memory.settings import Weighted
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.report import report
 from onrig.runtime.task import Task
+from onrig.runtime.tracking import tracking_rig
 
 Role = Literal["push", "watch"]
 _RETRY_S: Final = 1.0
@@ -121,7 +122,8 @@ class Attachment:
 
     def _begin(self, attached: Attached) -> None:
         document = parse_document(attached.config.decode(), "the rig's configuration")
-        theirs, inputs = convert(document, ("rig",), Rig), convert(document, ("task",), Task).inputs
+        task = convert(document, ("task",), Task)
+        theirs, inputs = tracking_rig(task, convert(document, ("rig",), Rig)), task.inputs
         if theirs != self.config.rig:
             raise Unfit(f"the rig at the other end, '{theirs.name}', differs from this configuration")
         if inputs != self.config.task.inputs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import numpy as np
 
@@ -18,14 +19,31 @@ class Role(enum.IntEnum):
     NETWORKS = 6
     PROBES = 7
     SYNTHETIC = 8
+    TARGETS_TRAIN = 9
+    TARGETS_EVAL = 10
 
 
-def stream(seed: int, role: Role, episode: int = 0) -> np.random.Generator:
-    """Generator of one role in one episode of a run."""
-    return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=(role, episode)))
+_START: Final = 2
+_TARGETS: Final = 3
+"""Children of a reset's seed; the noise of the twin's sensors and actuators is drawn from the ones before them."""
+
+
+def stream(seed: int, role: Role, episode: int = 0, *within: int) -> np.random.Generator:
+    """Generator of one role in one episode of a run; ``within`` numbers those of a role that has several."""
+    return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=(role, episode, *within)))
 
 
 def device_seed(seed: int, role: Role, episode: int) -> int:
     """64-bit seed for the device's reset in one episode (training and evaluation differ)."""
     words = np.random.SeedSequence(entropy=seed, spawn_key=(role, episode)).generate_state(1, np.uint64)
     return int(words[0])
+
+
+def start_stream(reset_seed: int) -> np.random.Generator:
+    """Generator of the start that a reset with this seed (``device_seed``) leads to."""
+    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_START,)))
+
+
+def target_stream(reset_seed: int, number: int) -> np.random.Generator:
+    """Generator of the target of this number where an episode is known by its reset's seed alone."""
+    return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_TARGETS, number)))

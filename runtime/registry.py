@@ -37,6 +37,8 @@ REWARDS: Final = "onrig.rewards"
 """Terms of a reward (``onrig.runtime.rewards.RewardTerm``), by their ``kind``."""
 TERMINATIONS: Final = "onrig.terminations"
 """Conditions that end an episode (``onrig.runtime.terminations.Termination``), by their ``kind``."""
+TARGETS: Final = "onrig.targets"
+"""Targets of a task (``onrig.runtime.targets.Target``), by their ``kind``."""
 INPUT_TRANSFORMS: Final = "onrig.input_transforms"
 """Transforms of policy inputs (``onrig.runtime.inputs.InputTransform``), by their ``kind``."""
 RESETS: Final = "onrig.resets"
@@ -49,7 +51,7 @@ DEVICES: Final = "onrig.devices"
 """Devices written in Python (``onrig.hw.device.driven.PythonDevice``), by their ``kind``."""
 GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
-    *(REWARDS, TERMINATIONS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
+    *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES),
 )
 _WITHOUT_OWN: Final = frozenset({DEVICES})
 """Groups in which Onrig has no pieces of its own."""

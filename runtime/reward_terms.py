@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from onrig.hw.bounds import NotNegative, Quantity
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Rig, targets_of
 from onrig.runtime.expressions.evaluation import batched
 from onrig.runtime.expressions.syntax import expression_problems, parse, slots_of
 from onrig.runtime.rewards import (
@@ -171,11 +171,11 @@ class AtWall(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="wall"):
 
 
 class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="expression"):
-    """Value of an expression over observations, action and previous action (docs/your-rig.md)."""
+    """Value of an expression over observations, targets, action and previous action (docs/your-rig.md)."""
 
     value: str
-    """Text such as ``cos(angle) - 0.01 * velocity**2``: observations after the action and actuators by name,
-    ``previous_ACTUATOR`` for the previous action."""
+    """Text such as ``cos(angle) - 0.01 * velocity**2``: observations and targets after the action and actuators
+    by name, ``previous_ACTUATOR`` for the previous action."""
 
     def problems(self, rig: Rig) -> Problems:
         """Report an invalid expression, with line and column in it."""
@@ -189,12 +189,14 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the value; NaN where a comparison is undefined."""
-        node, n, m = parse(self.value, names_of(rig)), len(rig.observations), len(rig.actuators)
+        node, index = parse(self.value, names_of(rig)), observation_index(rig)
+        places = [index[o.name] for o in (*rig.observations, *targets_of(rig))]
+        n, m = len(places), len(rig.actuators)
 
         def expression(transitions: Transitions) -> Values:
             def column(slot: int) -> Values:
                 if slot < n:
-                    return transitions.observation[..., slot]
+                    return transitions.observation[..., places[slot]]
                 of, at = (transitions.action, slot - n) if slot < n + m else (transitions.previous_action, slot - n - m)
                 return of[..., at]
 
@@ -205,6 +207,7 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
 
 
 def names_of(rig: Rig) -> list[str]:
-    """Return the names in a reward's expression: observations, actuators, previous actions, in this order."""
+    """Return the names in a reward's expression: observations, targets, actuators, previous actions, in this order."""
     actuators = [a.name for a in rig.actuators]
-    return [*(o.name for o in rig.observations), *actuators, *(f"previous_{name}" for name in actuators)]
+    seen = [o.name for o in (*rig.observations, *targets_of(rig))]
+    return [*seen, *actuators, *(f"previous_{name}" for name in actuators)]

@@ -7,8 +7,8 @@ term uses numpy functions on batches of any shape, so that a single transition h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.bounds import NotNegative, Positive, Quantity
 from onrig.hw.rig import Rig
+from onrig.hw.units import same_unit
 from onrig.runtime import registry
 from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import registered
@@ -80,10 +81,11 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     """Name in the rig."""
     weight: NotNegative
     """Weight per unit of the observation, or of its square."""
-    target: Quantity = 0.0
-    """Target in the observation's unit."""
+    target: Quantity | str = 0.0
+    """Target in the observation's unit; or the name of one of the task's targets, or of another observation."""
     folded: bool = False
-    """Whether the observation's absolute value is compared."""
+    """Whether the observation's absolute value is compared.  If not, the distance of an angle that wraps is the shorter
+    way round."""
     shape: Literal["absolute", "squared", "huber"] = "absolute"
     """Cost of a distance e: ``absolute`` e, ``squared`` e², ``huber`` e²/2 up to ``delta`` and linear beyond."""
     delta: Positive | msgspec.UnsetType = msgspec.UNSET
@@ -92,19 +94,34 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     def problems(self, rig: Rig) -> Problems:
         """Report a missing observation, and a ``delta`` that is missing or has no effect."""
         yield from missing("observation", self.observation, rig)
+        if isinstance(self.target, str):
+            yield from self._target_problems(self.target, rig)
         if self.shape == "huber" and self.delta is msgspec.UNSET:
             yield "shape", "huber needs delta, the distance at which it becomes linear"
         elif self.shape != "huber" and self.delta is not msgspec.UNSET:
             yield "delta", f"only huber uses it, the shape is {self.shape}"
 
+    def _target_problems(self, target: str, rig: Rig) -> Problems:
+        """A target that is missing, the observation itself, or in another unit."""
+        units = {o.name: o.unit for o in rig.signals}
+        if target not in units:
+            yield "target", unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
+        elif target == self.observation:
+            yield "target", f"'{target}' would be compared with itself"
+        elif not same_unit(units[target], unit := units.get(self.observation, units[target])):
+            yield "target", f"'{target}' is in {units[target]!r}, '{self.observation}' in {unit!r}"
+
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         """Build the weighted distance."""
-        at = observation_index(rig)[self.observation]
-        cost = cost_of(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta)
+        at = observation_index(rig)
+        of, cost = at[self.observation], cost_of(self.shape, 0.0 if self.delta is msgspec.UNSET else self.delta)
+        value, to = (0.0, at[self.target]) if isinstance(self.target, str) else (self.target, None)
+        turns = rig.wraps(self.observation) and not self.folded and self.target != 0.0
 
         def distance(transitions: Transitions) -> Values:
-            x = transitions.observation[..., at]
-            return np.asarray(-self.weight * cost((np.abs(x) if self.folded else x) - self.target))
+            x = transitions.observation[..., of]
+            e = (np.abs(x) if self.folded else x) - (value if to is None else transitions.observation[..., to])
+            return np.asarray(-self.weight * cost((e + np.pi) % (2.0 * np.pi) - np.pi if turns else e))
 
         return distance
 
@@ -194,6 +211,45 @@ def _built(name: str, term: RewardTerm, rig: Rig) -> Callable[[Transitions], Val
         return term.build(rig)
     except Exception as error:
         raise TermFailed(f"the reward term '{name}' raises {registry.describe_exception(error)}") from error
+
+
+class Form(Protocol):
+    """Reward of one transition without the terms."""
+
+    __name__: str
+
+    def __call__(
+        self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
+    ) -> float:
+        """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode, if
+        already known."""
+
+
+class ScalarReward(Protocol):
+    """Reward of one transition."""
+
+    def __call__(
+        self,
+        observation: Sequence[float],
+        action: Sequence[float],
+        terminated: bool | None = None,
+        previous: Sequence[float] | None = None,
+        /,
+    ) -> float:
+        """As ``Form``; ``previous`` (m,): output in force at s, by default the safe one."""
+
+
+class BatchedReward(Protocol):
+    """Rewards of many transitions."""
+
+    def __call__(
+        self,
+        observations: NDArray[np.floating[Any]],
+        actions: NDArray[np.floating[Any]],
+        previous: NDArray[np.floating[Any]] | None = None,
+        /,
+    ) -> NDArray[np.float64]:
+        """``observations`` (..., n), ``actions`` and ``previous`` (..., m) as in ``ScalarReward``, to (...)."""
 
 
 _MAX_CORNERS: Final = 256

@@ -11,14 +11,17 @@ import msgspec
 
 from onrig.hw.framing import encode_frame
 from onrig.hw.messages import CommandLayout, StateLayout
+from onrig.hw.rig import targets_of
 from onrig.hw.roles import lag_s, measured_range, observation_of
-from onrig.runtime.config.problem import Finding, NodePath, format_path
+from onrig.runtime.config.problem import Finding, NodePath, format_path, path_steps
 from onrig.runtime.reset.schema import Draw
 from onrig.runtime.safety.fallback import Damp
 from onrig.runtime.safety.magman import MagmanBox
 from onrig.runtime.safety.pendulum import PendulumBox
 from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.safety.plausibility import guarded_observations
+from onrig.runtime.starts import corners_of
+from onrig.runtime.tracking import followers
 
 if TYPE_CHECKING:
     from onrig.runtime.run_config import RunConfig
@@ -129,15 +132,20 @@ def _wire_us(config: RunConfig) -> float:
 
 def _values(config: RunConfig) -> Iterator[Finding]:
     task, rig = config.task, config.rig
-    for path, values in ((("task", "start"), task.start), (("task", "reward", "target"), task.reward.target)):
-        for name, value in values.items():
-            o = observation_of(rig, name)
-            if o is None:
-                continue
-            low, high = measured_range(rig, o)
-            if not low <= value <= high:
-                message = f"{value:g} {o.unit} lies outside the readings of '{name}', {low:g} to {high:g}"
-                yield (*path, name), f"{message}: check its unit"
+    starts = [(("task", *path_steps(path)), start) for path, start in corners_of(task.all_starts)]
+    given = [*starts, (("task", "reward", "target"), task.reward.target)]
+    places = [((*path, name), name, value) for path, values in given for name, value in values.items()]
+    for name, of in followers(task).items():
+        ends = [end for o in targets_of(rig) if o.name == name for end in (o.low, o.high)]
+        places += [(("task", "targets", name), of, end) for end in ends]
+    for at, name, value in dict.fromkeys(places):
+        o = observation_of(rig, name)
+        if o is None:
+            continue
+        low, high = measured_range(rig, o)
+        if not low <= value <= high:
+            message = f"{value:g} {o.unit} lies outside the readings of '{name}', {low:g} to {high:g}"
+            yield at, f"{message}: check its unit"
 
 
 def _models(config: RunConfig) -> Iterator[Finding]:

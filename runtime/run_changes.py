@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onrig.runtime.config.problem import NodePath, format_path
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, written
 
 _FREE: Final[frozenset[NodePath]] = frozenset(
     {
@@ -87,7 +87,7 @@ class Changes(NamedTuple):
 def changes(run: RunConfig, wanted: RunConfig) -> Changes:
     """Compare a run's configuration with the one that resumes it."""
     found = Changes([], [])
-    for difference in _compare((), msgspec.to_builtins(run), msgspec.to_builtins(wanted)):
+    for difference in _compare((), written(run), written(wanted)):
         found.permitted.append(difference) if _is_permitted(difference) else found.refused.append(difference)
     return found
 

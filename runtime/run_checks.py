@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from math import isclose
 from typing import Final
 
@@ -20,9 +21,12 @@ from onrig.runtime.rewards import uses_previous_action
 from onrig.runtime.run_advice import advice
 from onrig.runtime.run_config import RunConfig, layout_of
 from onrig.runtime.safety.limits import compile_prediction, limit_findings
+from onrig.runtime.starts import are_drawn, corners_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.task_checks import task_problems
 
+Corners = Sequence[tuple[str, Mapping[str, float]]]
+"""Starts at the ends of their intervals, each with its path in the task."""
 MIN_RATE_HZ: Final = 0.1
 MAX_RATE_HZ: Final = 10_000.0
 _MAX_LEASE_S: Final = 10.0
@@ -72,17 +76,10 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 def _start_findings(config: RunConfig) -> Iterator[Finding]:
     """Report starts and resets that the limits do not allow; the limits must be valid."""
-    limits, start, reset = config.limits, config.task.start, config.task.reset
-    for name, e in limits.envelope.items():
-        at = start.get(name)
-        reach = 0.0 if reset is None else reset.within.get(name, 0.0)
-        if at is not None and not e.low <= at <= e.high:
-            message = f"the start {at:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
-            yield ("task", "start", name), f"{message} every episode, at task.start.{name}"
-        elif at is not None and not (e.low <= at - reach and at + reach <= e.high):
-            message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
-            yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
-    yield from _moving_start_findings(config)
+    limits, reset = config.limits, config.task.reset
+    corners = [*corners_of(config.task.all_starts)]
+    yield from dict.fromkeys(_envelope_findings(config, corners))
+    yield from dict.fromkeys(_moving_start_findings(config, corners))
     magnets = getattr(limits.predicted, "magnets", {})
     for name, at in reset.coils.items() if isinstance(reset, Draw) else ():
         if name in magnets and not isclose(at, magnets[name], abs_tol=_SAME_PLACE_M):
@@ -90,20 +87,33 @@ def _start_findings(config: RunConfig) -> Iterator[Finding]:
             yield ("task", "reset", "coils", name), f"{message}, at task.reset.coils.{name}"
 
 
-def _moving_start_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report a moving start outside the prediction's safe set; a start at rest is inside, and needs no tables."""
-    box, start, rig = config.limits.predicted, config.task.start, config.rig
-    if box is None or not start.get(box.velocity) or not all(o.name in start for o in rig.observations):
+def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
+    reset = config.task.reset
+    for (path, start), (name, e) in itertools.product(corners, config.limits.envelope.items()):
+        at = start.get(name)
+        reach = 0.0 if reset is None else reset.within.get(name, 0.0)
+        if at is not None and not e.low <= at <= e.high:
+            message = f"the start {at:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
+            yield path_steps(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
+        elif at is not None and not (e.low <= at - reach and at + reach <= e.high):
+            message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
+            yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
+
+
+def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
+    """Report moving starts outside the prediction's safe set; a start at rest is inside, and needs no tables."""
+    box, rig = config.limits.predicted, config.rig
+    names = [o.name for o in rig.observations]
+    moving = [] if box is None else [c for c in corners if c[1].get(box.velocity) and all(n in c[1] for n in names)]
+    prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6) if moving else None
+    if box is None or prediction is None:
         return
-    prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6)
-    excess, _ = (
-        (0.0, 1.0)
-        if prediction is None
-        else prediction.judge([start[o.name] for o in rig.observations], [a.safe for a in rig.actuators])
-    )
-    if excess > 0:
-        message = f"from {start[box.velocity]:g} even the safe output may lead out of the envelope"
-        yield ("task", "start", box.velocity), f"{message}: start slower, at task.start.{box.velocity}"
+    for path, start in moving:
+        excess, _ = prediction.judge([start[name] for name in names], [a.safe for a in rig.actuators])
+        if excess > 0:
+            message = f"from {start[box.velocity]:g} even the safe output may lead out of the envelope"
+            at = f"task.{path}.{box.velocity}"
+            yield path_steps(at), f"{message}: start slower, at {at}"
 
 
 def _steps(config: RunConfig) -> int:
@@ -131,6 +141,12 @@ def _synthetic_findings(config: RunConfig) -> Iterator[Finding]:
             ("selection", "synthetic"),
             "synthetic experiences are computed as the rig observes them: leave out these, or task.inputs, at "
             "selection.synthetic",
+        )
+    if config.task.targets:
+        yield (
+            ("selection", "synthetic"),
+            "synthetic experiences have no next target, which the task does not take from their state: remove them, or "
+            "task.targets, at selection.synthetic",
         )
     if uses_previous_action(config.task.reward.terms, config.rig):
         yield (
@@ -176,6 +192,16 @@ def guard_findings(config: RunConfig) -> Iterator[Finding]:
             f"{_subject(config)}: give an observation its bounds and a fallback that keeps them, or "
             "accept that only the device's own limits guard it, with limits.unguarded: true, at limits.envelope",
         )
+    if _may_be_hardware(config):
+        yield from reset_findings(config)
+
+
+def reset_findings(config: RunConfig) -> Iterator[Finding]:
+    """Report a reset controller that cannot reach the starts that are drawn; for devices that cannot reset."""
+    reset = config.task.reset
+    if reset is not None and not reset.reaches_any_start and are_drawn(config.task.all_starts):
+        message = f"'{reset.__struct_config__.tag}' leads to where the rig comes to rest, not to a start that is drawn"
+        yield ("task", "reset", "kind"), f"{message}: give numbers, or another reset, at task.reset.kind"
 
 
 def warnings(config: RunConfig) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ import msgspec
 from onrig.hw.bounds import Quantity, Seconds
 from onrig.hw.device.driven import PythonDevice
 from onrig.hw.line import Line, Serial
-from onrig.hw.rig import Observation, Rig
+from onrig.hw.rig import Observation, Rig, with_targets
 from onrig.runtime import registry
 from onrig.runtime.config.registered import WithRegistered, registered
 from onrig.runtime.explore.settings import Exploration, NoExploration, OwnNoise
@@ -26,6 +26,7 @@ from onrig.runtime.process_settings import Log, RealTime, Staleness, Supervision
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.task import Task, episode_steps
+from onrig.runtime.tracking import tracking_rig
 
 Section = dict[str, object]
 Pieces = dict[str, dict[str, str]]
@@ -149,6 +150,11 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     """Interval of the memory's checkpoints in s (in lockstep: device time, rounded to episodes); a crash loses at most
     this much. With shorter ones the replay process mostly waits for the disk."""
 
+    def __post_init__(self) -> None:
+        """Show the rig as its task does: targets are signals, which no file has twice."""
+        super().__post_init__()
+        msgspec.structs.force_setattr(self, "rig", tracking_rig(self.task, self.rig))
+
     @property
     def stochastic(self) -> bool:
         """Whether policies are stochastic and explore by their own noise; records then hold the distribution."""
@@ -184,6 +190,16 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
         """Sampling period on the wall clock (shorter for a scaled twin)."""
         scale = self.device.pace.scaled if isinstance(self.device.pace, Scaled) else 1.0
         return round(1e9 / (self.rate_hz * scale))
+
+
+def written(config: RunConfig) -> dict[str, Any]:
+    """A configuration in plain data, as files have it; the rig's targets are the task's."""
+    plain = {"rig": with_targets(config.rig, ())}
+    return {
+        field.encode_name: msgspec.to_builtins(value)
+        for field in msgspec.structs.fields(config)
+        if (value := plain.get(field.name, getattr(config, field.name))) is not msgspec.UNSET
+    }
 
 
 def record_layout(config: RunConfig) -> RecordLayout:

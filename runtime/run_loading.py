@@ -20,10 +20,11 @@ from onrig.runtime.config.pieces import with_model, with_pieces
 from onrig.runtime.config.problem import START, ConfigError, Finding, NodePath, Problem
 from onrig.runtime.config.recipe import KEY as RECIPE
 from onrig.runtime.config.recipe import with_recipe
+from onrig.runtime.config.tables import with_tables
 from onrig.runtime.config.yaml_nodes import Data, dump, value_at
 from onrig.runtime.config_kinds import RIG, TASK, advice, kind_of, shipped_kind
 from onrig.runtime.run_checks import findings
-from onrig.runtime.run_config import Device, RunConfig
+from onrig.runtime.run_config import Device, RunConfig, written
 from onrig.runtime.task import Task
 
 _NAMED: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
@@ -93,6 +94,10 @@ def load_run(
             problems += error.problems
     if problems:
         raise ConfigError(problems)
+    if TASK in parts:
+        parts[TASK] = with_tables(parts[TASK], (), Path(parts[TASK].file).parent)
+    else:
+        document = with_tables(document, (TASK,), path.parent)
     document = with_pieces(with_model(document, path.parent), path.parent)
     return _checked(document, parts, sections or dict, rules or Rules())
 
@@ -114,7 +119,7 @@ def save_resolved(config: RunConfig, path: Path) -> None:
 
 def resolved_text(config: RunConfig) -> str:
     """Return a configuration as YAML with its named parts expanded."""
-    return dump(msgspec.to_builtins(config))
+    return dump(written(config))
 
 
 def _named_part(document: Document, key: str, folder: str, base: Path) -> Document | None:

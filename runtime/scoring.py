@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec import UNSET
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Rig, targets_of
 from onrig.runtime.guard import Guard
 from onrig.runtime.reward_terms import Terminal
 from onrig.runtime.rewards import probe_points, term_reward
+from onrig.runtime.starts import middle_of
 from onrig.runtime.task import Task, compile_reward, compile_terminated, conditions_of
 from onrig.runtime.terminations import ScalarTest
 
@@ -134,7 +135,8 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
     if task.normalization is not None:
         typical = task.normalization.random_reward
     else:
-        start = [task.start.get(o.name, 0.0) for o in rig.signals]
+        middle = {**middle_of(task.all_starts), **{o.name: 0.5 * (o.low + o.high) for o in targets_of(rig)}}
+        start = [middle.get(o.name, 0.0) for o in rig.signals]
         typical = compile_reward(task, rig)(start, [0.0 for _ in rig.actuators])
     weight = (1.0 - gamma**steps) / (1.0 - gamma)
     return EarlyEnd(_highest_end(task), weight * typical, weight * worst)

@@ -13,7 +13,7 @@ tasks add ``alive`` in every step and ``terminal`` in the one that ends the epis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,51 +26,22 @@ from onrig.runtime import registry
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.reset.schema import AnyReset
-from onrig.runtime.rewards import AnyTerm, Transitions, observation_index, term_reward
+from onrig.runtime.rewards import (
+    AnyTerm,
+    BatchedReward,
+    Form,
+    ScalarReward,
+    Transitions,
+    observation_index,
+    term_reward,
+)
+from onrig.runtime.starts import Place, Starts
+from onrig.runtime.targets import AnyTarget
 from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
 Mean = TypeVar("Mean", float, NDArray[np.float64])
 Watch = Callable[[str, ScalarTest], ScalarTest]
 """Wraps a foreign condition, given its name, in a guard."""
-
-
-class Form(Protocol):
-    """Reward of one transition without the terms."""
-
-    __name__: str
-
-    def __call__(
-        self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
-    ) -> float:
-        """``observation`` (n,) of s' and ``action`` (m,) applied, SI; ``terminated``: whether s' ends the episode, if
-        already known."""
-
-
-class ScalarReward(Protocol):
-    """Reward of one transition."""
-
-    def __call__(
-        self,
-        observation: Sequence[float],
-        action: Sequence[float],
-        terminated: bool | None = None,
-        previous: Sequence[float] | None = None,
-        /,
-    ) -> float:
-        """As ``Form``; ``previous`` (m,): output in force at s, by default the safe one."""
-
-
-class BatchedReward(Protocol):
-    """Rewards of many transitions."""
-
-    def __call__(
-        self,
-        observations: NDArray[np.floating[Any]],
-        actions: NDArray[np.floating[Any]],
-        previous: NDArray[np.floating[Any]] | None = None,
-        /,
-    ) -> NDArray[np.float64]:
-        """``observations`` (..., n), ``actions`` and ``previous`` (..., m) as in ``ScalarReward``, to (...)."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,15 +99,16 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
-class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One task for one kind of rig, defined in YAML."""
 
     name: str
     """Name of the task."""
     episode_s: Positive
     """Length of an episode."""
-    start: dict[str, Quantity]
-    """State of the plant at the start of an episode, by observation name (the twin's reset; SI units)."""
+    start: dict[str, Place] = {}
+    """State of the plant at the start of an episode, by observation name (SI units): numbers, or [low, high] that each
+    episode draws from.  The twin's reset, or a reset controller, leads there."""
     reward: Reward
     normalization: Normalization | None = None
     """Mean rewards per step, ``alive`` included, that map to 0 and 1; without them scores are returns in raw units."""
@@ -148,6 +120,16 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """Policy inputs; default: all observations of the rig. Everything else always uses the observations."""
     terminations: dict[str, AnyTermination] | UnsetType = UNSET
     """Further conditions that end an episode, by name."""
+    starts: tuple[dict[str, Place], ...] | UnsetType = UNSET
+    """In place of ``start``: a list of which each episode draws one."""
+    targets: dict[str, AnyTarget] | UnsetType = UNSET
+    """Signals that episodes draw or that follow a course, each by a name of its own: policies see them as further
+    observations, rewards and terminations name them."""
+
+    @property
+    def all_starts(self) -> Starts:
+        """``start``, or the list of ``starts``."""
+        return self.start if self.starts is UNSET else self.starts
 
     @property
     def terminates(self) -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import UNSET
 
 from onrig.hw.bounds import SMALLEST
-from onrig.hw.rig import Rig, is_word
+from onrig.hw.rig import Rig, is_word, targets_of
 from onrig.hw.units import is_rate
 from onrig.runtime.config.problem import collect_problems, unknown_name
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.reward_terms import Terminal
+from onrig.runtime.starts import corners_of, paths_of, rows_of
+from onrig.runtime.targets import MOST_TARGETS, Target
 from onrig.runtime.task import Task, Wall
 
 Problems = list[tuple[str, str]]
@@ -28,8 +30,8 @@ def task_problems(task: Task, rig: Rig) -> Problems:
     if not math.isfinite(task.episode_s):
         problems.append(("episode_s", "must be a finite number of seconds"))
     observations = [o.name for o in rig.signals]
-    problems += _unknown("start", task.start, observations, "observation", rig)
-    problems += _not_finite("start", task.start)
+    problems += start_problems(task, rig)
+    problems += target_problems(task, rig)
     problems += _form_problems(task, rig)
     for section, chosen in (("reward.terms", task.reward.terms or {}), ("terminations", task.terminations or {})):
         for name, piece in chosen.items():
@@ -39,13 +41,16 @@ def task_problems(task: Task, rig: Rig) -> Problems:
     for name, (low, high) in task.terminate.items():
         if not low < high:
             problems.append((f"terminate.{name}", f"needs low < high, got {low} and {high}"))
-        elif name in task.start and not low <= task.start[name] <= high:
-            problems.append((f"terminate.{name}", f"the start state {task.start[name]} lies outside [{low}, {high}]"))
+        else:
+            starts = [start[name] for _, start in corners_of(task.all_starts) if name in start]
+            for outside in [at for at in starts if not low <= at <= high][:1]:
+                problems.append((f"terminate.{name}", f"the start state {outside} lies outside [{low}, {high}]"))
     problems += input_problems(task.inputs, rig)
     if task.reset is not None:
-        found = collect_problems(partial(reset_problems, task.reset, task.start, rig), "the reset")
-        problems += [(f"reset.{path}" if path else "reset", message) for path, message in found]
-    return problems + _reference_problems(task)
+        for _, start in corners_of(task.all_starts):
+            found = collect_problems(partial(reset_problems, task.reset, start, rig), "the reset")
+            problems += [(f"reset.{path}" if path else "reset", message) for path, message in found]
+    return [*dict.fromkeys(problems), *_reference_problems(task)]
 
 
 def _unknown(path: str, names: Iterable[str], known: Sequence[str], kind: str, rig: Rig) -> Problems:
@@ -55,6 +60,60 @@ def _unknown(path: str, names: Iterable[str], known: Sequence[str], kind: str, r
 
 def _not_finite(path: str, values: Mapping[str, float]) -> Problems:
     return [(f"{path}.{k}", "must be a finite number") for k, v in values.items() if not math.isfinite(v)]
+
+
+def start_problems(task: Task, rig: Rig) -> Problems:
+    """Problems of where episodes start: unknown observations, crossed intervals, both forms."""
+    if task.starts is not UNSET and task.start:
+        return [("starts", "expected either start or starts: leave out one of them")]
+    if task.starts is not UNSET and not task.starts:
+        return [("starts", "expected at least one start")]
+    observations, problems = [o.name for o in rig.observations], []
+    for path, row in paths_of(task.all_starts):
+        problems += _unknown(path, row, observations, "observation", rig)
+        for name, place in row.items():
+            ends = place if isinstance(place, tuple) else (place,)
+            if not all(map(math.isfinite, ends)):
+                problems.append((f"{path}.{name}", "must be a finite number"))
+            elif len(ends) == 2 and not ends[0] < ends[1]:
+                problems.append((f"{path}.{name}", f"needs low < high, got {ends[0]} and {ends[1]}"))
+        missing = [name for name in rows_of(task.all_starts)[0] if name not in row]
+        problems += [(path, f"lacks '{name}', which the first start gives") for name in missing]
+    return problems
+
+
+def target_problems(task: Task, rig: Rig) -> Problems:
+    """Problems of the targets: names, settings, values that never change."""
+    taken = [o.name for o in rig.signals if o not in targets_of(rig)]
+    taken += [name for a in rig.actuators for name in (a.name, f"previous_{a.name}")]
+    problems: Problems = []
+    if len(task.targets or ()) > MOST_TARGETS:
+        problems.append(("targets", f"at most {MOST_TARGETS}, got {len(task.targets or ())}"))
+    for name, target in (task.targets or {}).items():
+        at = f"targets.{name}"
+        if not is_word(name):
+            problems.append(("targets", f"expected plain words of letters, digits and _ . + -, got {name!r}"))
+        if name in taken:
+            problems.append((at, f"rig '{rig.name}' has an observation or an actuator of that name"))
+        if target.observation is not UNSET:
+            names = [o.name for o in rig.observations]
+            problems += [(f"{at}.{path}", m) for path, m in _missing_observation(target.observation, names, rig)]
+        finders = target.problems, partial(_span_problems, target)
+        found = next(filter(None, (collect_problems(find, f"'{name}'") for find in finders)), [])
+        problems += [(".".join(filter(None, (at, path))), message) for path, message in found]
+    return problems
+
+
+def _missing_observation(name: str, names: Sequence[str], rig: Rig) -> Problems:
+    return [] if name in names else [("observation", unknown_name(f"rig '{rig.name}'", "observation", name, names))]
+
+
+def _span_problems(target: Target) -> Iterator[tuple[str, str]]:
+    low, high = target.span()
+    if not low < high:
+        yield "", f"has values from {low:g} to {high:g}: it needs at least two, low < high"
+    elif high - low < SMALLEST:
+        yield "", f"low and high must be at least {SMALLEST:g} apart"
 
 
 def _form_problems(task: Task, rig: Rig) -> Problems:

@@ -22,11 +22,15 @@ from onrig.hw.messages import Op, Result
 from onrig.hw.rig import Rig, rig_problems
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import find, load_document
+from onrig.runtime.config.tables import with_tables
 from onrig.runtime.control.observe import Observer
 from onrig.runtime.inputs import composition_of, policy_signals
 from onrig.runtime.normalisation import Normalisation
+from onrig.runtime.random_streams import target_stream
+from onrig.runtime.targets import drawn_values
 from onrig.runtime.task import Task, compile_reward, compile_terminated, episode_steps
 from onrig.runtime.task_checks import task_problems
+from onrig.runtime.tracking import tracking_rig
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
@@ -63,6 +67,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     ) -> None:
         self.rig = _load("rigs", rig, Rig)
         self.task = _load("tasks", task, Task)
+        self.rig = tracking_rig(self.task, self.rig)
         problems = rig_problems(self.rig) + task_problems(self.task, self.rig)
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
@@ -75,7 +80,7 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self.rate_hz = rate_hz
         self.reward_scale = reward_scale
         self.episode_steps = episode_steps(self.task, rate_hz)
-        self._device = TwinDevice(self.rig, options, self.task.start, time_scale=0.0)
+        self._device = TwinDevice(self.rig, options, self.task.all_starts, time_scale=0.0)
         self._observer = Observer(self.rig, 1.0 / rate_hz)
         self._reward = compile_reward(self.task, self.rig)
         self._terminated = compile_terminated(self.task, self.rig)
@@ -83,6 +88,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._command = m.CommandLayout(len(self.rig.actuators))
         self._request_id = 0
         self._steps = 0
+        self._targets = tuple((self.task.targets or {}).values())
+        self._course = np.zeros((1, 0))
         self._in_force: tuple[float, ...] = ()
         self._composition = composition_of(self.task.inputs, self.rig)
         signals = policy_signals(self.task.inputs, self.rig)
@@ -98,13 +105,17 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Reset the plant to the task's start state; the seed determines the episode's noise."""
+        """Reset the plant to the task's start state; the seed determines the episode's start, targets and noise."""
         super().reset(seed=seed)
         if self._device.fault:
             self._request(Op.CLEAR_FAULT)
             self._request(Op.ARM)
         noise_seed = int(self.np_random.integers(2**64, dtype=np.uint64))
         self._request(Op.RESET, m.RESET_LAYOUT.pack(noise_seed))
+        if self._targets:
+            self._course = drawn_values(
+                self._targets, self.episode_steps, 1.0 / self.rate_hz, lambda i: target_stream(noise_seed, i)
+            )
         self._observer.reset()
         self._seen: list[tuple[float, ...]] = []
         self._steps = 0
@@ -123,8 +134,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         self._device.handle(self._command.encode(self._device.frame, counts))
         if not self._device.sample_due:
             raise RuntimeError("the twin refused the command: call reset() first")
-        observation, info, seen, acted = self._sample()
         self._steps += 1
+        observation, info, seen, acted = self._sample()
         terminated, truncated = self._terminated(seen), self._steps >= self.episode_steps
         reward = self.reward_scale * self._reward(seen, acted, terminated, self._in_force)
         self._in_force = acted
@@ -138,6 +149,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
         seen = self._observer.observe(state.sensors)
         if self.rig.previous_command:
             seen = seen + acted
+        if self._targets:
+            seen = (*seen, *self._course[min(self._steps, self.episode_steps)].tolist())
         info = {"observation": np.array(seen), "applied": np.array(acted)}
         values = np.array(seen)
         if self._composition is not None:
@@ -157,7 +170,8 @@ def _load(folder: str, source: _Config | str | Path, type_: type[_Config]) -> _C
     """A value unchanged; otherwise a file by path, or a shipped configuration by name."""
     if isinstance(source, type_):
         return source
-    return convert(load_document(find(str(source), folder)), (), type_)
+    path = find(str(source), folder)
+    return convert(with_tables(load_document(path), (), path.parent), (), type_)
 
 
 def register_envs() -> None:

@@ -26,6 +26,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.replay.learners.admission_terms import admission_limits, desk_probes, wanted_of
+from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
@@ -54,7 +55,7 @@ def lockstep_session(config: RunConfig) -> DeviceSession:
     between episodes even if the run's twin has no reset.
     """
     options = msgspec.structs.replace(twin_options(config), reset=True)
-    device = TwinDevice(config.rig, options, config.task.start, time_scale=0.0)
+    device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=0.0)
     reader = FrameReader()
 
     def handle(data: bytes) -> bytes:
@@ -79,13 +80,15 @@ _POLICY_ID: Final = 1
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
-    """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed it has in a run.
+    """Evaluation episodes 1 ... ``episodes`` without noise, each with the device seed and the targets that it has in a
+    run of ``seed``.
 
     ``policy_id`` is recorded in their rows. Raises LinkError if the twin stops answering (for example because its plant
     diverges).
     """
-    session, tick = lockstep_session(config), Tick(config)
+    session, tick = lockstep_session(config), Tick(msgspec.structs.replace(config, seed=seed))
     layout = record_layout(config)
+    terms = terms_of(config, layout)
     accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
     for episode in range(1, episodes + 1):
         tick.begin(episode, Kind.EVAL, [])
@@ -95,7 +98,8 @@ def evaluate(
         if steps[-1].fault:
             session.clear_fault()
         session.disarm()
-        for row in accounts.add(layout.pack(steps)):
+        records = layout.pack(steps)
+        for row in accounts.add(records if terms is None else terms.score(records)):
             yield row._replace(policy_id=policy_id)
 
 

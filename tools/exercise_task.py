@@ -1,5 +1,5 @@
-"""Trial of a task's expressions and foreign pieces: reward terms, terminations, input transforms, resets, exploration
-processes.
+"""Trial of a task's expressions and foreign pieces: reward terms, terminations, targets, input transforms,
+resets, exploration processes.
 
 Each is built and evaluated at the middle and the corners of the rig's ranges: shapes, finite values, equal results for
 equal inputs, and batches equal to single evaluations bit for bit. Pieces in the tick are timed against their budget.
@@ -22,6 +22,8 @@ from onrig.runtime.inputs import PolicyInput
 from onrig.runtime.reward_terms import ExpressionTerm
 from onrig.runtime.rewards import RewardTerm, Transitions, probe_points
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.starts import middle_of
+from onrig.runtime.targets import Target, sample_times
 from onrig.runtime.task import episode_steps
 from onrig.runtime.terminations import ExpressionTermination, Termination
 
@@ -53,6 +55,9 @@ def _pieces(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Ite
         if registry.is_foreign(term_.transform):
             whose = f"the input of kind '{term_.transform.__struct_config__.tag}'"
             yield ("task", "inputs", i, "form"), whose, partial(_form, config, term_)
+    for name, target in (task.targets or {}).items():
+        if registry.is_foreign(target):
+            yield ("task", "targets", name), f"the target '{name}'", partial(_target, config, target)
     if task.reset is not None and registry.is_foreign(task.reset):
         yield ("task", "reset"), "the reset", partial(_reset, config)
     if registry.is_foreign(config.exploration):
@@ -139,10 +144,25 @@ def _form(config: RunConfig, term: PolicyInput) -> Iterator[str]:
     yield from _in_tick(config, transform.build(at, rig), transform.build_scalar(at, rig), float)
 
 
+def _target(config: RunConfig, target: Target) -> Iterator[str]:
+    steps = min(episode_steps(config.task, config.rate_hz), _FEW_STEPS)
+    times = sample_times(steps, config.period_us * 1e-6)
+    first, second = (np.asarray(target.draw(times.copy(), np.random.default_rng(1)), np.float64) for _ in range(2))
+    low, high = target.span()
+    if first.shape not in ((), times.shape):
+        yield f"draws values of shape {first.shape} for {len(times)} times, expected {times.shape}"
+    elif not np.isfinite(first).all():
+        yield "draws values that are not finite"
+    elif first.tobytes() != second.tobytes():
+        yield "draws other values from the same generator: use no other source of randomness"
+    elif first.min() < low or first.max() > high:
+        yield f"draws values from {first.min():g} to {first.max():g}, outside of its span of {low:g} to {high:g}"
+
+
 def _reset(config: RunConfig) -> Iterator[str]:
     reset, rig = config.task.reset, config.rig
     assert reset is not None
-    drivers = [reset.driver(config.task.start, rig) for _ in range(2)]
+    drivers = [reset.driver(middle_of(config.task.all_starts), rig) for _ in range(2)]
     for driver in drivers:
         driver.begin(1)
     width = len(rig.observations)

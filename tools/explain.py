@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from onrig.hw.rig import targets_of
 from onrig.learner.settings import LearnerSettings, learner_settings
 from onrig.runtime.control.staleness import expects_learner
 from onrig.runtime.memory.settings import Selection, Weighted
@@ -16,6 +17,7 @@ from onrig.runtime.run_config import RunConfig, Scaled, capacity_of, layout_of
 from onrig.runtime.safety.fallback import Damp, Hold
 from onrig.runtime.safety.plant_box import dead_band_of
 from onrig.runtime.scoring import early_end, measure_of
+from onrig.runtime.starts import Place, rows_of
 from onrig.runtime.task import Task, episode_steps
 from onrig.tools.doctor.run_needs import learner_bytes
 from onrig.tools.explain_exploration import exploration_tables
@@ -48,12 +50,14 @@ def tables(config: RunConfig) -> Iterator[Table]:
 
 
 def _named_pieces(task: Task) -> Table | None:
-    """Table of named terms and terminations; None without any."""
+    """Table of named terms, terminations and targets; None without any."""
     rows = []
-    for what, chosen in (("reward", task.reward.terms or {}), ("ends the episode", task.terminations or {})):
-        for name, piece in chosen.items():
+    named = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
+    for what, chosen in named:
+        for name, piece in (chosen or {}).items():
             kind, *settings = msgspec.to_builtins(piece).items()
-            rows.append((name, what, str(kind[1]), ", ".join(f"{key} {value}" for key, value in settings) or "-"))
+            shown = [f"{key} {value}" for key, value in settings if key != "content"]  # of a table
+            rows.append((name, what, str(kind[1]), ", ".join(shown) or "-"))
     return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
 
@@ -88,10 +92,13 @@ def device_seconds(config: RunConfig) -> tuple[float, float]:
 def _observations(config: RunConfig) -> Table:
     rig, task = config.rig, config.task
     sensors = {s.name: s for s in rig.sensors}
+    starts, names = rows_of(task.all_starts), [o.name for o in targets_of(rig)]
     rows = []
     for o in rig.signals:
         sensor = sensors.get(o.derivative_of or o.sensor or o.name)
         source = "the command in force" if sensor is None else f"{sensor.name}, {sensor.resolution:.4g} per count"
+        if o.name in names:
+            source = "a target"
         if sensor is not None and sensor.wrap:
             source += ", wraps"
         if o.derivative_of is not None:
@@ -102,11 +109,15 @@ def _observations(config: RunConfig) -> Table:
                 o.unit,
                 format_range(o.low, o.high),
                 source,
-                f"{task.start.get(o.name, 0.0):g}",
+                "-" if o.name in names else " or ".join(dict.fromkeys(_place(row.get(o.name, 0.0)) for row in starts)),
                 _cost(task, o.name),
             )
         )
     return Table("observation", ("unit", "range (-1 .. 1)", "measured by", "start", "cost per step"), tuple(rows))
+
+
+def _place(place: Place) -> str:
+    return format_range(*place) if isinstance(place, tuple) else f"{place:g}"
 
 
 def _inputs(config: RunConfig) -> Table:

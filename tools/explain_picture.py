@@ -34,6 +34,7 @@ from onrig.runtime.explore.settings import (
 )
 from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.starts import corners_of
 from onrig.runtime.task import episode_steps
 from onrig.tools.explain import release_bounds
 from onrig.tools.explain_exploration import schedule_range
@@ -121,8 +122,8 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
     bar.marks += [("the episode ends", at(bound)) for bound in config.task.terminate.get(o.name, ())]
     if reward.wall is not None and reward.wall.observation == o.name:
         bar.marks += [("wall", at(reward.wall.low)), ("wall", at(reward.wall.high))]
-    if o.name in config.task.start:
-        bar.marks.append(("start", at(config.task.start[o.name])))
+    starts = [start[o.name] for _, start in corners_of(config.task.all_starts) if o.name in start]
+    bar.marks += [("start", at(place)) for place in dict.fromkeys(starts)]
     target = reward.target.get(o.name)
     if target is not None:
         bar.marks += [("target", at(t)) for t in ({target, -target} if o.name in reward.folded else {target})]

@@ -172,7 +172,8 @@ def _values(described: types.Type) -> str:
             nothing = ["null"] if len(kinds) < len(described.types) else []
             return " | ".join(dict.fromkeys([*kinds, *nothing]))
         case types.VarTupleType() | types.ListType():
-            return f"[{_values(described.item_type)}, ...]"
+            item, count = _values(described.item_type), described.max_length
+            return f"[{', '.join([item] * count)}]" if count and count == described.min_length else f"[{item}, ...]"
         case types.TupleType():
             return f"[{', '.join(map(_values, described.item_types))}]"
         case types.DictType():

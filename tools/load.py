@@ -25,12 +25,13 @@ from onrig.runtime.memory.settings import MOST_CAPACITY
 from onrig.runtime.memory.strategy import bytes_of, parse_strategy
 from onrig.runtime.registry import is_foreign
 from onrig.runtime.run_advice import unobserved_delay
-from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, warnings
+from onrig.runtime.run_checks import MIN_RATE_HZ, findings, guard_findings, reset_findings, warnings
 from onrig.runtime.run_config import Port, RunConfig, capacity_of, layout_of
 from onrig.runtime.run_loading import Rules, load_run
 from onrig.runtime.safety.limits import prediction_trial
 from onrig.runtime.safety.plant_box import PlantBox, box_name
 from onrig.runtime.scoring import early_end
+from onrig.runtime.starts import middle_of, rows_of
 from onrig.runtime.task import episode_steps
 from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.plants.registry import uncovered
@@ -224,17 +225,21 @@ def _twin(config: RunConfig) -> Iterator[Finding]:
         elif not twin.reset and config.task.reset is None:
             reason = "nothing returns this twin to the start of an episode: set it to true, or give the task a reset"
             yield ("device", "twin", "reset"), f"{reason} at device.twin.reset"
+        elif not twin.reset:
+            yield from reset_findings(config)
         if config.rig.lease_periods > twin.lease_max:
             yield ("rig", "lease_periods"), f"the twin's longest lease is {twin.lease_max} at rig.lease_periods"
 
 
 def _plant(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     """List the mismatches between twin and rig, and the problems with its plant's results."""
-    problems = twin_problems(twin, config.rig, config.task.start)
-    for at, message in problems:
+    rows = rows_of(config.task.all_starts)
+    problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
+    for at, message in dict.fromkeys(problems):
         yield ("device", "twin", *path_steps(at)), f"{message} at device.twin.{at}"
     if not problems and config.rate_hz >= MIN_RATE_HZ:
-        trial = trial_problems(twin.plant, config.rig, config.task.start, config.period_us * 1e-6, twin.substeps)
+        start = middle_of(config.task.all_starts)
+        trial = trial_problems(twin.plant, config.rig, start, config.period_us * 1e-6, twin.substeps)
         for message in trial:
             yield ("device", "twin", "plant"), f"{message} at device.twin.plant"
 

@@ -12,12 +12,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Rig, targets_of
 from onrig.runtime.inputs import composition_of
 from onrig.runtime.normalisation import Normalisation
-from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.random_streams import Role, device_seed, stream
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.starts import are_drawn, drawn_start, middle_of
 from onrig.runtime.task import batched_reward, batched_terminated, episode_steps
+from onrig.runtime.tracking import EpisodeTargets
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.twin.options import TwinOptions
@@ -76,6 +78,7 @@ class Instruments:
         self.reach: Final = 0 if self._composition is None else self._composition.history
         """Observations before the present one that ``shown`` needs."""
         self._observations, self._actions = Normalisation.of(rig.observations), Normalisation.of(rig.actuators)
+        self._signals: Final = Normalisation.of(rig.signals)
         wrapped = {s.name for s in rig.sensors if s.wrap}
         turns = 2.0 * np.pi / self._observations.half_range
         low = (-np.pi - self._observations.centre) / self._observations.half_range
@@ -85,11 +88,18 @@ class Instruments:
         zeros = options.sensor_zero or {}
         self._zeros = np.array([zeros.get(o.sensor or o.name, 0.0) for o in rig.observations]) if zeros else None
         self._turning = [i for i, o in enumerate(rig.observations) if (o.sensor or o.name) in wrapped]
-        self._start = [config.task.start[name] for name in names]
+        self._starts: Final = config.task.all_starts
+        self.are_starts_drawn: Final = are_drawn(self._starts)
+        """Whether episodes start differently."""
+        self.targets: Final = len(targets_of(rig))
+        """Number q of targets, which follow the rig's observations."""
+        self.draws_episodes: Final = bool(self.is_noisy or self.are_starts_drawn or self.targets)
+        """Whether episodes differ by more than actions."""
+        self._targets: Final = config.task, rig, config.period_us
         self.reward: Final = batched_reward(config.task, rig)
-        """Reward of SI observations (..., n) of s', applied actions and those before them (..., m): (...)."""
+        """Reward of SI signals (..., n + q) of s', applied actions and those before them (..., m): (...)."""
         self.terminated: Final = batched_terminated(config.task, rig)
-        """Termination by SI observations (..., n): (...)."""
+        """Termination by SI signals (..., n + q): (...)."""
 
     def noise(self, seed: int, role: Role, episode: int, steps: int) -> Values:
         """Draw the noise (steps + 1, n + m) of one episode, in normalised units."""
@@ -97,8 +107,18 @@ class Instruments:
         return drawn
 
     def start(self, plants: int) -> tuple[Values, ...]:
-        """State at the start of an episode, (plants,) each."""
-        return tuple(np.full(plants, value) for value in self._start)
+        """State at the start of an episode, (plants,) each: amid the intervals of one that is drawn."""
+        middle = middle_of(self._starts)
+        return tuple(np.full(plants, middle[name]) for name in self.plant.state_names)
+
+    def drawn_start(self, seed: int, role: Role, episode: int) -> Values:
+        """State (d,) at the start of an episode, that of a run of this seed."""
+        start = drawn_start(self._starts, device_seed(seed, role, episode))
+        return np.array([start[name] for name in self.plant.state_names])
+
+    def course(self, seed: int, role: Role, episode: int, steps: int) -> Values:
+        """Targets (steps + 1, q), SI, of an episode, those of a run of this seed."""
+        return EpisodeTargets(*self._targets, steps).of_role(seed, role, episode)
 
     def measured(self, state: tuple[Values, ...]) -> Values:
         """Return what sensors have to see of states, SI: (plants, n)."""
@@ -116,8 +136,15 @@ class Instruments:
             return action
         return self.to_action(_in_steps(self.to_command(action), self._counts.actuators))
 
-    def normalised(self, measured: Values, noise: Values | None) -> Values:
-        """Return what is observed of SI values (..., n) under noise of the same shape."""
+    def normalised(self, signals: Values, noise: Values | None) -> Values:
+        """Return what is seen of SI signals (..., n + q), the measured ones of them under noise (..., n)."""
+        if not self.targets:
+            return self._observed(signals, noise)
+        seen = self._signals.normalised(signals)
+        seen[..., : self.n] = self._observed(signals[..., : self.n], noise)
+        return seen
+
+    def _observed(self, measured: Values, noise: Values | None) -> Values:
         seen = self._observations.normalised(measured)
         if noise is not None:
             seen += noise
@@ -128,10 +155,10 @@ class Instruments:
         return seen
 
     def shown(self, seen: Values) -> Values:
-        """Return what policies see (..., k) of normalised observations (r, ..., n), the present ones first."""
+        """Return what policies see (..., k) of normalised signals (r, ..., n + q), the present ones first."""
         if self._composition is None:
             return np.asarray(seen[0])
-        composed = self._composition.batch(self.in_si(seen))
+        composed = self._composition.batch(self._signals.si(seen))
         return self._inputs.normalised(composed)
 
     def in_si(self, observation: Values) -> Values:

@@ -53,7 +53,7 @@ def kept_for(config: RunConfig, settings: LearnerSettings, *, noisy: bool, behav
         parse_strategy(config.selection.strategy),
         Setting.of_run(config, settings, capacity_of(config)),
         config.selection.write_probability,
-        len(config.rig.signals) + len(config.rig.actuators) if noisy else 0,
+        len(config.rig.observations) + len(config.rig.actuators) if noisy else 0,
         behaviour=behaviour,
     )
 

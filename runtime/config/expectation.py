@@ -72,7 +72,8 @@ def _phrase(type_: inspect.Type, given: Data) -> str:
         case inspect.TupleType():
             return f"{len(type_.item_types)} values in brackets, such as {_inline(_example(type_, given))}"
         case inspect.CollectionType():
-            return f"values in brackets, such as {_inline(_example(type_, given))}"
+            count = f"{type_.max_length} " if type_.min_length == type_.max_length is not None else ""
+            return f"{count}values in brackets, such as {_inline(_example(type_, given))}"
     return "another value"
 
 
@@ -98,7 +99,8 @@ def _example(type_: inspect.Type, given: Data, depth: int = 0) -> Data:
             before = [_example(item, 0 if alike else 1, depth + 1) for item in type_.item_types[:-1]]
             return [*before, _example(type_.item_types[-1], given, depth + 1)]
         case inspect.CollectionType():
-            return [_example(type_.item_type, given, depth + 1)]
+            before = [_example(type_.item_type, 0, depth + 1)] * max((type_.min_length or 0) - 1, 0)
+            return [*before, _example(type_.item_type, given, depth + 1)]
     return given if isinstance(given, str) else "NAME"
 
 

@@ -6,7 +6,7 @@ Its commands pass through the shield like a policy's, and its records have the k
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from onrig.hw.session import DeviceSession
@@ -51,14 +51,15 @@ class Homing:
         self._session, self._tick, self._frames = session, tick, frames
         self._arming, self._board, self._push = arming, board, push
 
-    def home(self, episode: int, prepare: Callable[[], None]) -> None:
-        """Arm and drive until the rig is at its start with no budget spent; ``episode`` is the index in the records.
+    def home(self, episode: int, start: Mapping[str, float], prepare: Callable[[], None]) -> None:
+        """Arm and drive until the rig is at ``start`` with no budget spent; ``episode`` is the index in the records.
 
         ``prepare`` comes before each further reset, and pauses where a budget is spent.  Recovers from faults on the
         way where it can; otherwise, and where resets alone spend a budget again and again, raises Halted.  Raises
         Stopped.
         """
         spent = 0
+        self._reset.head_for(start)
         while True:
             self._arming.begin_episode()
             is_there = self._drive(episode)

@@ -28,7 +28,7 @@ from onrig.runtime.control.staleness import LearnerWatch, expects_learner
 from onrig.runtime.control.tick import Tick, is_unfit
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
-from onrig.runtime.random_streams import Role, device_seed
+from onrig.runtime.random_streams import device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
 from onrig.runtime.run_config import RunConfig
@@ -39,6 +39,8 @@ from onrig.runtime.run_state.states import State as RunState
 from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.latest import Latest
 from onrig.runtime.shm.ring import RingWriter
+from onrig.runtime.starts import drawn_start, middle_of
+from onrig.runtime.tracking import PLANT_ROLES
 
 _ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
 """Looking up a member of an enumeration takes longer than writing its word."""
@@ -76,7 +78,7 @@ class ControlLoop:
         self.arming = arming = Arming(config, session, board, requests, self._pace, back)
         self._homing: Homing | None = None
         if not hello.capabilities & Capability.RESET and config.task.reset is not None:
-            reset = EpisodeReset(config.task.reset, config.task.start, config.rig, self._pace.clock)
+            reset = EpisodeReset(config.task.reset, middle_of(config.task.all_starts), config.rig, self._pace.clock)
             self._homing = Homing(
                 reset, self._explorer, session, self._tick, self._frames, arming, board, self._pace.push
             )
@@ -176,17 +178,19 @@ class ControlLoop:
     def _begin(self, episode: int, kind: Kind) -> None:
         """Bring the device to the start of an episode, armed; pause first if one is due."""
         signal = self._explorer.signal(kind, episode)
+        self._tick.prepare(episode, kind)
+        reset_seed = device_seed(self._config.seed, PLANT_ROLES[kind], episode)
         self._prepare(kind, episode, keep=True)
         if self._homing is not None:
             # Its records bear the index of the training episode before them: the one to come is not under way yet.
             last = episode - (kind is Kind.TRAIN)
-            self._homing.home(last, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
+            start = drawn_start(self._config.task.all_starts, reset_seed)
+            self._homing.home(last, start, lambda: self._prepare(kind, episode, keep=self._pace.overlaps))
         # From here on the device is armed and waits: nothing that takes a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
-            role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
-            self._session.reset(device_seed(self._config.seed, role, episode))
+            self._session.reset(reset_seed)
         self._tick.begin(episode, kind, signal, self._perturbed)
         self._falls_back = False
         self.arming.take(Event.AT_START)

@@ -47,23 +47,32 @@ class EpisodeReset:
         self, reset: Reset, start: Mapping[str, float], rig: Rig, clock: Callable[[], int] | None = None
     ) -> None:
         """``clock`` (ns) limits the duration of a foreign controller; None disables the check."""
-        self._reset = reset
+        self._reset, self._rig = reset, rig
         names = [o.name for o in rig.observations]
-        self._within = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
         self._limits = tuple((names.index(n), n, *bounds) for n, bounds in reset.limits.items())
-        self._wraps = {i for i, o in enumerate(rig.observations) if _is_angle(o.sensor or o.name, rig)}
+        self._wraps = {i for i, o in enumerate(rig.observations) if rig.wraps(o.name)}
         self._safe = tuple(a.safe for a in rig.actuators)
-        self._driver = reset.driver(start, rig)
-        guard = Guard(self._driver_failed, MAX_BUDGET_NS, clock)
+        self._guard = Guard(self._driver_failed, MAX_BUDGET_NS, clock)
+        self._failure = ""
+        self._divergence = Divergence()
+        self._start: Mapping[str, float] | None = None
+        self.head_for(start)
+        self.begin()
+
+    def head_for(self, start: Mapping[str, float]) -> None:
+        """Take another start, for the next resets."""
+        if start == self._start:
+            return
+        self._start, reset = start, self._reset
+        names = [o.name for o in self._rig.observations]
+        self._within = tuple((names.index(n), n, start[n], d) for n, d in reset.within.items())
+        self._driver = reset.driver(start, self._rig)
         drive = self._driver.drive
         self._drive = (
-            guard.wrap("the reset", _checked(drive, len(self._safe)), self._safe)
+            self._guard.wrap("the reset", _checked(drive, len(self._safe)), self._safe)
             if registry.is_foreign(reset)
             else drive
         )
-        self._failure = ""
-        self._divergence = Divergence()
-        self.begin()
 
     def begin(self) -> None:
         """Start from the first attempt."""
@@ -139,10 +148,6 @@ class EpisodeReset:
             if not abs(off) <= distance:
                 return f"{name} was {observation[at]:g}, wanted {start:g} +- {distance:g}"
         return None
-
-
-def _is_angle(sensor: str, rig: Rig) -> bool:
-    return any(s.name == sensor and s.wrap for s in rig.sensors)
 
 
 _Drive = Callable[[Sequence[float], float], tuple[float, ...]]

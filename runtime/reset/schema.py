@@ -46,6 +46,8 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     home: ClassVar[str]
     """Module and class (settings, start, rig) of its ``Driver``."""
+    reaches_any_start: ClassVar[bool] = True
+    """Whether it leads to each start; False if only to where the rig comes to rest."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
@@ -80,6 +82,7 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
     """
 
     home = "onrig.runtime.reset.drivers:SettleDriver"
+    reaches_any_start = False
 
     actuator: str
     """Name of the braking actuator."""

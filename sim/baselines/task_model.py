@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from onrig.hw.rig import Rig
 from onrig.runtime.rewards import uses_previous_action
+from onrig.runtime.starts import are_drawn, middle_of
 from onrig.runtime.task import Task, batched_reward, batched_terminated
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, step
@@ -39,7 +40,8 @@ class TaskModel(msgspec.Struct, frozen=True):
     @property
     def start(self) -> Values:
         """State at the start of an episode, shape (d,), in the plant's order."""
-        return np.array([self.task.start[name] for name in self.plant.state_names])
+        start = middle_of(self.task.all_starts)
+        return np.array([start[name] for name in self.plant.state_names])
 
     @property
     def action_low(self) -> Values:
@@ -87,6 +89,10 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     problems = [problem for problem in model_problems(rig, plant) if not problem.startswith(UNSEEN)]
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
+    if task.targets:
+        problems.append("the task has targets, which are not states of the plant")
+    if are_drawn(task.all_starts):
+        problems.append("episodes of the task start differently, and a baseline is computed from one start")
     return problems
 
 

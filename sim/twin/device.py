@@ -7,13 +7,13 @@ and the *lockstep rule* (docs/architecture.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import msgspec
 
 from onrig.hw.device.output import Counts
 from onrig.hw.device.protocol import Offer, ProtocolDevice
 from onrig.hw.rig import Rig
+from onrig.runtime.starts import Starts, are_drawn, drawn_start, rows_of
 from onrig.sim.plants.integrate import SCALAR, advance, engaged
 from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.channels import DelayLine, Sensing
@@ -23,13 +23,13 @@ from onrig.sim.twin.options import TwinOptions, twin_problems
 class TwinDevice(ProtocolDevice):
     """One simulated device.
 
-    ``start`` is the plant's state at power-on and after each reset, by name (SI).  ``time_scale`` is what the hello
-    announces; 0 means lockstep: a command then acts on the full period, whatever its offset.  Raises ValueError when
+    ``start`` is the plant's state at power-on and after each reset, by name (SI), drawn by the reset's seed where it
+    is an interval or a list.  ``time_scale`` is what the hello announces; 0 means lockstep: a command then acts on the full period, whatever its offset.  Raises ValueError when
     plant, rig and start state do not fit together.
     """
 
-    def __init__(self, rig: Rig, options: TwinOptions, start: Mapping[str, float], *, time_scale: float = 1.0) -> None:
-        problems = twin_problems(options, rig, start)
+    def __init__(self, rig: Rig, options: TwinOptions, start: Starts, *, time_scale: float = 1.0) -> None:
+        problems = [problem for row in rows_of(start) for problem in twin_problems(options, rig, row)]
         if problems:
             raise ValueError("; ".join(f"{path}: {message}" for path, message in problems))
         self.options = options
@@ -37,7 +37,8 @@ class TwinDevice(ProtocolDevice):
         """Whether the sensors repeat their last reading (injected fault)."""
         self.sensors_dead = False
         """Whether no sensor can be read (injected fault)."""
-        self._start_state = tuple(float(start[name]) for name in options.plant.state_names)
+        self._starts = start
+        self._start_state = self._drawn_start(0)
         self._resolutions = tuple(a.resolution for a in rig.actuators)
         self._sensing = Sensing(rig, options)
         self._released = options.plant.released()
@@ -50,6 +51,10 @@ class TwinDevice(ProtocolDevice):
         self._engaged: tuple[float, ...] = ()
         """Action behind the plant's backlash."""
         self._rest_actuators()
+
+    def _drawn_start(self, seed: int) -> tuple[float, ...]:
+        start = drawn_start(self._starts, seed)
+        return tuple(float(start[name]) for name in self.options.plant.state_names)
 
     def _boot(self) -> None:
         super()._boot()
@@ -79,6 +84,8 @@ class TwinDevice(ProtocolDevice):
 
     def _start_anew(self, seed: int) -> None:
         self._sensing.reseed(seed)
+        if are_drawn(self._starts):
+            self._start_state = self._drawn_start(seed)
         self._rest_actuators()
 
     def _true_period_us(self, period_us: int) -> int:

@@ -72,7 +72,7 @@ def serve(
     if options.boot_id == DRAWN:
         options = msgspec.structs.replace(options, boot_id=secrets.randbits(32))
     trace: TraceWriter | None = None
-    device = TwinDevice(config.rig, options, config.task.start, time_scale=time_scale(config))
+    device = TwinDevice(config.rig, options, config.task.all_starts, time_scale=time_scale(config))
     with contextlib.ExitStack() as passing:
         try:
             if port is not None:

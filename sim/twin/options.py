@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.config.problem import unknown_name
 from onrig.runtime.config.registered import WithRegistered
 from onrig.runtime.safety.plant_box import PlantBox, error_bound
+from onrig.runtime.starts import Start
 from onrig.sim.plants.integrate import SUBSTEPS
 from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
@@ -69,7 +70,7 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
         ]
 
 
-def twin_problems(options: TwinOptions, rig: Rig, start: Mapping[str, float]) -> list[tuple[str, str]]:
+def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[str, str]]:
     """List what keeps a twin from standing in for a rig, as (path below ``twin``, message) pairs."""
     plant = options.plant
     problems = [

@@ -15,6 +15,7 @@ from onrig.runtime.explore.settings import ActionNoise
 from onrig.runtime.input_transforms import BatchFunction, InputTransform
 from onrig.runtime.reset.schema import Reset
 from onrig.runtime.rewards import RewardTerm, Transitions, Values
+from onrig.runtime.targets import Target
 from onrig.runtime.terminations import BatchedTest, Termination
 
 
@@ -41,6 +42,21 @@ class Term(RewardTerm, frozen=True, tag="term"):
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
         return lambda moves: broken(self.how, moves.observation)
+
+
+class Course(Target, frozen=True, tag="course"):
+    how: str = ""
+
+    def span(self) -> tuple[float, float]:
+        return -1.0, 1.0
+
+    def draw(self, times: Values, rng: np.random.Generator) -> Values:
+        if self.how == "shape":
+            return times[1:]
+        if self.how == "beyond":
+            return times + 2.0
+        found: Values = broken(self.how, times[:, None])
+        return found
 
 
 class Condition(Termination, frozen=True, tag="condition"):

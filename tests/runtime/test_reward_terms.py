@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onrig.runtime.control.observe import wrap_angle
 from onrig.runtime.memory.settings import Synthetic
 from onrig.runtime.reward_terms import ActionChange, Alive, AtWall, ExpressionTerm, Terminal, Tolerance
 from onrig.runtime.rewards import Distance, Effort, RewardTerm, Transitions, term_reward, uses_previous_action
@@ -36,7 +37,7 @@ def outside(x: float, low: float, high: float, margin: float) -> float:
 
 
 PLAIN: dict[str, tuple[RewardTerm, Plain]] = {
-    "distance": (Distance("angle", 2.0, 0.5), lambda x, v, u, b: -2.0 * abs(x - 0.5)),
+    "distance": (Distance("angle", 2.0, 0.5), lambda x, v, u, b: -2.0 * abs(wrap_angle(x - 0.5))),
     "squared": (Distance("velocity", 0.1, 1.0, shape="squared"), lambda x, v, u, b: -0.1 * (v - 1.0) ** 2),
     "huber": (Distance("angle", 3.0, shape="huber", delta=0.7), lambda x, v, u, b: -3.0 * huber(x, 0.7)),
     "folded": (

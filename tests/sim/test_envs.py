@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
 from onrig.runtime.scoring import normalized
+from onrig.runtime.targets import Sine, Steps
 from onrig.sim.envs import TwinEnv, register_envs
 
 IDS = ["onrig/PendulumTwin-v0", "onrig/MagmanTwin-v0"]
@@ -166,3 +168,24 @@ def test_an_environment_shows_what_the_task_lets_policies_see() -> None:
         angle = info["observation"][0]
         np.testing.assert_allclose(seen, [np.cos(angle), np.sin(angle), *before[:2]], atol=1e-7)
         before = seen
+
+
+def test_a_seed_decides_the_start_and_the_targets_of_an_episode() -> None:
+    task = msgspec.structs.replace(
+        make(IDS[0]).task,
+        start={"angle": (-0.5, 0.5), "velocity": 0.0},
+        targets={"ref": Steps(low=-1.0, high=1.0, every_s=0.1), "wave": Sine(amplitude=2.0, frequency_hz=1.0)},
+    )
+    env = make(IDS[0], task=task)
+    assert env.observation_space.shape == (4,)
+
+    def episode(seed: int) -> list[list[float]]:
+        seen = [env.reset(seed=seed)[1]["observation"]]
+        seen += [env.step(np.zeros(1, np.float32))[4]["observation"] for _ in range(env.episode_steps)]
+        rows: list[list[float]] = np.array(seen)[:, [0, 2, 3]].tolist()
+        return rows
+
+    first, second, again = episode(1), episode(2), episode(1)
+    assert first == again
+    assert all(a != b for a, b in zip(first[0], second[0], strict=True))
+    assert len({row[1] for row in first}) == 41, "a level for every tenth of four seconds, and the one after them"

@@ -12,7 +12,7 @@ from onrig.runtime.run_config import RunConfig
 from onrig.runtime.terminations import ExpressionTermination
 from onrig.tools import exercise_task
 from onrig.tools.exercise_task import task_findings
-from tests.runtime.foreign import Condition, Form, Home, Noise, Term
+from tests.runtime.foreign import Condition, Course, Form, Home, Noise, Term
 from tests.runtime.samples import PENDULUM
 
 WITHIN = {"angle": 0.1}
@@ -37,6 +37,7 @@ def test_sound_pieces_pass() -> None:
     assert said(bringing(terminations={"mine": Condition()})) == []
     assert said(bringing(inputs=(PolicyInput("angle", Form()),))) == []
     assert said(bringing(reset=Home(within=WITHIN))) == []
+    assert said(bringing(targets={"mine": Course()})) == []
     assert said(bringing(exploration=Noise())) == []
     assert said(PENDULUM) == []
 
@@ -49,6 +50,23 @@ BROKEN = [
     ("alone", "alone at the observation"),
     ("changes", "changes the arrays"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        BROKEN[0],
+        ("infinite", "draws values that are not finite"),
+        ("random", "draws other values from the same generator"),
+        ("shape", r"draws values of shape \(200,\) for 201 times"),
+        ("beyond", "draws values from 2 to 6, outside of its span of -1 to 1"),
+    ],
+)
+def test_a_broken_target_is_told_with_what_is_wrong(how: str, message: str) -> None:
+    (finding,) = task_findings(bringing(targets={"mine": Course(how=how)}))
+    assert finding[0] == ("task", "targets", "mine")
+    assert finding[1].startswith("the target 'mine' ")
+    assert re.search(message, finding[1])
 
 
 @pytest.mark.parametrize(("how", "message"), BROKEN)

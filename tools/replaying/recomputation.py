@@ -23,10 +23,13 @@ from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.schedule import depends_on_episode_only
 from onrig.runtime.policy.contract import ModelRefused
 from onrig.runtime.policy.session import PolicySession
+from onrig.runtime.random_streams import device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.replay.scoring import terms_of
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.starts import drawn_start, middle_of
+from onrig.runtime.tracking import PLANT_ROLES
 from onrig.tools.replaying.comparison import Comparison
 from onrig.tools.replaying.recorded import Counts, PolicyShelf, Recorded, frame_of, take_circumstances
 
@@ -64,9 +67,12 @@ class Recomputation:
         self._historyless = depends_on_episode_only(config.exploration)
         reset = config.task.reset
         self._terms = terms_of(config, record_layout(config))
-        self._reset = None if reset is None else EpisodeReset(reset, config.task.start, config.rig)
+        self._reset = None if reset is None else EpisodeReset(reset, middle_of(config.task.all_starts), config.rig)
         self._fade = Fade(config.supervision.fade_s, config.rate_hz, tuple(a.safe for a in config.rig.actuators))
         self._states: dict[int, Mapping[str, float]] = {}
+        self._closed_at: dict[int, tuple[Kind, int]] = {}
+        self._closed = (Kind.TRAIN, 0)
+        """Kind and number of the episode that was closed last."""
         self._state_known = True
         self._began = self._resumes = False
         self._next_tick = 0
@@ -82,9 +88,11 @@ class Recomputation:
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
-    def keep(self, tick: int, explorer: Mapping[str, float]) -> None:
-        """Take the state of the exploration before the record number ``tick``; empty at the beginning of a run."""
+    def keep(self, tick: int, explorer: Mapping[str, float], closed: tuple[Kind, int]) -> None:
+        """Take the state before the record number ``tick``: of the exploration, empty at the beginning of a run, and
+        the episode that was closed last."""
         self._states[tick] = explorer
+        self._closed_at[tick] = closed
 
     def take(self, record: Recorded) -> None:
         """Take the next record."""
@@ -137,6 +145,7 @@ class Recomputation:
             if self._reset is None:
                 self._within, self._lost = False, "the configuration has no reset controller"
             else:
+                self._reset.head_for(self._start_after(record.step.episode))
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, by_reset(self._reset))
             return
@@ -160,6 +169,14 @@ class Recomputation:
         tick.begin(record.step.episode, kind, signal, perturbed)
         self._answer_to = begin_episode(tick, self._act, fade=self._fade)
 
+    def _start_after(self, episode: int) -> dict[str, float]:
+        """Start of the episode that a reset leads to: the evaluation that is due after a training episode, or the next
+        training episode."""
+        every, config = self._config.evaluate_every, self._config
+        due = bool(every) and episode > 0 and episode % every == 0 and self._closed != (Kind.EVAL, episode)
+        kind, number = (Kind.EVAL, episode) if due else (Kind.TRAIN, episode + 1)
+        return drawn_start(config.task.all_starts, device_seed(config.seed, PLANT_ROLES[kind], number))
+
     def _begin_exploration(self, record: Recorded) -> None:
         """Start the episode's exploration; a silent learner's restraint shows in the first amplitude."""
         explorer, staleness = self._explorer, self._config.staleness
@@ -175,9 +192,11 @@ class Recomputation:
         """Compare the exploration's state with the recorded one, and continue from that."""
         resumed, self._resumes = self._resumes, False
         kept = self._states.pop(record.step.tick, None)
+        self._closed = self._closed_at.pop(record.step.tick, self._closed)
         rested = self._explorer.pause_due is not None
         for tick in [t for t in self._states if t < record.step.tick]:
             del self._states[tick]
+            self._closed_at.pop(tick, None)
         if kept is None:
             if rested:  # the length of the pause was not recorded
                 self._state_known = False
@@ -276,6 +295,7 @@ class Recomputation:
     def _close(self) -> None:
         """The episode is over."""
         self._within = False
+        self._closed = self._record.step.kind, self._record.step.episode
         self._explorer.end_episode()
 
     def _compare(self, pending: _Pending) -> None:

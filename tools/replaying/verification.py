@@ -113,7 +113,10 @@ class Verification:
     def _keep(self, part: Kept) -> None:
         tick, explorer = part.fields.get("tick"), part.fields.get("explorer")
         if self._core is not None and isinstance(tick, int) and isinstance(explorer, dict):
-            self._core.keep(tick, {str(k): float(v) for k, v in explorer.items()})
+            kind = Kind.EVAL if part.fields.get("evaluated") is True else Kind.TRAIN
+            episode = part.fields.get("episode")
+            closed = kind, episode if isinstance(episode, int) else 0
+            self._core.keep(tick, {str(k): float(v) for k, v in explorer.items()}, closed)
 
     def _take(self, records: Records) -> None:
         core = self._core

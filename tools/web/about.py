@@ -16,6 +16,7 @@ from onrig.runtime.record import STAGES, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.runtime.task import episode_steps
+from onrig.runtime.tracking import followers
 from onrig.tools.drawings import drawing_of
 from onrig.tools.run_facts import pace_of, promise_of
 from onrig.tools.web.history import FIELDS
@@ -73,6 +74,7 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
             {"name": a.name, "unit": a.unit, "low": a.low, "high": a.high, "safe": a.safe} for a in rig.actuators
         ],
         "target": {name: task.reward.target[name] for name in task.reward.weights if name in task.reward.target},
+        "followed": {of: name for name, of in followers(task).items()},
         "drawing": drawing_of(config),
         "exploration": schedule(config),
         "process": config.exploration.title,

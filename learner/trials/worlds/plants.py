@@ -97,9 +97,11 @@ class PlantWorld:
         self._step: Final = np.zeros(A, np.int64)
         noise_steps = self.spaces.horizon + 1 if instruments.is_noisy else 0
         self._noise: Final = np.zeros((A, noise_steps, instruments.n + instruments.m))
+        self._course: Final = np.zeros((A, self.spaces.horizon + 1, instruments.targets))
+        """Targets of each actor's episode, SI."""
         self._state = instruments.start(A)
-        self._seen: Final = np.zeros((instruments.reach + 1, A, instruments.n))
-        """Normalised observations, the present ones first."""
+        self._seen: Final = np.zeros((instruments.reach + 1, A, instruments.n + instruments.targets))
+        """Normalised signals, the present ones first."""
 
     @property
     def is_noisy(self) -> bool:
@@ -109,10 +111,8 @@ class PlantWorld:
     def begin(self, which: Bools) -> Values:
         chosen, instruments = which.reshape(-1), self._instruments
         self._state = _where(chosen, instruments.start(len(chosen)), self._state)
-        for i in np.flatnonzero(chosen).tolist() if instruments.is_noisy else ():
-            actor = self._actors[i]
-            number = actor.episode(int(self._episodes[i])) + 1
-            self._noise[i] = instruments.noise(actor.seed, actor.role, number, self.spaces.horizon)
+        for i in np.flatnonzero(chosen).tolist() if instruments.draws_episodes else ():
+            self._draw(i)
         if self._shields is not None:
             self._shields.begin(chosen)
         self._episodes[chosen] += 1
@@ -121,8 +121,20 @@ class PlantWorld:
             self._rewards.begin()
         self._delay_line.begin(chosen)
         self._in_force[chosen] = instruments.safe
-        self._seen[:, chosen] = self._observed(instruments.measured(self._state), self._row())[chosen]
+        self._seen[:, chosen] = self._observed(self._signals(self._state, self._step), self._row())[chosen]
         return self._shown()
+
+    def _draw(self, i: int) -> None:
+        """Draw what an actor's next episode has of its own: noise, start, targets."""
+        instruments, actor, horizon = self._instruments, self._actors[i], self.spaces.horizon
+        episode = actor.seed, actor.role, actor.episode(int(self._episodes[i])) + 1
+        if instruments.is_noisy:
+            self._noise[i] = instruments.noise(*episode, horizon)
+        if instruments.are_starts_drawn:
+            for state, value in zip(self._state, instruments.drawn_start(*episode), strict=True):
+                state[i] = value
+        if instruments.targets:
+            self._course[i] = instruments.course(*episode, horizon)
 
     def step(self, action: NDArray[np.floating], which: Bools) -> Stepped:
         instruments, chosen = self._instruments, which.reshape(-1)
@@ -133,7 +145,7 @@ class PlantWorld:
         everyone = self._rewards is not None or chosen.all()
         at = slice(None) if everyone else chosen
         if self._shields is not None:
-            shielded = self._shields.guard(requested, self._seen[0], chosen)
+            shielded = self._shields.guard(requested, self._seen[0, :, : instruments.n], chosen)
             intervened, tripped = (flags.reshape(self._shape) for flags in shielded)
         requested = instruments.settable(requested)
         noise = self._row()
@@ -143,7 +155,7 @@ class PlantWorld:
         if noise is not None:
             command = instruments.to_command(requested + noise[:, instruments.n :])
         state = self._delay_line.moved(self._state, command, chosen)
-        measured = instruments.measured(state)
+        measured = self._signals(state, self._step + 1)
         if self._rewards is None:
             reward = instruments.reward(measured, command, self._in_force)
         else:
@@ -154,7 +166,7 @@ class PlantWorld:
             terminated = over.reshape(self._shape)
         if not everyone:
             state, reward = _where(chosen, state, self._state), np.where(chosen, reward, 0.0)
-            measured = instruments.measured(state)
+            measured = self._signals(state, self._step + chosen)
         self._state = state
         self._step[at] += 1
         if instruments.reach:
@@ -181,10 +193,17 @@ class PlantWorld:
             outside |= ~((low <= measured[:, at]) & (measured[:, at] <= high))
         return outside
 
-    def _observed(self, measured: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Normalised observations (A, n) of the measured states."""
+    def _signals(self, state: States, step: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What sensors have to see of states, and the targets at these steps: (A, n + q), SI."""
+        measured = self._instruments.measured(state)
+        if not self._instruments.targets:
+            return measured
+        return np.concatenate((measured, self._course[self._at, np.minimum(step, self.spaces.horizon)]), axis=1)
+
+    def _observed(self, signals: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Normalised signals (A, n + q) as they are seen."""
         instruments = self._instruments
-        return instruments.normalised(measured, None if noise is None else noise[:, : instruments.n])
+        return instruments.normalised(signals, None if noise is None else noise[:, : instruments.n])
 
     def _shown(self) -> Values:
         """Policy inputs, (S, E, k)."""
@@ -200,7 +219,8 @@ class _EpisodeRewards:
 
     def __init__(self, instruments: Instruments, steps: int, actors: int) -> None:
         self._instruments: Final = instruments
-        self._measured, self._applied = (np.zeros((steps, actors, width)) for width in (instruments.n, instruments.m))
+        widths = (instruments.n + instruments.targets, instruments.m)
+        self._measured, self._applied = (np.zeros((steps, actors, width)) for width in widths)
         """SI units."""
         self._rewards: NDArray[np.float64] = np.zeros((steps, actors))
 

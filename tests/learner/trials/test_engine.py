@@ -72,6 +72,12 @@ CASES = {
         "learner.acer={hidden: [9], batch: 3, segment: 11}",
         OWN,
     ],
+    "targets and drawn starts, noise": [
+        *NOISE,
+        "task.targets={ref: {kind: steps, low: -3, high: 3, every_s: 0.1}}",
+        "task.start={angle: [-1, 1], velocity: 0}",
+        "task.reward.terms={near: {kind: distance, observation: angle, weight: 1, target: ref}}",
+    ],
     "dqn, synthetic": ["selection.strategy=FIFO[Uniform]", SMALL, "learner.algorithm=dqn", SYNTHETIC],
 }
 

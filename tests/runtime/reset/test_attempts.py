@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from onrig.hw.rig import Rig
 from onrig.runtime.reset.attempts import EpisodeReset, Progress
 from onrig.runtime.reset.schema import Draw, Reset, Settle, reset_problems
+from onrig.runtime.starts import middle_of
 from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import step
 from onrig.sim.plants.magman import Magman
@@ -16,6 +17,7 @@ from tests.runtime.foreign import Home
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 PERIOD_S = 0.02
+PENDULUM_START, MAGMAN_START = (middle_of(config.task.start) for config in (PENDULUM, MAGMAN))
 
 
 def reset_of(config_reset: Reset | None) -> Reset:
@@ -65,7 +67,7 @@ def drive(
 @settings(max_examples=25)
 def test_a_pendulum_is_brought_to_hang_still_from_anywhere(angle: float, velocity: float, inertia: str) -> None:
     plant = msgspec.convert({"kind": "pendulum", "inertia": inertia}, Pendulum)
-    progress, took_s, _, actions = drive(SETTLE, PENDULUM.task.start, PENDULUM.rig, plant, (angle, velocity))
+    progress, took_s, _, actions = drive(SETTLE, PENDULUM_START, PENDULUM.rig, plant, (angle, velocity))
     assert progress is Progress.THERE
     assert took_s <= SETTLE.timeout_s
     assert actions[-1] == (0.0,)
@@ -77,7 +79,7 @@ def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_a_thir
     position: float, velocity: float, mass: float, friction: float, strength: float
 ) -> None:
     plant = Magman(mass=3.2e-2 * mass, friction=1.613e-2 * friction, c1=5.52e-10 * strength)
-    progress, _, _, actions = drive(DRAW, MAGMAN.task.start, MAGMAN.rig, plant, (position, velocity))
+    progress, _, _, actions = drive(DRAW, MAGMAN_START, MAGMAN.rig, plant, (position, velocity))
     assert progress is Progress.THERE
     assert actions[-1] == (0.0,) * 4
 
@@ -85,7 +87,7 @@ def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_a_thir
 def test_a_pendulum_that_stands_upright_is_pushed_over_at_the_second_attempt() -> None:
     reset = msgspec.structs.replace(SETTLE, timeout_s=4.0, rest_s=0.1)
     upright = -3.141592653589793
-    progress, _, episode_reset, _ = drive(reset, PENDULUM.task.start, PENDULUM.rig, Pendulum(), (upright, 0.0))
+    progress, _, episode_reset, _ = drive(reset, PENDULUM_START, PENDULUM.rig, Pendulum(), (upright, 0.0))
     assert progress is Progress.THERE
     assert episode_reset.attempt <= 2
 
@@ -93,7 +95,7 @@ def test_a_pendulum_that_stands_upright_is_pushed_over_at_the_second_attempt() -
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_it_gives_up_after_its_attempts_with_the_safe_output_and_says_how_far_it_got(attempts: int) -> None:
     reset = msgspec.structs.replace(SETTLE, attempts=attempts, timeout_s=2.0, rest_s=0.5)
-    progress, took_s, episode_reset, actions = drive(reset, PENDULUM.task.start, PENDULUM.rig, Stuck(), (1.0, 0.0))
+    progress, took_s, episode_reset, actions = drive(reset, PENDULUM_START, PENDULUM.rig, Stuck(), (1.0, 0.0))
     assert progress is Progress.GAVE_UP
     assert took_s == pytest.approx(attempts * 2.0 + (attempts - 1) * 0.5, abs=attempts * 2 * PERIOD_S)
     assert actions[-1] == (0.0,)
@@ -103,7 +105,7 @@ def test_it_gives_up_after_its_attempts_with_the_safe_output_and_says_how_far_it
 def test_between_attempts_the_output_is_safe_and_every_later_one_begins_with_a_push_to_the_other_side() -> None:
     reset = msgspec.structs.replace(SETTLE, attempts=3, timeout_s=1.0, rest_s=0.5, effort=0.5)
     assert isinstance(reset, Settle)
-    _, _, _, actions = drive(reset, PENDULUM.task.start, PENDULUM.rig, Stuck(), (1.0, 0.0))
+    _, _, _, actions = drive(reset, PENDULUM_START, PENDULUM.rig, Stuck(), (1.0, 0.0))
     values = [a for (a,) in actions]
     assert set(values) == {0.0, 1.5, -1.5}, "half the range, as `effort` says"
     assert values.index(1.5) < values.index(-1.5)
@@ -113,20 +115,20 @@ def test_between_attempts_the_output_is_safe_and_every_later_one_begins_with_a_p
 
 def test_beyond_its_own_limits_it_ends_at_once() -> None:
     reset = msgspec.structs.replace(SETTLE, limits={"velocity": (-10.0, 10.0)})
-    progress, took_s, episode_reset, actions = drive(reset, PENDULUM.task.start, PENDULUM.rig, Pendulum(), (0.0, 12.0))
+    progress, took_s, episode_reset, actions = drive(reset, PENDULUM_START, PENDULUM.rig, Pendulum(), (0.0, 12.0))
     assert (progress, took_s, actions) == (Progress.BEYOND, 0.0, [(0.0,)])
     assert episode_reset.detail == "velocity at 12, outside [-10, 10]"
 
 
 def test_it_must_hold_for_a_while() -> None:
     reset = msgspec.structs.replace(SETTLE, hold_s=0.5)
-    progress, took_s, _, _ = drive(reset, PENDULUM.task.start, PENDULUM.rig, Stuck(), (0.0, 0.0))
+    progress, took_s, _, _ = drive(reset, PENDULUM_START, PENDULUM.rig, Stuck(), (0.0, 0.0))
     assert progress is Progress.THERE
     assert took_s == pytest.approx(0.5)
 
 
 def test_a_reading_that_is_no_number_is_never_the_start() -> None:
-    episode_reset = EpisodeReset(SETTLE, PENDULUM.task.start, PENDULUM.rig)
+    episode_reset = EpisodeReset(SETTLE, PENDULUM_START, PENDULUM.rig)
     for _ in range(40):
         decision = episode_reset.decide((float("nan"), float("nan")), PERIOD_S)
         assert decision == ((0.0,), Progress.GOING)
@@ -154,19 +156,19 @@ def test_an_angle_is_compared_around_the_turn() -> None:
 )
 def test_what_does_not_fit_is_named(changes: dict[str, object], path: str) -> None:
     reset = msgspec.structs.replace(SETTLE, **changes)
-    assert path in [at for at, _ in reset_problems(reset, PENDULUM.task.start, PENDULUM.rig)]
-    assert not reset_problems(SETTLE, PENDULUM.task.start, PENDULUM.rig)
+    assert path in [at for at, _ in reset_problems(reset, PENDULUM_START, PENDULUM.rig)]
+    assert not reset_problems(SETTLE, PENDULUM_START, PENDULUM.rig)
 
 
 def test_coils_that_are_not_there_are_named() -> None:
     assert isinstance(DRAW, Draw)
     reset = msgspec.structs.replace(DRAW, coils={"current_9": 0.1}, position="x")
-    assert {at for at, _ in reset_problems(reset, MAGMAN.task.start, MAGMAN.rig)} == {"coils.current_9", "position"}
+    assert {at for at, _ in reset_problems(reset, MAGMAN_START, MAGMAN.rig)} == {"coils.current_9", "position"}
 
 
 @pytest.mark.parametrize(("how", "said"), [("infinite", "the action (inf,)"), ("whole", "the action (0.0, 0.0)")])
 def test_a_driver_from_outside_that_fails_is_the_end_of_the_reset(how: str, said: str) -> None:
-    reset = EpisodeReset(Home(within={"angle": 0.1}, how=how), PENDULUM.task.start, PENDULUM.rig)
+    reset = EpisodeReset(Home(within={"angle": 0.1}, how=how), PENDULUM_START, PENDULUM.rig)
     assert reset.action((1.0, 0.0), 20_000) == (0.0,)
     assert reset.progress is Progress.FAILED
     assert said in reset.detail

@@ -145,10 +145,10 @@ class LoggedRun:
 
     def run(self) -> LoggedRun:
         """Run to the end, or until it is stopped."""
-        rig, start = self.config.rig, self.config.task.start
+        rig, start = self.config.rig, self.config.task.all_starts
         plant = Pendulum() if "pendulum" in rig.name else Magman()
         if not self._reset:  # somewhere else than where it is to start
-            start = {"angle": 2.0, "velocity": -5.0}
+            start = {"angle": 2.0, "velocity": -5.0} if "pendulum" in rig.name else {"position": 0.05, "velocity": 0.0}
         device = TwinDevice(
             rig, TwinOptions(plant=plant, reset=self._reset), start, time_scale=0.0 if self._lockstep else 1.0
         )

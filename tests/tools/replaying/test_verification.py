@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from onrig.hw.messages import Fault
 from onrig.runtime.control import arming
 from onrig.runtime.log.reading import Kept, LogEnd, LogStart, Part, read_log
+from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Flag, Kind, Rule
 from onrig.runtime.shm.board import Word
+from onrig.runtime.starts import drawn_start
+from onrig.runtime.tracking import EpisodeTargets
 from onrig.tools.replaying import recomputation
 from onrig.tools.replaying.comparison import decisions_in
 from onrig.tools.replaying.verification import Verification
@@ -427,3 +430,59 @@ def test_a_run_whose_cable_was_pulled_replays_to_the_same_decisions(
 
     found = verified(run, tampered(run, cut_off[0], change)).comparison
     assert (found.first is not None, found.fields) == (True, {"command": 1})
+
+
+TARGETS = (
+    "task.targets={ref: {kind: steps, low: -3, high: 3, every_s: 0.1}, wave: {kind: sine, amplitude: 1, "
+    "frequency_hz: 2}}"
+)
+DRAWN_START = "task.start={position: [0.0, 0.02], velocity: 0}"
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_the_way_to_a_drawn_start_and_the_targets_are_decided_again(tmp_path: Path, every: int) -> None:
+    settings = (TARGETS, DRAWN_START, f"evaluate_every={every}", "episodes=3")
+    run = LoggedRun(tmp_path / "run", "magman", *settings, lockstep=False, reset=False).run()
+    verification = verified(run)
+    assert_equal(verification, len(run.records))
+    assert verification.episodes[Kind.RESET] == (6 if every == 1 else 4)
+    firsts = [r for r in run.records if r["flags"] & Flag.FIRST and r["kind"] != Kind.RESET]
+    starts = [start_of(run, r) for r in firsts]
+    assert len({start["position"] for start in starts}) == len(firsts)
+    for record, start in zip(firsts, starts, strict=True):
+        assert abs(record["observation"][0] - start["position"]) < 0.0025
+    resets = np.array([r["observation"] for r in run.records if r["kind"] == Kind.RESET])
+    assert (resets[:, 2:] == [0.0, 0.0]).all(), "the middle of the targets on the way to a start"
+
+    # A session that begins with the way to a start knows from the log's state where it leads.
+    parts = parts_of(run)
+    beginning = parts[0]
+    assert isinstance(beginning, LogStart)
+    rows = np.concatenate([p for p in parts if isinstance(p, np.ndarray)])
+    for reset in [r for r in run.records if r["flags"] & Flag.FIRST and r["kind"] == Kind.RESET][1:]:
+        tick = int(reset["tick"])
+        kept = [p for p in parts if isinstance(p, Kept) and int(str(p.fields["tick"])) >= tick]
+        later = LogStart(beginning.path, {**beginning.metadata, "session": "resumed"}, beginning.attachments)
+        alone: list[Part] = [later, *kept, rows[rows["tick"] >= tick], LogEnd(beginning.path, True)]
+        assert_equal(verified(run, alone), len(rows[rows["tick"] >= tick]))
+
+
+def start_of(run: LoggedRun, record: np.void) -> dict[str, float]:
+    role = Role.PLANT_EVAL if record["kind"] == Kind.EVAL else Role.PLANT_TRAIN
+    seed = device_seed(run.config.seed, role, int(record["episode"]))
+    return drawn_start(run.config.task.all_starts, seed)
+
+
+def test_frames_that_are_lost_do_not_delay_a_target(tmp_path: Path) -> None:
+    run = LoggedRun(tmp_path / "run", "pendulum", TARGETS, lockstep=False)
+    run.line_of = lambda device, clock: LossyLine(device, clock, random.Random(3), 0.15).transport
+    run.run()
+    assert any(r["missed"] for r in run.records)
+    assert_equal(verified(run), len(run.records))
+    targets = EpisodeTargets(run.config.task, run.config.rig, run.config.period_us, 30)
+    first: dict[tuple[int, int], int] = {}
+    for record in run.records:
+        kind, episode = Kind(int(record["kind"])), int(record["episode"])
+        passed = int(record["frame"]) - first.setdefault((kind, episode), int(record["frame"]))
+        course = targets.of(run.config.seed, kind, episode).astype(np.float32)
+        assert record["observation"][2:].tolist() == course[min(passed, 30)].tolist()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -58,8 +60,6 @@ def test_the_walls_are_those_of_the_task() -> None:
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN])
 def test_what_a_page_is_told_of_a_run_is_plain(config: RunConfig, tmp_path: object) -> None:
-    from pathlib import Path
-
     told = about(config, Path("a run"))
     assert msgspec.json.decode(msgspec.json.encode(told)) is not None
     assert told["lockstep"] is True
@@ -69,3 +69,12 @@ def test_the_schedule_runs_over_all_episodes() -> None:
     points = schedule(PENDULUM)
     assert (points["episode"][0], points["episode"][-1]) == (1, 500)
     assert (points["amplitude"][0], points["amplitude"][-1]) == (1.0, 0.1)
+
+
+def test_the_page_learns_what_follows_which_target() -> None:
+    assert about(PENDULUM, Path("a run"))["followed"] == {}
+    targets = "task.targets={ref: {kind: drawn, low: 0, high: 1, observation: velocity}}"
+    config = load_run("pendulum", [targets])
+    told = about(config, Path("a run"))
+    assert told["followed"] == {"velocity": "ref"}
+    assert [axis["name"] for axis in told["observations"]] == ["angle", "velocity", "ref"]  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ from onrig.runtime.replay.learners.desk import LearnerDesk, RunIdentity
 from onrig.runtime.replay.learners.policy_desk import PolicyDesk
 from onrig.runtime.replay.learners.policy_folder import PolicyFolder
 from onrig.runtime.replay.learners.succession import succession
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import RunConfig, written
 from onrig.runtime.run_loading import load_run
 from onrig.runtime.shm.latest import SLOT_BYTES, SLOT_SCHEMA, PolicySlot
 from onrig.runtime.shm.segment import Segment, create_folder, remove_folder
@@ -64,7 +64,7 @@ class RigEnd:
         self.desk = LearnerDesk(
             self.memory,
             policies,
-            RunIdentity("", "bench", dump(msgspec.to_builtins(config)).encode()),
+            RunIdentity("", "bench", dump(written(config)).encode()),
             succession(config),
             event,
             self.server.is_disconnected,

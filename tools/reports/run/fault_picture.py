@@ -19,6 +19,7 @@ from onrig.hw.messages import Status
 from onrig.runtime.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, read_file
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.supervise.post_mortem import FAULT, FRAMES, RECORDS, post_mortems
+from onrig.runtime.tracking import followers
 from onrig.runtime.view.run_view import number
 from onrig.tools.quantity import labelled
 from onrig.tools.reports.style import BLUE, GREEN, INK, ORANGE, RED, RULE_COLOURS, new_figure, page_colour, save, title
@@ -154,14 +155,16 @@ def draw_post_mortem(told: LastMoments, config: RunConfig, path: Path) -> Path:
     """Draw one; raises OSError, and ImportError without matplotlib."""
     rig = config.rig
     recorded = len(told.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in told.columns
-    names = [o.name for o in rig.signals] if recorded else []
+    followed = {of: name for name, of in followers(config.task).items()}
+    signals = [o for o in rig.signals if o.name not in followed.values()] if recorded else []
     actuators = [a.name for a in rig.actuators] if recorded else []
-    rows = len(names) + len(actuators) + 1 + recorded
+    rows = len(signals) + len(actuators) + 1 + recorded
     figure, panels = new_figure(rows, 1, 1.35 * rows + 1.2)
     column = [row[0] for row in panels]
-    for axes, signal in zip(column, rig.signals if recorded else (), strict=False):
+    for axes, signal in zip(column, signals, strict=False):
+        _target(axes, told, followed.get(signal.name))
         _signal(axes, told, signal.name, signal.unit, wraps=signal.high - signal.low)
-    for axes, actuator in zip(column[len(names) :], rig.actuators if recorded else (), strict=False):
+    for axes, actuator in zip(column[len(signals) :], rig.actuators if recorded else (), strict=False):
         _commands(axes, told, actuator.name, actuator.unit, (actuator.low, actuator.high))
     if recorded:
         _timing(column[-2], told)
@@ -185,6 +188,13 @@ def _unbroken(x: Values, y: Values, span: float, begins: NDArray[np.bool_]) -> t
     """Take a line apart where it wraps round, and where an episode or a reset begins."""
     jumps = np.flatnonzero((np.abs(np.diff(y)) > 0.5 * span) | begins[1:]) + 1
     return np.insert(x, jumps, np.nan), np.insert(y, jumps, np.nan)
+
+
+def _target(axes: Axes, told: LastMoments, name: str | None) -> None:
+    """Draw what the observation of a panel is to follow."""
+    values = told.columns.get(f"observation.{name}")
+    if values is not None:
+        axes.step(told.seconds(), values, where="post", color=page_colour("faint"), lw=1.2)
 
 
 def _signal(axes: Axes, told: LastMoments, name: str, unit: str, wraps: float) -> None:

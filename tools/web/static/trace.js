@@ -14,9 +14,10 @@ export class Trace {
     this.stage = stage;
     this.element = document.getElementById("trace");
     this.span = new Span({ pressed: () => held(true), reset: () => held(false), moved: (t) => stage.look(t) });
-    const shown = about.observations.slice(0, ROWS);
+    const targets = Object.values(about.followed ?? {});
+    const shown = about.observations.map((axis, at) => ({ ...axis, at })).filter((o) => !targets.includes(o.name)).slice(0, ROWS);
     this.element.style.minHeight = `${ROW_PX * (shown.length + 1) + 14}px`;
-    this.rows = shown.map((axis, i) => this.observation(axis, i));
+    this.rows = shown.map((axis) => this.observation(axis));
     this.rows.push(this.actions());
   }
 
@@ -47,11 +48,16 @@ export class Trace {
     return { plot, columns, turn, low: axis.low };
   }
 
-  observation(axis, i) {
+  observation(axis) {
     const { unit, format } = written(axis);
     const turn = isAngle(axis.unit, axis.low, axis.high) ? 2 * Math.PI : 0;
-    const series = [{ role: "accent", width: 1.6, text: (v) => `${format(v)} ${unit}` }];
-    return this.row(`${axis.name.replaceAll("_", " ")} in ${unit}`, axis, series, (s) => [s.observation[i]], turn, false);
+    const text = (v) => `${format(v)} ${unit}`, title = `${axis.name.replaceAll("_", " ")} in ${unit}`;
+    const name = this.about.followed?.[axis.name], target = this.about.observations.findIndex((o) => o.name === name);
+    const series = [{ role: "accent", width: 1.6, text }];
+    if (target < 0) return this.row(title, axis, series, (s) => [s.observation[axis.at]], turn, false);
+    const followed = { role: "faint", label: name.replaceAll("_", " "), width: 1.2, text };
+    series[0].label = axis.name.replaceAll("_", " ");
+    return this.row(title, axis, [followed, ...series], (s) => [s.observation[target], s.observation[axis.at]], turn, false);
   }
 
   actions() {

@@ -6,7 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.runtime.run_loading import load_run
 from onrig.tools.reports import style
+from onrig.tools.reports.run import fault_picture
 from onrig.tools.reports.run.fault_picture import (
     PICTURE,
     LastMoments,
@@ -93,3 +95,19 @@ def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
     x, y = _unbroken(np.arange(4.0), np.array([1.0, 2.0, 0.0, 0.5]), 10.0, told.begins())
     assert np.isnan(y).tolist() == [False, False, True, False, False]
     assert len(x) == len(y)
+
+
+def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = {"t_mono_ns": np.arange(4.0) * 1e7, "t_receive_ns": np.arange(4.0) * 1e7}
+    columns |= {f"observation.{name}": np.full(4, at) for at, name in enumerate(("angle", "velocity", "ref"))}
+    told = LastMoments(tmp_path, {}, columns, {"flags": [""] * 4}, [])
+    drawn = []
+    monkeypatch.setattr(fault_picture, "save", lambda figure, path: drawn.append(figure) or path)
+    targets = "task.targets={ref: {kind: drawn, low: 0, high: 5, observation: velocity}}"
+    draw_post_mortem(told, load_run("pendulum", [targets]), tmp_path / PICTURE)
+    (figure,) = drawn
+    lines = [[line.get_ydata()[0] for line in axes.lines] for axes in figure.axes]
+    assert lines[0] == [0.0, 0.0], "the angle's line and dots"
+    assert lines[1] == [2.0, 1.0, 1.0], "the target, and the velocity that follows it"

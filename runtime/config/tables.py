@@ -1,0 +1,51 @@
+"""Files of ``csv`` targets: their content is laid into the task, so that a run needs no further file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from onrig.runtime.config.document import Document, problem_at
+from onrig.runtime.config.problem import ConfigError, NodePath, Problem
+from onrig.runtime.config.yaml_nodes import replaced, value_at
+from onrig.runtime.files import read_file
+
+MAX_BYTES: Final = 1 << 18
+
+
+def hash_of(content: str) -> str:
+    """SHA-256 of a table's text."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def with_tables(document: Document, at: NodePath, beside: Path) -> Document:
+    """The document with the tables of the task at a path read from next to it; raises ConfigError.
+
+    A table that is there already, as in a run's folder, stays.
+    """
+    try:
+        targets = value_at(document.data, (*at, "targets"))
+    except (KeyError, TypeError, IndexError):
+        return document
+    problems: list[Problem] = []
+    for name, target in targets.items() if isinstance(targets, dict) else ():
+        file = target.get("file") if isinstance(target, dict) and target.get("kind") == "csv" else None
+        if not isinstance(file, str) or not isinstance(target, dict) or target.get("content") is not None:
+            continue
+        path = (*at, "targets", name, "file")
+        # Of an override, relative to the working directory.
+        folder = Path() if any(path[: len(set_at)] == set_at for set_at in document.overrides) else beside
+        try:
+            content = read_file(folder / file, MAX_BYTES).decode()
+        except OSError as error:
+            problems.append(problem_at(document, path, f"'{folder / file}': {error.strerror or error}"))
+        except UnicodeDecodeError:
+            problems.append(problem_at(document, path, f"'{folder / file}' is not UTF-8 text"))
+        else:
+            filled = {**target, "content": content, "sha256": hash_of(content)}
+            document = dataclasses.replace(document, data=replaced(document.data, path[:-1], filled))
+    if problems:
+        raise ConfigError(problems)
+    return document

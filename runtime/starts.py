@@ -1,0 +1,73 @@
+"""Starts of episodes: numbers, intervals that each episode draws from, or a list of which it draws one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from onrig.hw.bounds import Quantity
+from onrig.runtime.random_streams import start_stream
+
+_Interval = Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=2, max_length=2)]
+# Of variable length: msgspec 0.22 crashes where a tuple of fixed length shares a union with a bounded number.
+Place = Quantity | _Interval
+"""Value at the start, or the [low, high] that it is drawn from, uniformly."""
+Start = Mapping[str, Place]
+"""Place of each state of the plant, by name (SI)."""
+Starts = Start | Sequence[Start]
+"""A start, or a list of them."""
+_MOST_CORNERS: Final = 64
+
+
+def rows_of(starts: Starts) -> Sequence[Start]:
+    """The list, of one where it is a start alone."""
+    return (starts,) if isinstance(starts, Mapping) else starts
+
+
+def are_drawn(starts: Starts) -> bool:
+    """Whether episodes start differently."""
+    rows = rows_of(starts)
+    return len(rows) > 1 or any(isinstance(place, tuple) for row in rows for place in row.values())
+
+
+def drawn_start(starts: Starts, reset_seed: int) -> dict[str, float]:
+    """Start of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``).
+
+    A twin, which is sent the seed, draws it alike, and so do trials and the host of a rig with a reset controller.
+    """
+    rows = rows_of(starts)
+    if not are_drawn(starts):
+        return {name: _ends(place)[0] for name, place in rows[0].items()}
+    rng = start_stream(reset_seed)
+    row = rows[int(rng.integers(len(rows)))] if len(rows) > 1 else rows[0]
+    ends = {name: _ends(place) for name, place in row.items()}
+    return {name: float(rng.uniform(low, high)) if low < high else low for name, (low, high) in ends.items()}
+
+
+def middle_of(starts: Starts) -> dict[str, float]:
+    """Start amid the intervals, the first of a list: the number itself where it is one."""
+    ends = {name: _ends(place) for name, place in rows_of(starts)[0].items()}
+    return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in ends.items()}
+
+
+def paths_of(starts: Starts) -> Iterator[tuple[str, Start]]:
+    """Each start with its path in the task."""
+    if isinstance(starts, Mapping):
+        yield "start", starts
+    else:
+        yield from ((f"starts[{i}]", start) for i, start in enumerate(starts))
+
+
+def corners_of(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
+    """Starts at the ends of the intervals, each with its path: the first 64 combinations, one where all are numbers."""
+    for path, start in paths_of(starts):
+        ends = [place if isinstance(place, tuple) else (place,) for place in start.values()]
+        for values in itertools.islice(itertools.product(*ends), _MOST_CORNERS):
+            yield path, dict(zip(start, values, strict=True))
+
+
+def _ends(place: Place) -> tuple[float, float]:
+    return (place[0], place[1]) if isinstance(place, tuple) else (place, place)

@@ -1,0 +1,240 @@
+"""Targets of a task: signals that are drawn at each episode or follow a course, and that policies see.
+
+They come after the rig's own signals.  Their values depend on seed, role, episode and step alone, so that a replay, a
+resumed run and trials have the same.  Descriptions, chosen by ``kind``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+from numpy.typing import NDArray
+
+from onrig.hw.bounds import LARGEST, NotNegative, Positive, Quantity
+from onrig.hw.rig import Observation
+from onrig.runtime import registry
+from onrig.runtime.config.registered import registered
+from onrig.runtime.config.tables import hash_of
+
+Values = NDArray[np.float64]
+Generator = np.random.Generator
+Problems = Iterator[tuple[str, str]]
+Stream = Callable[[int], Generator]
+"""Random stream of the target of this number."""
+MOST_TARGETS: Final = 16
+_UNITLESS: Final = "1"
+_SAME_TIME_S: Final = 1e-9
+"""Rounding of a step's time, which must not delay a level by a step."""
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """Description of a target; a subclass adds its settings as fields, and its name as the tag."""
+
+    observation: str | UnsetType = UNSET
+    """Observation that is to follow it, and whose unit it has; left out: the one that a ``distance`` of the reward
+    compares with it."""
+
+    def problems(self) -> Problems:
+        """List what keeps the settings from giving values."""
+        return iter(())
+
+    def span(self) -> tuple[float, float]:
+        """[low, high] of the values, which policies see as [-1, 1]."""
+        raise NotImplementedError
+
+    def draw(self, times: Values, rng: Generator) -> Values:
+        """Values (t,) at times (t,) in s since the first sample of an episode."""
+        raise NotImplementedError
+
+
+class Drawn(Target, frozen=True, forbid_unknown_fields=True, tag="drawn", kw_only=True):
+    """One value in an episode, drawn uniformly from [low, high]."""
+
+    low: Quantity
+    """Least value."""
+    high: Quantity
+    """Largest value."""
+
+    def span(self) -> tuple[float, float]:
+        """The interval."""
+        return self.low, self.high
+
+    def draw(self, times: Values, rng: Generator) -> Values:
+        """The value drawn."""
+        return np.full(len(times), rng.uniform(self.low, self.high))
+
+
+class Choice(Target, frozen=True, forbid_unknown_fields=True, tag="choice", kw_only=True):
+    """One value in an episode, drawn from a list."""
+
+    values: Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]
+    """All equally likely."""
+
+    def span(self) -> tuple[float, float]:
+        """From the least to the largest."""
+        return min(self.values), max(self.values)
+
+    def draw(self, times: Values, rng: Generator) -> Values:
+        """The value drawn."""
+        return np.full(len(times), self.values[int(rng.integers(len(self.values)))])
+
+
+class Steps(Target, frozen=True, forbid_unknown_fields=True, tag="steps", kw_only=True):
+    """Levels, each held until the next: ``levels`` at given times, or drawn from [low, high] every ``every_s``."""
+
+    levels: tuple[tuple[Quantity, Quantity], ...] | UnsetType = UNSET
+    """[time in s, value] of each, the first at 0."""
+    low: Quantity | UnsetType = UNSET
+    """Least level drawn."""
+    high: Quantity | UnsetType = UNSET
+    """Largest level drawn."""
+    every_s: Positive | UnsetType = UNSET
+    """Time between two draws."""
+
+    def problems(self) -> Problems:
+        """Neither or both of the two forms; times that do not increase from 0."""
+        drawn = [value is not UNSET for value in (self.low, self.high, self.every_s)]
+        if (self.levels is UNSET) == (not any(drawn)) or (any(drawn) and not all(drawn)):
+            yield "", "expected either levels, as [time in s, value], or all of low, high and every_s"
+        elif self.levels is not UNSET:
+            times = [t for t, _ in self.levels]
+            if not times or times[0] != 0.0:
+                yield "levels", "the first level must be at 0 s"
+            elif any(b <= a for a, b in itertools.pairwise(times)):
+                yield "levels", "the times must increase"
+
+    def span(self) -> tuple[float, float]:
+        """From the least to the largest level."""
+        if self.levels:
+            values = [value for _, value in self.levels]
+            return min(values), max(values)
+        return self.low or 0.0, self.high or 0.0
+
+    def draw(self, times: Values, rng: Generator) -> Values:
+        """The level in force."""
+        if self.levels:
+            return _held(times, *np.array(self.levels, np.float64).T)
+        number = np.floor((times + _SAME_TIME_S) / (self.every_s or 1.0)).astype(np.int64)
+        return rng.uniform(*self.span(), int(number[-1]) + 1)[number]
+
+
+class Sine(Target, frozen=True, forbid_unknown_fields=True, tag="sine", kw_only=True):
+    """offset + amplitude sin(2 pi frequency t + phase)."""
+
+    amplitude: Positive
+    """In the unit of the target."""
+    frequency_hz: NotNegative
+    """Cycles per second."""
+    offset: Quantity = 0.0
+    """Middle of the values."""
+    phase_rad: Quantity | Literal["drawn"] = "drawn"
+    """Phase at the first sample; ``drawn``: uniform over a cycle, at each episode."""
+
+    def span(self) -> tuple[float, float]:
+        """From trough to crest."""
+        return self.offset - self.amplitude, self.offset + self.amplitude
+
+    def draw(self, times: Values, rng: Generator) -> Values:
+        """The sine."""
+        phase = rng.uniform(-math.pi, math.pi) if self.phase_rad == "drawn" else self.phase_rad
+        return self.offset + self.amplitude * np.sin(2.0 * math.pi * self.frequency_hz * times + phase)
+
+
+class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=True):
+    """Values of a table with the columns ``t`` (s) and ``value``, the last one held."""
+
+    file: str
+    """Next to the task's file."""
+    between: Literal["linear", "held"] = "linear"
+    """Between two rows: on the line from one to the other, or the earlier one's value."""
+    content: str | UnsetType = UNSET
+    """Content of the file, filled in when the task is read: a run needs no further file."""
+    sha256: str | UnsetType = UNSET
+    """Hash of the content, filled in as well."""
+
+    def problems(self) -> Problems:
+        """A table that cannot be read, and one that has changed since its hash was taken."""
+        if self.content is UNSET:
+            yield "file", "the file was not read"
+            return
+        if self.sha256 is not UNSET and self.sha256 != hash_of(self.content):
+            yield "content", "is not what its sha256 was taken of: remove both, and the file is read again"
+        try:
+            _table(self.content)
+        except ValueError as error:
+            yield "file", f"{self.file}: {error}"
+
+    def span(self) -> tuple[float, float]:
+        """From the least to the largest value."""
+        values = _table(self.content or "")[1]
+        return float(values.min()), float(values.max())
+
+    def draw(self, times: Values, rng: Generator) -> Values:
+        """The table's values."""
+        at, values = _table(self.content or "")
+        return np.interp(times, at, values) if self.between == "linear" else _held(times, at, values)
+
+
+def _held(times: Values, at: Values, values: Values) -> Values:
+    """The value of the latest row at each time, before the first row the first one's."""
+    held: Values = values[np.maximum(np.searchsorted(at, times + _SAME_TIME_S, side="right") - 1, 0)]
+    return held
+
+
+def _table(content: str) -> tuple[Values, Values]:
+    """Times and values of a table; raises ValueError with the line."""
+    rows = csv.DictReader(io.StringIO(content))
+    if not {"t", "value"}.issubset(rows.fieldnames or ()):
+        raise ValueError("expected a first line with the columns t and value")
+    found: list[tuple[float, float]] = []
+    for row in rows:
+        try:
+            t, value = float(row["t"]), float(row["value"])
+        except (TypeError, ValueError):
+            raise ValueError(f"line {rows.line_num}: expected two numbers") from None
+        if not (abs(t) <= LARGEST and abs(value) <= LARGEST):
+            raise ValueError(f"line {rows.line_num}: expected numbers of at most {LARGEST:g}")
+        if found and t <= found[-1][0]:
+            raise ValueError(f"line {rows.line_num}: the times must increase")
+        found.append((t, value))
+    if not found:
+        raise ValueError("has no rows")
+    at, values = np.array(found, np.float64).T
+    return at, values
+
+
+if TYPE_CHECKING:
+    AnyTarget = Target
+else:
+    AnyTarget = Annotated[Any, registered(registry.TARGETS)]
+Targets = Mapping[str, Target] | UnsetType
+"""By the names that the task gives them."""
+
+
+def signal_of(name: str, target: Target, unit: str | None) -> Observation:
+    """Name, unit and range of a target as a signal; a range of its own where its settings give none."""
+    try:
+        low, high = target.span()
+    except Exception:  # of wrong settings or foreign code, which the checks report
+        low, high = -1.0, 1.0
+    return Observation(name=name, unit=unit or _UNITLESS, low=low, high=high if high > low else low + 1.0)
+
+
+def sample_times(steps: int, period_s: float) -> Values:
+    """Times (steps + 1,) in s of the samples of an episode."""
+    return np.asarray(np.arange(steps + 1) * period_s, np.float64)
+
+
+def drawn_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
+    """Values (steps + 1, q) of q targets at the samples of one episode."""
+    times = sample_times(steps, period_s)
+    columns = [target.draw(times, streams(i)) for i, target in enumerate(targets)]
+    return np.stack([np.broadcast_to(np.asarray(column, np.float64), times.shape) for column in columns], axis=1)

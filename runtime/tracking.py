@@ -1,0 +1,65 @@
+"""Targets of a task on a rig: what signals they are, what follows them, and their values in the episodes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from msgspec import UNSET
+
+from onrig.hw.rig import Rig, targets_of, with_targets
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.record import Kind
+from onrig.runtime.rewards import Distance
+from onrig.runtime.targets import Values, drawn_values, signal_of
+from onrig.runtime.task import Task
+
+_ROLES: Final = {Role.PLANT_TRAIN: Role.TARGETS_TRAIN, Role.PLANT_EVAL: Role.TARGETS_EVAL}
+PLANT_ROLES: Final = {Kind.TRAIN: Role.PLANT_TRAIN, Kind.EVAL: Role.PLANT_EVAL}
+"""Role of an episode's plant, whose seed its reset has."""
+
+
+def followers(task: Task) -> Mapping[str, str]:
+    """Observation that follows each target, where one does: as the target says, or as a distance of the reward does."""
+    targets = task.targets or {}
+    compared = {
+        term.target: term.observation
+        for term in reversed((task.reward.terms or {}).values())
+        if isinstance(term, Distance) and isinstance(term.target, str)
+    }
+    given = {name: target.observation for name, target in targets.items() if target.observation is not UNSET}
+    return {name: of for name, of in {**compared, **given}.items() if name in targets}
+
+
+def tracking_rig(task: Task, rig: Rig) -> Rig:
+    """The rig as a task shows it: with the task's targets as further signals."""
+    targets, units, of = task.targets or {}, {o.name: o.unit for o in rig.observations}, followers(task)
+    return with_targets(rig, tuple(signal_of(name, t, units.get(of.get(name, ""))) for name, t in targets.items()))
+
+
+class EpisodeTargets:
+    """Values of a task's targets in the episodes of one run; those of the latest episode are kept."""
+
+    def __init__(self, task: Task, rig: Rig, period_us: int, steps: int) -> None:
+        """``rig`` as of :func:`tracking_rig`; ``steps`` in an episode."""
+        self._targets: Final = tuple((task.targets or {}).values())
+        self._period_s, self._steps = period_us * 1e-6, steps
+        self._middle: Final = np.array([[0.5 * (s.low + s.high) for s in targets_of(rig)]])
+        self._latest: tuple[tuple[int, Kind, int], Values] | None = None
+
+    def of_role(self, seed: int, role: Role, episode: int) -> Values:
+        """Values (steps + 1, q), SI, of q targets at the samples of an episode whose plant has this role."""
+        return drawn_values(
+            self._targets, self._steps, self._period_s, lambda i: stream(seed, _ROLES[role], episode, i)
+        )
+
+    def of(self, seed: int, kind: Kind, episode: int) -> Values:
+        """The same by the kind of an episode: on the way to a start, the middle of the ranges (1, q)."""
+        role = PLANT_ROLES.get(kind)
+        if role is None:
+            return self._middle
+        key = (seed, kind, episode)
+        if self._latest is None or self._latest[0] != key:
+            self._latest = key, self.of_role(seed, role, episode)
+        return self._latest[1]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.hw import messages as m
+from onrig.hw.messages import Op
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.random_streams import Role, device_seed
+from onrig.runtime.run_checks import guard_findings
+from onrig.runtime.run_loading import load_run
+from onrig.runtime.starts import Start, are_drawn, corners_of, drawn_start, middle_of
+from onrig.sim.plants import Pendulum
+from onrig.sim.twin.device import TwinDevice
+from onrig.sim.twin.options import TwinOptions
+from tests.runtime.samples import PENDULUM
+
+INTERVAL: Start = {"angle": (-0.2, 0.2), "velocity": 0.0}
+ROWS: tuple[Start, ...] = ({"angle": 0.0, "velocity": 0.0}, {"angle": (1.0, 2.0), "velocity": -1.0})
+
+
+@given(seed=st.integers(0, 2**64 - 1))
+def test_a_start_is_drawn_from_its_interval_by_the_reset_s_seed(seed: int) -> None:
+    start = drawn_start(INTERVAL, seed)
+    assert start == drawn_start(INTERVAL, seed)
+    assert -0.2 <= start["angle"] <= 0.2
+    assert start["velocity"] == 0.0
+    listed = drawn_start(ROWS, seed)
+    assert listed == ROWS[0] or (1.0 <= listed["angle"] <= 2.0 and listed["velocity"] == -1.0)
+
+
+def test_episodes_differ_and_those_of_evaluations_have_a_stream_of_their_own() -> None:
+    seeds = [device_seed(3, role, e) for role in (Role.PLANT_TRAIN, Role.PLANT_EVAL) for e in range(1, 21)]
+    assert len({drawn_start(INTERVAL, seed)["angle"] for seed in seeds}) == 40
+    assert {drawn_start(ROWS, seed)["velocity"] for seed in seeds} == {0.0, -1.0}
+
+
+def test_numbers_stay_numbers() -> None:
+    start = PENDULUM.task.start
+    assert not are_drawn(start)
+    assert drawn_start(start, 5) == drawn_start(start, 6) == middle_of(start) == start
+    assert [*corners_of(start)] == [("start", start)]
+    assert middle_of(INTERVAL) == {"angle": 0.0, "velocity": 0.0}
+    assert [corner for _, corner in corners_of(INTERVAL)] == [
+        {"angle": -0.2, "velocity": 0.0},
+        {"angle": 0.2, "velocity": 0.0},
+    ]
+
+
+WRONG = {
+    "crossed": (["task.start={angle: [1, -1], velocity: 0}"], "needs low < high, got 1.0 and -1.0 at task.start.angle"),
+    "three ends": (
+        ["task.start={angle: [1, 2, 3], velocity: 0}"],
+        "expected a number, such as 0.5, or 2 values in brackets, such as [0, 0.5], got [1, 2, 3] at start.angle",
+    ),
+    "a word": (["task.start={angle: low, velocity: 0}"], "such as [0, 0.5], got 'low' at start.angle"),
+    "both": (["task.starts=[{angle: 0, velocity: 0}]"], "expected either start or starts: leave out one of them"),
+    "unknown": (["task.start={}", "task.starts=[{angel: 0, velocity: 0}]"], "'angel'"),
+    "a gap": (
+        ["task.start={}", "task.starts=[{angle: 0, velocity: 0}, {angle: 1}]"],
+        "lacks 'velocity', which the first start gives at task.starts[1]",
+    ),
+    "outside": (
+        ["task.start={angle: 0, velocity: [-1, 16]}", "limits.predicted=null"],
+        "the start 16 lies outside the envelope, [-15, 15]: the fallback would begin every episode, at "
+        "task.start.velocity",
+    ),
+    "too fast": (
+        ["task.start={}", "task.starts=[{angle: 0, velocity: 0}, {angle: 0, velocity: [0, 14.9]}]"],
+        "even the safe output may lead out of the envelope: start slower, at task.starts[1].velocity",
+    ),
+    "ends at once": (
+        ["task.start={angle: [0, 2], velocity: 0}", "task.terminate={angle: [-1, 1]}"],
+        "the start state 2.0 lies outside [-1.0, 1.0] at task.terminate.angle",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_start_that_cannot_be_is_refused_with_its_place(name: str) -> None:
+    overrides, said = WRONG[name]
+    with pytest.raises(ConfigError) as refused:
+        load_run("pendulum", overrides)
+    assert said in str(refused.value)
+
+
+def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
+    config = load_run("pendulum", ["task.start={angle: [-0.2, 0.2], velocity: 0}"])
+    device = TwinDevice(config.rig, TwinOptions(plant=Pendulum()), config.task.all_starts, time_scale=0.0)
+    device.handle(m.encode_request(m.Request(1, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(config.period_us, 5))))
+    for number, seed in enumerate((7, 8, 7), start=2):
+        device.handle(m.encode_request(m.Request(number, Op.RESET, m.RESET_LAYOUT.pack(seed))))
+        device.sample()
+        assert device.plant_state == tuple(drawn_start(INTERVAL, seed).values())
+
+
+def test_a_reset_that_only_lets_the_rig_settle_is_refused_for_drawn_starts() -> None:
+    settles = ["task.start={angle: [-0.2, 0.2], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
+    (found,) = [said for at, said in guard_findings(load_run("pendulum", settles)) if at[0] == "task"]
+    assert "'settle' leads to where the rig comes to rest, not to a start that is drawn" in found
+    draws = ["task.start={position: [0, 0.02], velocity: 0}", "device={port: {path: /dev/ttyACM9}}"]
+    assert not [said for at, said in guard_findings(load_run("magman", draws)) if at[0] == "task"]

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onrig.hw.rig import Rig, TrackingRig, targets_of
+from onrig.runtime.config.problem import ConfigError
+from onrig.runtime.config.tables import hash_of
+from onrig.runtime.random_streams import Role, stream
+from onrig.runtime.record import Kind
+from onrig.runtime.rewards import Distance, Transitions
+from onrig.runtime.run_config import RunConfig, written
+from onrig.runtime.run_loading import load_resolved, load_run, save_resolved
+from onrig.runtime.targets import Choice, Csv, Drawn, Sine, Steps, Target, drawn_values
+from onrig.runtime.tracking import EpisodeTargets, followers
+from tests.runtime.samples import PENDULUM
+
+TABLE = "t,value\n0,1.5\n0.1,-0.5\n0.4,2\n"
+TARGETS: dict[str, Target] = {
+    "drawn": Drawn(low=-3.0, high=3.0),
+    "choice": Choice(values=(-1.0, 0.5, 2.0)),
+    "levels": Steps(levels=((0.0, 1.0), (0.06, -1.0), (0.2, 0.25))),
+    "random levels": Steps(low=-2.0, high=1.0, every_s=0.1),
+    "sine": Sine(amplitude=2.0, frequency_hz=1.5, offset=0.5),
+    "linear table": Csv(file="table.csv", content=TABLE),
+    "held table": Csv(file="table.csv", content=TABLE, between="held"),
+}
+PERIOD_S = 0.02
+
+
+def values(target: Target, seed: int = 0, steps: int = 50) -> list[float]:
+    drawn = drawn_values([target], steps, PERIOD_S, lambda i: np.random.default_rng([seed, i]))
+    assert drawn.shape == (steps + 1, 1)
+    return [float(value) for value in drawn[:, 0]]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@given(seed=st.integers(0, 1000))
+def test_values_lie_in_the_span_and_are_those_of_the_generator(name: str, seed: int) -> None:
+    target = TARGETS[name]
+    assert list(target.problems()) == []
+    low, high = target.span()
+    found = values(target, seed)
+    assert found == values(target, seed)
+    assert low - 1e-12 <= min(found) <= max(found) <= high + 1e-12
+    longer = values(target, seed, steps=75)
+    assert longer[:51] == found, "the values of a step do not depend on the episode's length"
+
+
+def test_a_drawn_value_and_a_choice_hold_for_the_episode_and_differ_between_episodes() -> None:
+    for name in ("drawn", "choice"):
+        assert {len(set(values(TARGETS[name], seed))) for seed in range(20)} == {1}
+    assert len({values(TARGETS["drawn"], seed)[0] for seed in range(20)}) == 20
+    assert {values(TARGETS["choice"], seed)[0] for seed in range(50)} == {-1.0, 0.5, 2.0}
+
+
+def test_levels_change_at_the_samples_of_their_times() -> None:
+    assert values(TARGETS["levels"], steps=12) == [1.0] * 3 + [-1.0] * 7 + [0.25] * 3
+    found = values(TARGETS["random levels"], steps=20)
+    assert [k for k in range(1, 21) if found[k] != found[k - 1]] == [5, 10, 15, 20], "0.1 s are five periods"
+
+
+def test_a_sine_and_a_table_are_their_formulas() -> None:
+    still = Sine(amplitude=2.0, frequency_hz=1.5, offset=0.5, phase_rad=0.3)
+    expected = [0.5 + 2.0 * math.sin(2.0 * math.pi * 1.5 * k * PERIOD_S + 0.3) for k in range(51)]
+    np.testing.assert_allclose(values(still), expected, rtol=1e-12)
+    assert values(TARGETS["linear table"], steps=30) == pytest.approx(
+        np.interp(np.arange(31) * PERIOD_S, [0.0, 0.1, 0.4], [1.5, -0.5, 2.0])
+    )
+    assert values(TARGETS["held table"], steps=21) == [1.5] * 5 + [-0.5] * 15 + [2.0] * 2
+
+
+WRONG: dict[str, tuple[object, str]] = {
+    "no span": ({"kind": "drawn", "low": 1, "high": 1}, "low < high at task.targets.ref"),
+    "one choice": ({"kind": "choice", "values": [2]}, "values from 2 to 2: it needs at least two, low < high"),
+    "both forms": ({"kind": "steps", "levels": [[0, 1], [1, 2]], "every_s": 1}, "expected either levels"),
+    "no form": ({"kind": "steps"}, "expected either levels, as [time in s, value], or all of low, high and every_s"),
+    "a late start": ({"kind": "steps", "levels": [[0.5, 1], [1, 2]]}, "must be at 0 s at task.targets.ref.levels"),
+    "no order": ({"kind": "steps", "levels": [[0, 1], [2, 2], [1, 3]]}, "the times must increase"),
+    "no file": ({"kind": "csv", "file": "nowhere.csv"}, "nowhere.csv': No such file or directory"),
+    "unknown observation": (
+        {"kind": "drawn", "low": 0, "high": 1, "observation": "angel"},
+        "rig 'pendulum' has no observation 'angel' (did you mean 'angle'?) at task.targets.ref.observation",
+    ),
+    "unknown kind": ({"kind": "drwan", "low": 0, "high": 1}, "did you mean 'drawn'?"),
+    "a taken name": ({}, "rig 'pendulum' has an observation or an actuator of that name at task.targets.voltage"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_target_that_gives_no_values_is_refused_with_its_place(name: str) -> None:
+    target, said = WRONG[name]
+    named = {"voltage": {"kind": "drawn", "low": 0, "high": 1}} if not target else {"ref": target}
+    with pytest.raises(ConfigError) as refused:
+        load_run("pendulum", [f"task.targets={msgspec.json.encode(named).decode()}"])
+    assert said in str(refused.value)
+
+
+REF = "task.targets={angle_ref: {kind: drawn, low: -3, high: 3}}"
+NEAR = "task.reward.terms={near: {kind: distance, observation: angle, weight: 1, target: angle_ref}}"
+
+
+def test_targets_are_signals_after_the_rig_s_own_and_no_file_has_them_twice(tmp_path: Path) -> None:
+    config = load_run("pendulum", [REF, NEAR, "rig.previous_command=true", "limits.predicted=null"])
+    assert [s.name for s in config.rig.signals] == ["angle", "velocity", "previous_voltage", "angle_ref"]
+    assert config.signals == config.rig.signals
+    (target,) = targets_of(config.rig)
+    assert (target.unit, target.low, target.high) == ("rad", -3.0, 3.0), "the unit of what is compared with it"
+    assert followers(config.task) == {"angle_ref": "angle"}
+    save_resolved(config, tmp_path / "config.yaml")
+    assert "targets" not in yaml.safe_load((tmp_path / "config.yaml").read_text())["rig"]
+    assert load_resolved(tmp_path / "config.yaml") == config
+    assert written(config)["rig"] == msgspec.to_builtins(PENDULUM.rig) | {"previous_command": True}
+
+
+def test_the_signals_are_those_of_the_task_that_a_configuration_has() -> None:
+    config = load_run("pendulum", [REF])
+    other = {"speed_ref": Sine(amplitude=1.0, frequency_hz=1.0, observation="velocity")}
+    replaced = msgspec.structs.replace(config, task=msgspec.structs.replace(config.task, targets=other))
+    assert [(s.name, s.unit) for s in targets_of(replaced.rig)] == [("speed_ref", "rad/s")]
+    without = msgspec.structs.replace(config, task=PENDULUM.task)
+    assert type(without.rig) is Rig
+    assert isinstance(config.rig, TrackingRig)
+    assert without.rig == PENDULUM.rig
+
+
+def test_a_task_s_inputs_may_leave_a_target_out() -> None:
+    config = load_run("pendulum", [REF, "task.inputs=[{observation: angle}, {observation: angle_ref, lag: 1}]"])
+    assert [s.name for s in config.signals] == ["angle", "angle_ref-1"]
+
+
+@pytest.mark.parametrize("file", ["task.yaml", "run.yaml"])
+def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_path: Path, file: str) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "table.csv").write_text(TABLE)
+    task = yaml.safe_load((Path("configs/tasks/swingup.yaml")).read_text())
+    task["targets"] = {"ref": {"kind": "csv", "file": "table.csv"}}
+    run = {**yaml.safe_load(Path("configs/pendulum.yaml").read_text()), "task": task}
+    if file == "task.yaml":
+        (folder / file).write_text(yaml.safe_dump(task))
+        run["task"] = "mine/task.yaml"
+    (tmp_path / "run.yaml" if file == "task.yaml" else folder / "run.yaml").write_text(yaml.safe_dump(run))
+    config = load_run(str(tmp_path / "run.yaml" if file == "task.yaml" else folder / "run.yaml"))
+    assert (config.rig.signals[-1].low, config.rig.signals[-1].high) == (-0.5, 2.0)
+    save_resolved(config, tmp_path / "config.yaml")
+    (folder / "table.csv").unlink()
+    again = load_resolved(tmp_path / "config.yaml")
+    assert again == config
+    (target,) = (again.task.targets or {}).values()
+    assert isinstance(target, Csv)
+    assert (target.content, target.sha256) == (TABLE, hash_of(TABLE))
+    (tmp_path / "config.yaml").write_text((tmp_path / "config.yaml").read_text().replace("1.5", "1.4"))
+    with pytest.raises(ConfigError, match="is not what its sha256 was taken of"):
+        load_resolved(tmp_path / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a,b\n1,2\n", "expected a first line with the columns t and value"),
+        ("t,value\n", "has no rows"),
+        ("t,value\n0,1\n1,x\n", "line 3: expected two numbers"),
+        ("t,value\n0,1\n0,2\n", "line 3: the times must increase"),
+        ("t,value\n0,1\n1,nan\n", "line 3: expected numbers of at most 1e+09"),
+        ("t,value\n0\n", "line 2: expected two numbers"),
+    ],
+)
+def test_a_table_that_cannot_be_read_names_its_line(content: str, said: str) -> None:
+    ((path, message),) = Csv(file="table.csv", content=content).problems()
+    assert (path, message) == ("file", f"table.csv: {said}")
+
+
+def targets_in(config: RunConfig) -> EpisodeTargets:
+    return EpisodeTargets(config.task, config.rig, config.period_us, steps=50)
+
+
+def test_each_target_of_each_episode_has_a_stream_of_its_own() -> None:
+    two = load_run("pendulum", ["task.targets={a: {kind: drawn, low: 0, high: 1}, b: {kind: drawn, low: 0, high: 1}}"])
+    of = targets_in(two)
+    firsts = [float(v) for e in (1, 2) for kind in (Kind.TRAIN, Kind.EVAL) for v in of.of(7, kind, e)[0]]
+    assert len(set(firsts)) == 8
+    assert firsts[:2] == [stream(7, Role.TARGETS_TRAIN, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
+    assert firsts[2:4] == [stream(7, Role.TARGETS_EVAL, 1, i).uniform(0.0, 1.0) for i in (0, 1)]
+    assert of.of(7, Kind.EVAL, 1).tobytes() == of.of_role(7, Role.PLANT_EVAL, 1).tobytes()
+    assert of.of(7, Kind.RESET, 1).tolist() == [[0.5, 0.5]], "nothing is drawn for the way to a start"
+
+
+@given(x=st.floats(-math.pi, math.pi, exclude_max=True), target=st.floats(-3.0, 3.0))
+def test_the_distance_of_an_angle_is_the_shorter_way_round(x: float, target: float) -> None:
+    config = load_run("pendulum", [REF])
+    turned = math.remainder(x - target, 2.0 * math.pi)
+    none = np.zeros((1, 1))
+    seen = np.array([[x, 0.0, target]])
+    for to in ("angle_ref", target or "angle_ref"):
+        term = Distance("angle", 2.0, to).build(config.rig)
+        paid = term(Transitions(seen, none, none, np.zeros(1, np.bool_)))
+        assert paid[0] == pytest.approx(-2.0 * abs(turned), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("term", "said"),
+    [
+        ({"target": "angel_ref"}, "has no target 'angel_ref' (did you mean 'angle_ref'?)"),
+        ({"target": "angle"}, "'angle' would be compared with itself"),
+        ({"target": "velocity"}, "'velocity' is in 'rad/s', 'angle' in 'rad'"),
+    ],
+)
+def test_a_distance_names_a_target_of_its_unit(term: dict[str, object], said: str) -> None:
+    near = {"near": {"kind": "distance", "observation": "angle", "weight": 1, **term}}
+    with pytest.raises(ConfigError) as refused:
+        load_run("pendulum", [REF, f"task.reward.terms={msgspec.json.encode(near).decode()}"])
+    assert f"{said} at task.reward.terms.near.target" in str(refused.value)
+
+
+def test_synthetic_experiences_of_a_task_with_targets_are_refused() -> None:
+    with pytest.raises(ConfigError, match="synthetic experiences have no next target"):
+        load_run("pendulum", [REF, "selection.synthetic={states: 0.1}"])
