@@ -24,8 +24,8 @@ class TwinDevice(ProtocolDevice):
     """One simulated device.
 
     ``start`` is the plant's state at power-on and after each reset, by name (SI), drawn by the reset's seed where it
-    is an interval or a list.  ``time_scale`` is what the hello announces; 0 means lockstep: a command then acts on the full period, whatever its offset.  Raises ValueError when
-    plant, rig and start state do not fit together.
+    is an interval or a list.  ``time_scale`` is what the hello announces; 0 means lockstep: a command then acts on the
+    full period, whatever its offset.  Raises ValueError when plant, rig and start state do not fit together.
     """
 
     def __init__(self, rig: Rig, options: TwinOptions, start: Starts, *, time_scale: float = 1.0) -> None:
