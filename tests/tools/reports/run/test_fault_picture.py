@@ -102,6 +102,7 @@ def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
 ) -> None:
     columns = {"t_mono_ns": np.arange(4.0) * 1e7, "t_receive_ns": np.arange(4.0) * 1e7}
     columns |= {f"observation.{name}": np.full(4, float(at)) for at, name in enumerate(("angle", "velocity", "ref"))}
+    columns["applied.voltage"] = np.zeros(4)
     told = LastMoments(tmp_path, {}, columns, {"flags": [""] * 4}, [])
     drawn = []
     monkeypatch.setattr(fault_picture, "save", lambda figure, path: drawn.append(figure) or path)
