@@ -236,5 +236,7 @@ def sample_times(steps: int, period_s: float) -> Values:
 def drawn_values(targets: Sequence[Target], steps: int, period_s: float, streams: Stream) -> Values:
     """Values (steps + 1, q) of q targets at the samples of one episode."""
     times = sample_times(steps, period_s)
-    columns = [target.draw(times, streams(i)) for i, target in enumerate(targets)]
-    return np.stack([np.broadcast_to(np.asarray(column, np.float64), times.shape) for column in columns], axis=1)
+    drawn = np.empty((len(times), len(targets)))
+    for i, target in enumerate(targets):
+        drawn[:, i] = target.draw(times, streams(i))
+    return drawn

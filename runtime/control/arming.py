@@ -22,7 +22,6 @@ from onrig.runtime.control.episode import Fade
 from onrig.runtime.control.frames import Stopped
 from onrig.runtime.control.outside import AT_ONCE, Confirmation, Requests, TransitionReports, report_fault
 from onrig.runtime.control.pace import Pace
-from onrig.runtime.control.tick import is_faulted, is_unfit, reported_fault
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.faults import (
     FAULTS,
@@ -32,7 +31,10 @@ from onrig.runtime.run_state.faults import (
     Rearm,
     device_fault,
     harder,
+    is_faulted,
+    is_unfit,
     most_severe,
+    reported_fault,
 )
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Action, Event, State, StateMachine

@@ -16,10 +16,9 @@ from onrig.hw.session import DeviceSession
 from onrig.runtime.control.outside import AT_ONCE, GENTLY
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.stamps import DeviceStamps, HostStamps, Stamps
-from onrig.runtime.control.tick import precedes_arming
 from onrig.runtime.record import Miss, Step
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FaultName, LinkFault
+from onrig.runtime.run_state.faults import FaultName, LinkFault, precedes_arming
 from onrig.runtime.shm.board import Board, Word
 
 

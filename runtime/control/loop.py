@@ -25,14 +25,14 @@ from onrig.runtime.control.pace import pace
 from onrig.runtime.control.policy_switch import PolicySwitch
 from onrig.runtime.control.rehearsal import Rehearsal
 from onrig.runtime.control.staleness import LearnerWatch, expects_learner
-from onrig.runtime.control.tick import Tick, is_unfit
+from onrig.runtime.control.tick import Tick
 from onrig.runtime.explore.explorer import Explorer, perturbed_session
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.random_streams import device_seed
 from onrig.runtime.record import Flag, Kind, Step
 from onrig.runtime.reset.attempts import EpisodeReset
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FaultName, LinkFault, link_fault
+from onrig.runtime.run_state.faults import FaultName, LinkFault, is_unfit, link_fault
 from onrig.runtime.run_state.report import report
 from onrig.runtime.run_state.states import Event
 from onrig.runtime.run_state.states import State as RunState

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import pi
 from typing import Final
 
-from onrig.hw.rig import Rig
+from onrig.hw.rig import Rig, targets_of
+from onrig.runtime.record import Kind
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.tracking import EpisodeTargets
 
+ToSi = Callable[[Sequence[int]], tuple[float, ...]]
 _TURN: Final = 2 * pi
 
 
@@ -77,3 +81,35 @@ class Observer:
             reading = readings[source]
             values.append(reading if derivative is None else derivative.update(reading, periods))
         return tuple(values)
+
+
+class FurtherSignals:
+    """Signals after the rig's observations: the command in force where the rig adds it, and the task's targets."""
+
+    def __init__(self, config: RunConfig, steps: int, to_si: ToSi) -> None:
+        """``steps`` in an episode; ``to_si`` converts counts of the actuators."""
+        rig = config.rig
+        self._targets: Final = EpisodeTargets(config.task, rig, config.period_us, steps)
+        self._seed, self._to_si = config.seed, to_si if rig.previous_command else None
+        self.begin(Kind.RESET, 0)
+
+    def prepare(self, kind: Kind, episode: int) -> None:
+        """Draw the targets of an episode, so that ``begin`` has them at once."""
+        self._targets.of(self._seed, kind, episode)
+
+    def begin(self, kind: Kind, episode: int) -> None:
+        """Start an episode."""
+        self._course = self._targets.of(self._seed, kind, episode)
+        self._at: int | None = None
+
+    def next(self, in_force: Sequence[int], periods: int) -> tuple[float, ...]:
+        """Values (k,) in SI at a sample, ``periods`` of the device after the previous one; ``in_force`` in counts."""
+        self._at = 0 if self._at is None else self._at + max(periods, 1)
+        targets = self._course[min(self._at, len(self._course) - 1)].tolist()
+        return tuple(targets) if self._to_si is None else (*self._to_si(in_force), *targets)
+
+
+def further_signals(config: RunConfig, steps: int, to_si: ToSi) -> FurtherSignals | None:
+    """The signals that a run adds; None where there are none, so that no tick pays for them."""
+    adds = config.rig.previous_command or targets_of(config.rig)
+    return FurtherSignals(config, steps, to_si) if adds else None

@@ -11,9 +11,8 @@ from math import isfinite, nan
 
 from onrig.hw.intake import frames_between
 from onrig.hw.messages import State, Status
-from onrig.hw.rig import targets_of
 from onrig.runtime.control.contradictions import Contradiction, Contradictions
-from onrig.runtime.control.observe import Observer
+from onrig.runtime.control.observe import Observer, further_signals
 from onrig.runtime.control.ports import PolicyPorts
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.explore.settings import EpsilonGreedy
@@ -22,11 +21,10 @@ from onrig.runtime.inputs import composition_of
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Rule, Step
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.faults import FaultName, device_fault
+from onrig.runtime.run_state.faults import FaultName, is_unfit
 from onrig.runtime.safety.shield import Shield
 from onrig.runtime.task import compile_form, compile_terminated, episode_steps
 from onrig.runtime.terminations import ScalarTest
-from onrig.runtime.tracking import EpisodeTargets
 
 # Plain numbers: an operation on an enumeration of flags takes microseconds in caches that have cooled down.
 _ARMED = int(Status.ARMED)
@@ -80,10 +78,7 @@ class Tick:
         self._zeros = (0.0,) * len(rig.actuators)
         self._ones = (1.0,) * len(rig.actuators)
         self._no_answer = (nan,) * len(rig.actuators)
-        self._targets = EpisodeTargets(config.task, rig, config.period_us, self._steps) if targets_of(rig) else None
-        self._seed = config.seed
-        self._previous_command = rig.previous_command
-        self._adds_signals = rig.previous_command or self._targets is not None
+        self._signals = further_signals(config, self._steps, self._to_si)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
         """Fault of the present episode that its frames show without naming it."""
@@ -110,8 +105,8 @@ class Tick:
         self._margin, self._in_fallback = 1.0, False
         self._k = 0
         self._last_frame = 0
-        if self._targets is not None:
-            self._course, self._elapsed = self._targets.of(self._seed, kind, episode), 0
+        if self._signals is not None:
+            self._signals.begin(kind, episode)
         self._seen: list[tuple[float, ...]] = []
         self._observer.reset()
         self._shield.reset()
@@ -120,8 +115,8 @@ class Tick:
 
     def prepare(self, episode: int, kind: Kind) -> None:
         """Draw the targets of an episode before the device is armed for it; ``begin`` has them at once."""
-        if self._targets is not None:
-            self._targets.of(self._seed, kind, episode)
+        if self._signals is not None:
+            self._signals.prepare(kind, episode)
 
     def drop_perturbed(self) -> None:
         """Stop exploring with the perturbed policy of ``begin``: the policy it was derived from no longer acts."""
@@ -151,8 +146,8 @@ class Tick:
             self.contradiction = self._contradictions.take(state)
         periods = state.frame - self._last_frame if self._last_frame else 1
         observation = self._observer.observe(state.sensors, max(periods, 1))
-        if self._adds_signals:
-            observation = self._with_signals(observation, state, periods)
+        if self._signals is not None:
+            observation = (*observation, *self._signals.next(state.u_end, periods))
         zeros, in_force = self._zeros, state.u_end
         step = Step(  # positional arguments save a microsecond
             self._tick,
@@ -182,16 +177,6 @@ class Tick:
         self._tick += 1
         self._last_frame = state.frame
         return step
-
-    def _with_signals(self, observation: tuple[float, ...], state: State, periods: int) -> tuple[float, ...]:
-        """Add the command in force and the targets, which go by the device's periods, to the rig's observations."""
-        if self._previous_command:
-            observation = (*observation, *self._to_si(state.u_end))
-        if self._targets is None:
-            return observation
-        if self._last_frame:
-            self._elapsed += max(periods, 1)
-        return (*observation, *self._course[min(self._elapsed, len(self._course) - 1)].tolist())
 
     def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
         """Stage 3: the policy's action (SI); the safe output without a policy, NaN if the policy fails."""
@@ -350,23 +335,3 @@ class Tick:
     def close(self, step: Step, *, terminated: bool) -> None:
         """Mark the last record of an episode, which has no policy action."""
         step.flags |= Flag.NO_ACTION | (Flag.TERMINATED if terminated else Flag.TRUNCATED)
-
-
-def is_unfit(state: State) -> bool:
-    """Whether a device cannot continue: it has latched a fault, named or not, or is not armed."""
-    return state.fault != 0 or state.status & _ARMED_OR_FAULT != _ARMED
-
-
-def precedes_arming(state: State) -> bool:
-    """Whether a frame was sampled before the device took the request to arm; False if it reports a fault."""
-    return not is_faulted(state) and not state.status & Status.ARMED
-
-
-def is_faulted(state: State) -> bool:
-    """Whether a device reports a latched fault, by its code or by the bit alone."""
-    return state.fault != 0 or state.status & Status.FAULT != 0
-
-
-def reported_fault(state: State) -> FaultName:
-    """Fault that a frame reports, or the one for a device found disarmed."""
-    return device_fault(state.fault, latched=is_faulted(state))

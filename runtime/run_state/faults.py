@@ -9,6 +9,7 @@ import enum
 from typing import Final, NamedTuple
 
 from onrig.hw.messages import Fault as DeviceFault
+from onrig.hw.messages import State, Status
 from onrig.hw.transport import LinkError
 from onrig.runtime.exit_codes import ExitCode
 
@@ -310,3 +311,27 @@ class LinkFault(LinkError):
 def link_fault(error: LinkError) -> FaultName:
     """Fault for a LinkError."""
     return error.fault if isinstance(error, LinkFault) else FaultName.LINK_CLOSED
+
+
+_ARMED_OR_FAULT: Final = int(Status.ARMED | Status.FAULT)
+"""A plain number: an operation on an enumeration of flags takes microseconds."""
+
+
+def is_unfit(state: State) -> bool:
+    """Whether a device cannot continue: it has latched a fault, named or not, or is not armed."""
+    return state.fault != 0 or state.status & _ARMED_OR_FAULT != Status.ARMED
+
+
+def precedes_arming(state: State) -> bool:
+    """Whether a frame was sampled before the device took the request to arm; False if it reports a fault."""
+    return not is_faulted(state) and not state.status & Status.ARMED
+
+
+def is_faulted(state: State) -> bool:
+    """Whether a device reports a latched fault, by its code or by the bit alone."""
+    return state.fault != 0 or state.status & Status.FAULT != 0
+
+
+def reported_fault(state: State) -> FaultName:
+    """Fault that a frame reports, or the one for a device found disarmed."""
+    return device_fault(state.fault, latched=is_faulted(state))

@@ -12,9 +12,10 @@ from onrig.hw.session import DeviceSession
 from onrig.hw.transport import LinkError
 from onrig.runtime.control.episode import begin_episode
 from onrig.runtime.control.frames import first_frame
-from onrig.runtime.control.tick import Tick, is_unfit
+from onrig.runtime.control.tick import Tick
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.faults import is_unfit
 from onrig.sim.plants.excitation import Excitation
 
 GENTLE: Final = 2

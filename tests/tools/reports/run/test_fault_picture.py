@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -97,6 +98,7 @@ def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
     assert len(x) == len(y)
 
 
+@pytest.mark.filterwarnings("ignore:No artists with labels")
 def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,8 +106,13 @@ def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
     columns |= {f"observation.{name}": np.full(4, float(at)) for at, name in enumerate(("angle", "velocity", "ref"))}
     columns["applied.voltage"] = np.zeros(4)
     told = LastMoments(tmp_path, {}, columns, {"flags": [""] * 4}, [])
-    drawn = []
-    monkeypatch.setattr(fault_picture, "save", lambda figure, path: drawn.append(figure) or path)
+    drawn: list[Any] = []
+
+    def kept(figure: Any, path: Path) -> Path:
+        drawn.append(figure)
+        return path
+
+    monkeypatch.setattr(fault_picture, "save", kept)
     targets = "task.targets={ref: {kind: drawn, low: 0, high: 5, observation: velocity}}"
     draw_post_mortem(told, load_run("pendulum", [targets]), tmp_path / PICTURE)
     (figure,) = drawn
