@@ -116,6 +116,6 @@ def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
     targets = "task.targets={ref: {kind: drawn, low: 0, high: 5, observation: velocity}}"
     draw_post_mortem(told, load_run("pendulum", [targets]), tmp_path / PICTURE)
     (figure,) = drawn
-    lines = [[line.get_ydata()[0] for line in axes.lines] for axes in figure.axes]
-    assert lines[0] == [0.0, 0.0], "the angle's line and dots"
-    assert lines[1] == [2.0, 1.0, 1.0], "the target, and the velocity that follows it"
+    lines = [[line.get_ydata()[0] for line in axes.lines if len(line.get_ydata())] for axes in figure.axes]
+    assert lines[0][:2] == [0.0, 0.0], "the angle's line and dots"
+    assert lines[1][:3] == [2.0, 1.0, 1.0], "the target, and the velocity that follows it"
