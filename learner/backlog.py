@@ -1,4 +1,4 @@
-"""Backlog of updates of a real-time learner, and how many to do before the next pull."""
+"""Backlog of updates of a real-time learner, and the number of updates before the next pull."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final
 LEARN_S: Final = 0.05
 """Target duration of consecutive updates."""
 _UNTIMED: Final = 10
-"""Updates per portion before the duration of one is known."""
+"""Number of updates per portion before their duration is known."""
 
 
 class Backlog:
-    """Backlog of pending updates; ``warn`` is called when the first ones are dropped."""
+    """Pending updates; ``warn`` is called when the first ones are dropped."""
 
     def __init__(self, updates_per_transition: float, most: int, warn: Callable[[str], object]) -> None:
         """``most``: maximum number of experiences with pending updates."""
         self._each, self._most, self._warn = updates_per_transition, updates_per_transition * most, warn
         self._pending_updates = 0.0
         self.counted = 0
-        """Writes to the memory that updates have been counted for."""
+        """Number of writes to the memory whose updates have been added."""
         self.dropped = 0.0
         self._fitting = _UNTIMED
 
@@ -32,7 +32,7 @@ class Backlog:
 
     def drop(self, updates: float) -> None:
         if updates and not self.dropped:
-            self._warn("it does not keep up: updates beyond learner.backlog are dropped")
+            self._warn("the learner cannot keep up: updates beyond learner.backlog are dropped")
         self.dropped += updates
 
     @property
@@ -40,7 +40,7 @@ class Backlog:
         return self.portion(int(self._pending_updates))
 
     def portion(self, updates: int) -> int:
-        """Number of updates that take about ``LEARN_S``, by the duration of the last ones; at least one."""
+        """Number of updates that take about ``LEARN_S``, estimated from the duration of the last ones; at least one."""
         return min(updates, self._fitting)
 
     def record_duration(self, updates: int, took_s: float) -> None:

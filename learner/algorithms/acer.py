@@ -2,17 +2,17 @@
 
 An update learns along segments of stored episodes.  The critic is a stochastic duelling network,
 
-    Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s),
+    Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s).
 
-and it gives two estimates of an action's value: Q^ret, with ratios cut to 1, which trains the critic, and Q^opc,
-without any, for the policy.  With phi the mean and the standard deviation of the policy, its gradient
+It yields two estimates of an action's value: Q^ret, with ratios truncated at 1, which trains the critic, and Q^opc,
+without truncation, for the policy.  Let phi be the mean and the standard deviation of the policy.  Its gradient
 
     g = min(c, rho) (Q^opc - V) grad ln pi(a) + max(0, 1 - c / rho(a')) (Q(s, a') - V) grad ln pi(a'),   a' ~ pi(.|s),
 
-with respect to phi is cut so that it leads away from an average policy, which follows slowly, by delta at the most.
+with respect to phi is limited so that the divergence from a slowly updated average policy grows by at most delta.
 
-The segments of a minibatch pass two programs in pieces of equal length: one that values them, and one that adds up the
-gradients of all pieces and takes the step with the last of them.
+The segments of a minibatch pass through two programs in chunks of equal length: one computes values; the other
+accumulates the gradients of all chunks and takes the step with the last one.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
 _AT_ONCE: Final = 128
-"""Steps in a piece, at most."""
+"""Maximum number of steps in a chunk."""
 _FIRST, _LAST = 1, 2
-"""Sections of the first and of the last piece of an update."""
+"""Sections of the first and of the last chunk of an update."""
 
 
 def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """Nearest z to ``g`` with k'z <= delta, ``k`` the gradient of the divergence (§3.3); parts (rows, m) each."""
+    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); parts
+    (rows, m) each.
+    """
     along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
     beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
     return [a - beyond * b for a, b in zip(g, k, strict=True)]
@@ -59,12 +61,12 @@ _VALUED: Final = ("value", "advantage", "rho", "kl")
 
 
 class _Piece(NamedTuple):
-    """Steps of one run of a program."""
+    """Steps in one run of a program."""
 
     x: Array
     """(R, n): standardised."""
     mean: Array
-    """(R, m): of the present policy."""
+    """(R, m): output of the present policy."""
     std: Array
     """(1, m)"""
     value: Array
@@ -127,13 +129,13 @@ class Acer(Host):
         return self._advantage(concatenated(x, clip(action, -1.0, 1.0)))
 
     def _samples(self, seen: _Piece) -> list[Array]:
-        """a' and each u_k, constants for gradients."""
+        """Return a' and each u_k, as constants for gradients."""
         m, mean, std = self._m, seen.mean.detached(), seen.std.detached()
         noise = seen.given["noise"]
         return [mean + std * noise.columns(at, at + m) for at in range(0, noise.shape[1], m)]
 
     def _duelling(self, seen: _Piece, samples: Sequence[Array]) -> tuple[Array, Array]:
-        """Q(s, a) - V(s), and the mean advantage of the samples."""
+        """Return Q(s, a) - V(s), and the mean advantage of the samples."""
         around = reduce(add, (self._action_value(seen.x, sample) for sample in samples)) / float(len(samples))
         return self._action_value(seen.x, seen.given["drawn"]) - around, around
 
@@ -142,14 +144,14 @@ class Acer(Host):
         return apart(self._settings, acted, seen.mean.detached(), seen.std.detached())
 
     def _valuing(self, tape: Tape, seen: _Piece) -> None:
-        """Compute values of steps, and report the distance of the behaviour policies."""
+        """Compute step values, and report the distance from the behaviour policies."""
         advantage, _ = self._duelling(seen, self._samples(seen)[1:])
         of_policy = self._apart(seen)
         for name, value in zip(_VALUED, (seen.value, advantage, of_policy.rho, of_policy.kl), strict=True):
             tape.output(self._pieces.fields[name], value)
 
     def _learning(self, tape: Tape, seen: _Piece) -> None:
-        """Add up gradients, and step with the last piece."""
+        """Accumulate gradients, and take the step with the last chunk."""
         given = seen.given
         sampled, *others = self._samples(seen)
         advantage, around = self._duelling(seen, others)
@@ -173,7 +175,7 @@ class Acer(Host):
             follow(tape, self._average_std, self._std, self._acer.tau)
 
     def _step_of_policy(self, seen: _Piece, sampled: Array, apart_from_mean: Array, rho: Array) -> list[Array]:
-        """Ascent of means and standard deviations, (rows, m) each, within the trust region."""
+        """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
         c, given, tape = self._acer.truncation, seen.given, sampled.tape
         mean, std = seen.mean.detached(), seen.std.detached()
         ratio = importance_ratio(
@@ -241,7 +243,7 @@ class Acer(Host):
         return taken.reward * self._reward_scale[:, 0]
 
     def _end_values(self, slots: Slots) -> Values:
-        """End values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
+        """Return the end values of segments whose last steps are in ``slots`` (S, B), 0 where the task terminated."""
         assert self._stored is not None
         taken = self._stored.gather(slots)
         return np.where(taken.terminated, 0.0, self._values(taken.next_observation)[..., 0])

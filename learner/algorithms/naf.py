@@ -1,6 +1,6 @@
 """NAF (Gu et al. 2016) under ReF-ER, as in Novati and Koumoutsakos 2019 (App. A).
 
-One network gives the value V, the unbounded mean m of the policy, and a lower triangular L with a positive
+One network outputs the value V, the unbounded mean m of the policy, and a lower triangular matrix L with positive
 diagonal: Q(s, a) = V - (a - m)' L L' (a - m) / 2.
 """
 
@@ -50,7 +50,7 @@ class Naf(Judging):
         self._trace()
 
     def _out(self, x: Array) -> tuple[Array, Array, Array]:
-        """Value (B, 1), mean (B, m) and the outputs of L (B, (m^2 + m) / 2)."""
+        """Return the value (B, 1), the mean (B, m) and the entries of L (B, (m^2 + m) / 2)."""
         out, m = self._network(x), self._m
         return out.columns(0, 1), out.columns(1, 1 + m), out.columns(1 + m, out.shape[1])
 
@@ -64,7 +64,7 @@ class Naf(Judging):
         target = given["reward"] + given["discount"] * after
         beta = rules.beta
         if self._naf.beta_on == "mean":
-            # The value of this is the mean; its gradient is beta times as large.
+            # This expression has the value of the mean, and beta times its gradient.
             mean = mean.detached() + beta * (mean - mean.detached())
             beta = tape.filled((1, 1), 1.0)
         td = target - value - quadratic(given["action"], mean, lower)
@@ -76,8 +76,9 @@ class Naf(Judging):
 
     def _pack(self, batches: Minibatches) -> None:
         super()._pack(batches)
-        # A value of the action drawn, whose clipping is the world's: of the clipped one, V(s) would never meet a return
-        # where the mean lies beyond the limits.  Of the one applied where that is another.
+        # Q is a function of the sampled action, which the environment clips: as a function of the clipped one, V(s)
+        # would never reach a return if the mean lies beyond the limits.  Where another action was applied, Q takes that
+        # one.
         behaviour = batches.behaviour
         assert behaviour is not None
         action = np.where(behaviour.deviates[..., None], batches.action, behaviour.drawn)

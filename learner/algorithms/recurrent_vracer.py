@@ -1,10 +1,10 @@
-"""V-RACER with LSTM cells in place of hidden layers, for policies that remember (Novati and Koumoutsakos 2019, §5.4).
+"""V-RACER with LSTM cells in place of hidden layers, for policies with memory (Novati and Koumoutsakos 2019, §5.4).
 
-A drawn experience is learned from with the steps that lead to it in its episode, as far as they are stored and the
-window reaches.  The window starts from the hidden state before its first step, which is found when that experience is
-new, along its episode and with the network of then, and noted with it (Kapturowski et al. 2019, stored state).
-Acting carries the state on from the episode's start, so the policies that learn are those that act.  They are not where
-windows start from zero, as in the paper (docs/methods.md).
+Each drawn experience is learned from together with the preceding steps of its episode, as far as they are stored and
+the window extends.  The window starts from the hidden state before its first step.  That state is computed when the
+experience is new, along its episode and with the network of that time, and is stored in the notes (Kapturowski et al.
+2019, stored state).  Acting carries the hidden state from the start of the episode, so the learned policies are the
+ones that act.  This would not hold if windows started from zero, as in the paper (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class RecurrentVracer(Vracer):
         return self._windows(after, there, slots[..., -2])
 
     def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
-        """States (S, B, width) of windows: observations, which are present, what is remembered before the ``first``."""
+        """Assemble window states (S, B, width): observations, presence masks, and hidden states before the ``first``
+        steps.
+        """
         before = self._before[np.arange(self.trials)[:, None], first]
         return np.concatenate((observation.reshape(*first.shape, -1), present, before), axis=-1)
 
@@ -101,7 +103,7 @@ class RecurrentVracer(Vracer):
         return super()._acting()
 
     def _step_of(self, x: Array) -> tuple[Array, Memory]:
-        """One step of the cells from observations and what is remembered, (rows, n + h)."""
+        """Run one step of the cells on observations with hidden states, (rows, n + h)."""
         n = self._n
         return self._cells.step(self._inputs(x.columns(0, n)), self._cells.remembered(x.columns(n, x.shape[1])))
 
@@ -115,13 +117,13 @@ class RecurrentVracer(Vracer):
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
         """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
 
-        ``hidden``: those after the step before, 0 at an episode's start.
+        ``hidden``: the states after the previous step, 0 at the start of an episode.
         """
         both, m = self._acts(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
         return both[..., :m], both[..., m : 2 * m], both[..., 2 * m :]
 
     def _arrived(self, fresh: Sequence[Slots]) -> None:
-        """Note the hidden states before new experiences, along each episode from the earliest that is new."""
+        """Note the hidden states before new experiences, along each episode from its earliest new experience."""
         assert self._stored is not None
         if self._start == "zero":
             return
@@ -134,7 +136,7 @@ class RecurrentVracer(Vracer):
             front = [slots[(slots >= 0) & ~self._known[s, slots]] for s, slots in enumerate(reached)]
 
     def _carried(self, taken: Minibatches) -> Values:
-        """Hidden states (S, B, h) before experiences (S, B), from those before the steps that lead to them."""
+        """Hidden states (S, B, h) before experiences (S, B), from those before the preceding steps."""
         window = _window_of(taken)
         slots, observation, present = window.slots[..., 1], window.observation[..., 1, :], window.present[..., 1]
         before = self._before[np.arange(self.trials)[:, None], slots]
@@ -151,5 +153,5 @@ def _flat(memory: Memory) -> list[Array]:
 
 def _window_of(taken: Minibatches) -> Window:
     if taken.window is None:
-        raise ValueError("expected experiences with the steps before them")
+        raise ValueError("expected experiences with the preceding steps of their episodes")
     return taken.window

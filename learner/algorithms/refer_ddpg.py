@@ -1,6 +1,7 @@
-"""DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): its exploration, a Gaussian of fixed width, is a density.
+"""DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): its exploration noise, a Gaussian of fixed width, has a
+density.
 
-The critic learns from near experiences only, and is not scaled by beta; the actor's gradient is the mixture.  Both
+The critic learns from near experiences only, without the factor beta; the actor's gradient is the mixture.  Both
 gradients are taken at the same parameters.
 """
 

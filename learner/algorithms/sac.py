@@ -1,4 +1,4 @@
-"""SAC: a stochastic policy, twin critics, and a temperature that holds its entropy (Haarnoja et al. 2018b)."""
+"""SAC: a stochastic policy, twin critics, and a temperature that controls its entropy (Haarnoja et al. 2018b)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sac(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates)."""
+        """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m = Layout(), n_observations, n_actions
         self._actor = Mlp(state, "actor", (n, *config.hidden, 2 * m))
         self._critics, self._targets = (
@@ -71,7 +71,7 @@ class Sac(Traced):
         self._run = self.bind_update(tape)
 
     def _act(self, s: Array, noise: Array) -> tuple[Array, Array]:
-        """Squashed Gaussian action (B, m), and ln pi of it (B, 1): Haarnoja et al. 2018b, App. C."""
+        """Return the squashed Gaussian action (B, m) and its ln pi (B, 1): Haarnoja et al. 2018b, App. C."""
         out, m = self._actor(s), self._m
         mean, log_std = out.columns(0, m), clip(out.columns(m, 2 * m), *self.config.log_std)
         action = tanh(mean + exp(log_std) * noise)
@@ -106,7 +106,7 @@ class Sac(Traced):
         return self._means(observation).copy()
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m): (S, E, m)."""
+        """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m); returns (S, E, m)."""
         return self._draws(observation, noise).copy()
 
     def update(self, batches: Minibatches) -> Signals:
@@ -122,12 +122,12 @@ class Sac(Traced):
         return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy the network of one trial's mean out: weights (in, out) and bias (out,) per layer."""
+        """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer."""
         *hidden, (weight, bias) = self._actor.layers(self.rows[trial])
         return [*hidden, (weight[:, : self._m], bias[: self._m])]
 
     def actor_spread(self, trial: int) -> Spread:
-        """Copy the spread of one trial's policy out."""
+        """Copy out the parameters of the standard deviation of one trial's policy."""
         weight, bias = self._actor.layers(self.rows[trial])[-1]
         return Spread(weight[:, self._m :], bias[self._m :], self.config.log_std)
 

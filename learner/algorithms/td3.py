@@ -39,7 +39,7 @@ class Td3(Traced):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then the noise of updates)."""
+        """Initialise one trial from each of ``streams`` (actor, critics, then update noise)."""
         state, n, m, B = Layout(), n_observations, n_actions, config.batch
         self._actor, self._target_actor = (
             Mlp(state, name, (n, *config.hidden, m)) for name in ("actor", "target_actor")
@@ -104,7 +104,7 @@ class Td3(Traced):
         return Signals(twin.mean(axis=0), np.abs(twin).max(axis=0), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy one trial's actor out: weights (in, out) and bias (out,) per layer."""
+        """Copy out one trial's actor: weights (in, out) and bias (out,) per layer."""
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:

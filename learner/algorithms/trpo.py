@@ -1,6 +1,6 @@
 """TRPO: natural gradient steps within a bound on the KL divergence (Schulman et al. 2015), as in OpenAI's baselines.
 
-Conjugate gradients and line search are plain functions of parameter vectors, a row for each trial.
+Conjugate gradients and line search are plain functions of parameter vectors, with one row per trial.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Vectors = NDArray[np.float64]
 _NEGLIGIBLE: Final = 1e-10
 """Squared residual at which conjugate gradients stop (OpenAI's baselines)."""
 KL_SLACK: Final = 1.5
-"""Factor by which an accepted step may exceed ``max_kl``."""
+"""Factor by which the divergence of an accepted step may exceed ``max_kl``."""
 
 
 def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps: int) -> Vectors:
-    """Solve H x = b for each row, by ``steps`` products v -> H v."""
+    """Solve H x = b for each row with ``steps`` products v -> H v."""
     x, residual, direction = np.zeros_like(b), b.copy(), b.copy()
     square = np.square(residual).sum(axis=1, keepdims=True)
     for _ in range(steps):
@@ -48,7 +48,7 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
 
 
 def step_of_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
-    """The step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
+    """Return the step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
     curvature = (direction * product(direction)).sum(axis=1, keepdims=True)
     return np.sqrt(2.0 * max_kl / np.where(curvature > 0.0, curvature, np.inf)) * direction
 
@@ -65,7 +65,7 @@ class Trpo(ActorCritic):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value, then the order of minibatches)."""
+        """Initialise one trial from each of ``streams`` (policy, value, then the minibatch order)."""
         super().__init__(config, n_observations, n_actions, streams, dtype, value_lr=config.value_lr)
         self.config: Final = config
         N, F, n, m = config.steps, -(-config.steps // config.fisher_every), n_observations, n_actions
@@ -88,7 +88,7 @@ class Trpo(ActorCritic):
         return self.bind(tape)
 
     def _gains(self, tape: Tape, mean: Array, std: Array) -> Array:
-        """R A of each experience, (N, 1)."""
+        """Return R A of each experience, (N, 1)."""
         at = self._batch.read(tape)
         return likelihood_ratio(log_density(at["drawn"], mean, std), at["log_pi"]) * at["advantage"]
 
@@ -112,8 +112,8 @@ class Trpo(ActorCritic):
     def _product(self, tape: Tape) -> None:
         """Report the product of a vector with the Fisher matrix of the mean's network.
 
-        The divergence has no gradient at the present policy, so its Hessian is J' M J exactly, where J leads from
-        parameters to means, whose Hessian M is 1 / std^2.
+        The divergence has zero gradient at the present policy, so its Hessian is exactly J' M J, where J is the
+        Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
         at, net = self._few.read(tape), self._mean
         x, start, last = at["observation"], net.group.flat.at, len(net.sizes) - 1
@@ -135,7 +135,7 @@ class Trpo(ActorCritic):
         descend(tape, square(self._value(at["observation"]) - at["target"]).mean(), self._adams)
 
     def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
-        """Take one step of the policies, then the epochs of the values; nothing depends on ``left``."""
+        """Take one policy step, then the value epochs; ``left`` is ignored."""
         frozen = flattened(self._freeze(batch))
         x = self._inputs(frozen.observation).astype(self.executor.dtype)
         self._step_policies(x, frozen)
@@ -143,7 +143,8 @@ class Trpo(ActorCritic):
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
-        """Step along the natural gradient, within the bound on the divergence and without a loss in the objective."""
+        """Step along the natural gradient, within the bound on the divergence and without a decrease of the objective.
+        """
         config, S, at = self.config, len(x), self._batch
         rows = at.of(self, 1)
         given = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
@@ -171,7 +172,9 @@ class Trpo(ActorCritic):
         self._write(taken)
 
     def fisher_product(self, x: NDArray[np.floating]) -> Callable[[Vectors], Vectors]:
-        """Products v -> (F + damping) v of parameter vectors; F is the Hessian of the mean KL divergence at ``x``."""
+        """Return the product v -> (F + damping) v for parameter vectors; F is the Hessian of the mean KL divergence at
+        ``x``.
+        """
         few, size = self._few, self._mean.group.flat.size
         rows = few.of(self, 1)
         few.set("observation", x[None])
@@ -179,14 +182,14 @@ class Trpo(ActorCritic):
         def product(v: Vectors) -> Vectors:
             few.set("along", v[None, :, :size])
             self._multiply(self.rows, rows, None)
-            # By ln std the Hessian is 2, whatever the state.
+            # The Hessian with respect to ln std is 2 in all states.
             found = np.concatenate((few.get("product")[0, :, 0], 2.0 * v[:, size:]), axis=1)
             return found.astype(np.float64) + self.config.damping * v
 
         return product
 
     def _policy_vectors(self) -> NDArray[np.floating]:
-        """Parameters of mean and spread, (S, P)."""
+        """Return the parameters of mean and standard deviation, (S, P)."""
         return np.concatenate([self.rows[:, group.flat.slice] for group in self._policy], axis=1)
 
     def _write(self, vectors: NDArray[np.floating]) -> None:

@@ -1,8 +1,8 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
-Noted per slot are its value and its importance ratio as of the last replay; from these Q^ret is computed along
-the episodes (``onrig.learner.algorithms.returns``), for a new episode at once, for all of them at intervals.
-With a head the advantage is a function of the action (App. E), learned with the policy.
+Each slot has notes of its value and of its importance ratio at the last replay.  From these Q^ret is computed along the
+episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all of them. With a
+head the advantage is a function of the action (App. E), learned with the policy.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.layout import Slots
 
 _AT_ONCE: Final = 16
-"""Experiences valued at once, whatever the number: a trial's rounding must not depend on the others."""
+"""Number of experiences valued at once, always the same: a trial's rounding must not depend on the other trials."""
 
 
 class _Out(NamedTuple):
-    """Outputs of the network at states (rows)."""
+    """Network outputs at states (rows)."""
 
     value: Array
     mean: Array
@@ -48,7 +48,7 @@ class Vracer(Judging):
     """Networks of S trials, and their update."""
 
     _seen: ClassVar[str] = "observation"
-    """Field of the record that has the states from which the network's outputs come."""
+    """Field of the record that contains the states from which the network's outputs are computed."""
     _more: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
@@ -91,15 +91,15 @@ class Vracer(Judging):
         return self._n
 
     def _states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        """States (S, B, width) of experiences, or of those of one minibatch."""
+        """Return the states (S, B, width) of experiences, or of those in one minibatch."""
         return taken.observation[at]
 
     def _next_states(self, taken: Minibatches, at: int | slice = slice(None)) -> Values:
-        """Next states (S, B, width)."""
+        """Return the next states (S, B, width)."""
         return taken.next_observation[at]
 
     def _linear(self, x: Array) -> Array:
-        """Linear outputs at states (rows, width)."""
+        """Return the linear outputs at states (rows, width)."""
         return self._mlp(self._inputs(x))
 
     def _out(self, x: Array) -> _Out:
@@ -127,7 +127,8 @@ class Vracer(Judging):
         ahead = q_ret - out.value.detached()
         error = ahead - advantage.detached()
         rho, known = of_policy.rho, of_policy.rho.detached()
-        # Gradients: -rho (Q^ret - V) of ln pi, -min(1, rho) error of V, -rho error of A (docs/methods.md, "V-RACER").
+        # Gradients: -rho (Q^ret - V) for ln pi, -min(1, rho) error for V, -rho error for A (docs/methods.md,
+        # "V-RACER").
         loss = -rho * ahead - clip(known, 0.0, 1.0) * error * out.value
         if self._head is not None:
             loss = loss - known * error * advantage
@@ -193,7 +194,7 @@ class Vracer(Judging):
                 self._retrace(s)
 
     def _entry(self, tape: Tape, x: Array) -> Array:
-        """Value, advantage and value of the next state, (rows, 3), of experiences: states, next states, actions."""
+        """Return value, advantage and next state's value, (rows, 3), of experiences: states, next states, actions."""
         w = self._width
         out = self._out(x.columns(0, w))
         advantage = self._advantage_of(x.columns(2 * w, x.shape[1]), out)
@@ -219,7 +220,7 @@ class Vracer(Judging):
             self._end_value[s, slots[s, at[s, row]]] = self._values(x)[s, row, 0]
 
     def _pieces(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
-        """Gather slots of each trial in pieces; yields their places in the columns and in the gathered batch."""
+        """Gather slots of each trial in chunks; yields their indices in the columns and in the gathered batch."""
         assert self._stored is not None
         for start in range(0, max(map(len, slots)), _AT_ONCE):
             padded = np.zeros((self.trials, _AT_ONCE), np.int64)

@@ -1,6 +1,6 @@
 """Sum tree: values by slot, their total, and search by cumulative sum; free of drift, any capacity.
 
-Two forms with the same bits in the same arrays: numpy, which is the reference, and C (``hw/native/sum_tree.c``).
+Two bit-identical implementations share the same arrays: numpy, the reference, and C (``hw/native/sum_tree.c``).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onrig.hw.native import library
 
 FAN: Final = 32
-"""Children per node: wide and flat suits array operations."""
+"""Number of children per node: a wide and flat tree suits array operations."""
 ROOT: Final = 1024
-"""Maximum children of the root, whose running sums are recomputed at every change."""
+"""Maximum number of children of the root, whose running sums are recomputed at every change."""
 
 
 class _Level:
-    """The values of one level, and their running sums within each node."""
+    """Values of one level, and their running sums within each node."""
 
     def __init__(self, n: int) -> None:
         blocks = -(-n // FAN)
@@ -32,7 +32,7 @@ class _Level:
 
 
 class SumTree:
-    """``capacity`` non-negative float64 values, 0 at first; 16.5 bytes each.
+    """``capacity`` non-negative float64 values, initially 0; 16.5 bytes each.
 
     Sums are recomputed from current values, never updated by differences: they do not depend on the history and cannot
     drift.
@@ -50,7 +50,7 @@ class SumTree:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The values by slot, (capacity,); a view, not to be written to."""
+        """Values by slot, (capacity,); a read-only view."""
         return self._levels[0].flat[: self.capacity]
 
     @property
