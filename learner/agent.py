@@ -81,8 +81,7 @@ class Agent:
         required = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
         self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required}
         """Signals sent to the rig: the TD error, which pages show, and the signals that the retention strategy
-        requires.
-        """
+        requires."""
         self.policies = 0
         """Id of the newest policy that the rig admitted."""
         self.offered = 0
@@ -268,8 +267,7 @@ class Agent:
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore the algorithm and its batches; raises KeyError or ValueError, and changes nothing, if one does not
-        fit.
-        """
+        fit."""
         before = self._algorithm.state()
         try:
             self._algorithm.restore(within(state, self._prefix))

@@ -44,8 +44,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def window(self) -> int:
         """Number of consecutive steps, ending with and including the drawn experience, used to learn from it; 1 for
-        policies without memory.
-        """
+        policies without memory."""
         return 1
 
     home_under_refer: ClassVar[str] = ""
@@ -56,8 +55,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether it needs the episodes in the memory."""
     exact_alone: ClassVar[bool] = True
     """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
-    difference of 1e-3.
-    """
+    difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
     """Whether its ``Signals`` contain targets, which some samplers require."""
 

@@ -29,8 +29,7 @@ from onrig.runtime.run_config import RunConfig
 _STATES: Final = 5
 _CLOSE: Final = 1e-3
 """Tolerance between a trial alone and among others, relative to the largest value, if the algorithm does not promise
-bit-identical results.
-"""
+bit-identical results."""
 
 
 def _rng(seed: int) -> np.random.Generator:

@@ -91,8 +91,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
     """Points (episode, probability of a uniformly random action), linear in between, constant outside (App. B), as read
-    by ``onrig.runtime.explore.schedule.interpolate``.
-    """
+    by ``onrig.runtime.explore.schedule.interpolate``."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List problems of the epsilon schedule."""

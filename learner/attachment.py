@@ -45,8 +45,7 @@ from onrig.runtime.task import Task
 Role = Literal["push", "watch"]
 _RETRY_S: Final = 1.0
 """Delay before repeating an offer rejected as too soon, and minimum interval between offers of a learner that is
-behind.
-"""
+behind."""
 
 
 class Connection(NamedTuple):
@@ -91,8 +90,7 @@ class Attachment:
     ) -> None:
         self.config = config
         """Configuration of this learner; after ``attach`` with the episodes and checkpoints of the rig's run: schedules
-        depend on the former, and in lockstep a state is saved for each of the latter.
-        """
+        depend on the former, and in lockstep a state is saved for each of the latter."""
         self._client, self._role, self._note, self._ruled = client, role, note, ruled
         self._heard = 0
         self._session: Final = os.urandom(16)
@@ -115,7 +113,7 @@ class Attachment:
         if not isinstance(attached, Attached):
             raise Unfit(f"the rig sent an unexpected reply to attach: {type(attached).__name__}")
         if attached.version != LINK_VERSION:
-            raise OtherVersion(f"the rig uses version {attached.version} of the link, the learner version {LINK_VERSION}")
+            raise OtherVersion(f"link versions differ: {attached.version} on the rig, {LINK_VERSION} in the learner")
         if self.mirror is None:
             self._begin(attached)
         elif attached.memory != self._memory:

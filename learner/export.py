@@ -136,7 +136,7 @@ def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract:
     shapes = [w.shape for w, _ in layers]
     fitting = [(n + u, 4 * u) for n, u in itertools.pairwise(widths)] + [(widths[-1], len(contract.actions))]
     if not cells or shapes != fitting:
-        raise ValueError(f"layers of shape {shapes} do not fit as cells between observations and actions, expected {fitting}")
+        raise ValueError(f"layers of shape {shapes} do not fit observations, cells and actions, expected {fitting}")
     graph = _Graph()
     mean = graph.add("Gemm", [graph.cells(cells, units, contract), *graph.linear("last", weight, bias)], "mean")
     graph.gaussian(mean, std, contract)

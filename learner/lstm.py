@@ -49,8 +49,7 @@ class Lstm:
 
     def step(self, x: Array, memory: Memory) -> tuple[Array, Memory]:
         """Run one step from states (rows, inputs); returns the outputs of the last cell (rows, units) and the new
-        memory.
-        """
+        memory."""
         after: Memory = []
         for at, (units, (output, state)) in enumerate(zip(self.units, memory, strict=True)):
             gates = self._layer(at, concatenated(x, output))
@@ -90,8 +89,7 @@ class Lstm:
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
         """Draw one trial's parameters into its state: Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output layer,
-        biases 0 except those of the forget gate, 1.
-        """
+        biases 0 except those of the forget gate, 1."""
         for at, (inputs, outputs) in enumerate(self.sizes):
             weight, bias = (row[f.slice] for f in self.group.fields[2 * at : 2 * at + 2])
             last = at == len(self.units)

@@ -43,8 +43,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """
     initial: Literal["normc", "orthogonal"] = "normc"
     """Initial weights: columns of random direction and norm 1, or orthogonal with gain sqrt(2) in hidden layers; the
-    last layer of the policy's mean is scaled by 0.01.
-    """
+    last layer of the policy's mean is scaled by 0.01."""
     reward_scale: Positive = 1.0
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
@@ -72,7 +71,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         if self.actors != 1:
             yield f"{section}.actors", f"a rig has only one actor: remove this setting, got {self.actors}"
         if self.truncations != "bootstrap":
-            yield f"{section}.truncations", "on a rig, chains also end where experiences are missing: expected 'bootstrap'"
+            yield f"{section}.truncations", "chains on a rig also end at missing experiences: expected 'bootstrap'"
         if selection.write_probability < 1.0:
             yield "selection.write_probability", f"{name} needs every step of an episode: remove this setting"
         if selection.intervened != "keep":
@@ -168,5 +167,5 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
             at_most = (self.steps - 1) // 3
-            message = f"expected at most {at_most}, which leaves four of the {self.steps} steps, got {self.fisher_every}"
+            message = f"expected at most {at_most}, for four of the {self.steps} steps, got {self.fisher_every}"
             yield "fisher_every", message

@@ -57,8 +57,7 @@ class RealTime:
     uses_clock: bool = True
 
     def __init__(self, states: States, backlog: Backlog, offering: Offering, most_behind: int) -> None:
-        """``most_behind``: number of complete episodes waiting, beyond which the updates after an episode are dropped.
-        """
+        """``most_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
         self._states, self._backlog, self._offering, self._most_behind = states, backlog, offering, most_behind
         self._saved_s = time.monotonic()
 
@@ -119,8 +118,7 @@ class Lockstep:
 
     def join(self, agent: Agent) -> bool:
         """Prepare the agent to push; it catches up once per episode, because the content of a pull depends on the
-        clock.
-        """
+        clock."""
         return False
 
     def begin_episode(self, agent: Agent, episode: int) -> None:

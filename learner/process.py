@@ -193,7 +193,7 @@ class LearnerProcess:
                 return
             # New networks must catch up on the stored experiences before they act.
             owed = min((self._settings.updates_per_episode or 100) * attached.closed, 10 * self._settings.backlog)
-            report(NAME, "warning", f"no saved state: running {owed} updates on the rig's memory before the first policy")
+            report(NAME, "warning", f"no saved state: {owed} updates on the rig's memory precede the first policy")
             agent.catch_up()
             self._backlog.counted = agent.seen
             if agent.ready:

@@ -19,8 +19,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of its notes per experience."""
     rules: Literal["both", 1, 2, "none"] = "both"
     """1: no gradient from far experiences.  2: the gradient of the KL divergence is mixed in.  ``none``: plain replay;
-    the distance from the behaviour policies is still measured.
-    """
+    the distance from the behaviour policies is still measured."""
     c: Positive = 4.0
     """c: the initial maximum importance ratio of a near experience is 1 + c."""
     anneal: NotNegative = 5e-7
@@ -29,8 +28,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """D: target share of far experiences for rule 2."""
     kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
     """Direction of the divergence between the behaviour policy mu and the present one: the paper's, or that of the
-    authors' code.
-    """
+    authors' code."""
     std: NormalisedStd = 0.2
     """Standard deviation of the exploration noise for policies without their own, per normalised action."""
     standardise: bool = True
@@ -64,16 +62,14 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Adam's learning rate."""
     beta_on: Literal["mean", "all"] = "mean"
     """Part of the gradient that the coefficient of ReF-ER's rule 2 scales: that of the mean, as in the authors' code,
-    or all of it, as in the paper.
-    """
+    or all of it, as in the paper."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
 
 class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """LSTM cells in place of hidden layers; the defaults are those of Novati and Koumoutsakos 2019 (§5.4), except for
-    ``start``.
-    """
+    ``start``."""
 
     units: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=4, le=512, multiple_of=4)], ...], msgspec.Meta(min_length=1, max_length=4)
@@ -142,8 +138,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
 class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """ACER with continuous actions (Wang et al. 2017); the defaults are those of Novati and Koumoutsakos 2019 (App. A)
-    except for the reward scale.
-    """
+    except for the reward scale."""
 
     home = home_under_refer = "onrig.learner.algorithms.acer:Acer"
     follows_episodes = True

@@ -27,8 +27,7 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
 
     def exponent(self, learner: Any) -> float | None:
         """Exponent of its priorities under ``learner`` (``LearnerSettings``), which experiments vary; None if it has
-        none.
-        """
+        none."""
         return None
 
     def problems(self, algorithm: str, selected: AlgorithmConfig) -> Iterator[tuple[str, str]]:

@@ -68,12 +68,10 @@ class Minibatches:
     weights: NDArray[np.floating] | None = None
     """Importance-sampling weights (de Bruin et al. 2018, §3.3.2), (K, S, B); None for all 1.  They multiply the
     critic's gradient; for V-RACER and ACER, which have one network or one loss for both, they also multiply the
-    policy's.
-    """
+    policy's."""
     rewards: NDArray[np.floating] | None = None
     """(K, S, B, n), for an algorithm with ``successors`` n > 1: rewards of the experience and of its stored successors
-    in the episode, padded with 0.  s' and ``terminated`` are then those of the last successor.
-    """
+    in the episode, padded with 0.  s' and ``terminated`` are then those of the last successor."""
     lengths: NDArray[np.int64] | None = None
     """(K, S, B): number of valid rewards, 1 to n."""
     slots: NDArray[np.int64] | None = None
@@ -91,8 +89,7 @@ class Signals(NamedTuple):
     """(K, S, B): TD error before the update; for twin critics the mean of the two."""
     largest: NDArray[np.floating] | None = None
     """(K, S, B): criterion that ranks experiences in place of |td|: for twin critics the larger |TD error|, for return
-    distributions the loss; None otherwise.
-    """
+    distributions the loss; None otherwise."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
@@ -170,8 +167,7 @@ class Stochastic(Algorithm, Protocol):
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
         """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noises); returns (S, E, m),
-        normalised.
-        """
+        normalised."""
         ...
 
 
@@ -183,8 +179,7 @@ class Stored(NamedTuple):
     """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     after: NDArray[np.int64]
     """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``around``, only for an
-    algorithm that ``follows_episodes``.
-    """
+    algorithm that ``follows_episodes``."""
     around: Callable[[NDArray[np.int64], int], Chain]
     """Segments of episodes (``onrig.learner.trajectories.Trajectories.around``)."""
 
@@ -199,8 +194,7 @@ class UsesWholeMemory(Algorithm, Protocol):
 
     def departure(self) -> NDArray[np.floating]:
         """(S, 2), over the memory: mean KL divergence of the present policies from the behaviour policies, and share of
-        far experiences (``onrig.learner.algorithms.refer``).
-        """
+        far experiences (``onrig.learner.algorithms.refer``)."""
         ...
 
 
@@ -213,8 +207,7 @@ class Exportable(Protocol):
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         """Build the ONNX model of one trial's policy, from SI units to SI units, with its contract
-        (``onrig.learner.export`` has graphs for many networks); raises ValueError for a contract that does not fit.
-        """
+        (``onrig.learner.export`` has graphs for many networks); raises ValueError for a contract that does not fit."""
         ...
 
 

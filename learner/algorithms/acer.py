@@ -49,8 +49,7 @@ _FIRST, _LAST = 1, 2
 
 def projected(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
     """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); parts
-    (rows, m) each.
-    """
+    (rows, m) each."""
     along, squares = (reduce(add, ((a * b).row_sums() for a, b in zip(k, other, strict=True))) for other in (g, k))
     beyond = clip(along - delta, 0.0, float("inf")) / clip(squares, float(np.finfo(np.float32).tiny), float("inf"))
     return [a - beyond * b for a, b in zip(g, k, strict=True)]

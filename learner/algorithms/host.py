@@ -30,8 +30,7 @@ RESCALE_EVERY: Final = 1000
 """Number of updates between two rescalings of rewards."""
 LEAST_STD: Final = 1e-3
 """Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded where exploration was
-suppressed, would be infinitely far from any other policy.
-"""
+suppressed, would be infinitely far from any other policy."""
 _AT_ONCE: Final = 1024
 """Number of experiences gathered at once to compute memory statistics."""
 
@@ -173,8 +172,7 @@ class Host(Traced, ABC):
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy out the network of one trial's mean, before the tanh if ``bounded``: weights (in, out) and bias (out,)
-        per layer, softsign between them, standardisation included.
-        """
+        per layer, softsign between them, standardisation included."""
         (weight, bias), *others = self._mean_layers(trial)
         centre, spread = (of[trial, 0].astype(np.float64) for of in (self._centre, self._spread))
         scaled = weight.astype(np.float64)

@@ -42,8 +42,7 @@ class PolicyBatch(NamedTuple):
     """(S, K, T): whether the chain ends here without a terminal state."""
     deviates: NDArray[np.bool_]
     """(S, K, T): whether the applied action differs from the policy's.  Its importance ratio is then 0, so policies
-    learn nothing from it; values and advantages still use it.
-    """
+    learn nothing from it; values and advantages still use it."""
     log_pi: NDArray[np.floating] | None = None
     """(S, K, T): recorded ln pi(a|s) of the behaviour policy; None to use that of the present policies."""
 
@@ -51,8 +50,7 @@ class PolicyBatch(NamedTuple):
 @runtime_checkable
 class OnPolicy(Protocol):
     """Gaussian policies of S trials and their update; the results of a trial are bit-identical for any number of
-    trials.
-    """
+    trials."""
 
     updates: int
     """Number of gradient steps (PPO) or batches (TRPO) so far."""

@@ -78,8 +78,7 @@ class RecurrentVracer(Vracer):
 
     def _windows(self, observation: Values, present: NDArray[np.bool_], first: Slots) -> Values:
         """Assemble window states (S, B, width): observations, presence masks, and hidden states before the ``first``
-        steps.
-        """
+        steps."""
         before = self._before[np.arange(self.trials)[:, None], first]
         return np.concatenate((observation.reshape(*first.shape, -1), present, before), axis=-1)
 

@@ -24,8 +24,7 @@ class Steps(NamedTuple):
     """(S, N)"""
     share: NDArray[np.floating]
     """(S, N): weight of the segment divided by its length and by the number of segments, 0 where empty.  A segment is
-    drawn as many times as it has steps, so all stored experiences have equal weight, however long their episodes.
-    """
+    drawn as many times as it has steps, so all stored experiences have equal weight, however long their episodes."""
     last: NDArray[np.int64]
     """(S, B): indices of the segments' last steps."""
     drawn: NDArray[np.int64]

@@ -46,7 +46,7 @@ class Nets:
     def forward(
         self, trace: Callable[[Tape, Array, Array | None], Array], inputs: int, outputs: int, noises: int = 0
     ) -> Forward:
-        """Prepare a program from inputs to outputs for any number of rows."""
+        """Build a program from inputs to outputs, for any number of rows."""
         return Forward(self, trace, inputs, outputs, noises)
 
     def run_some(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
@@ -70,8 +70,7 @@ class Nets:
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
-        not fit.
-        """
+        not fit."""
         self.check(state)
         for name, field in self.layout.fields.items():
             self.values(field)[:] = state[name]
@@ -110,8 +109,7 @@ class Traced(Nets):
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
-        not fit.
-        """
+        not fit."""
         self.check(state)
         updates = int(state["updates"])
         restore_streams(self._streams, state["streams"])

@@ -173,8 +173,7 @@ class Trpo(ActorCritic):
 
     def fisher_product(self, x: NDArray[np.floating]) -> Callable[[Vectors], Vectors]:
         """Return the product v -> (F + damping) v for parameter vectors; F is the Hessian of the mean KL divergence at
-        ``x``.
-        """
+        ``x``."""
         few, size = self._few, self._mean.group.flat.size
         rows = few.of(self, 1)
         few.set("observation", x[None])

@@ -147,8 +147,7 @@ class Sampler(Protocol):
 
     def learned(self) -> State:
         """Return the learned part of ``state()`` that is independent of slots, and so remains valid with another
-        memory.
-        """
+        memory."""
         return {}
 
 

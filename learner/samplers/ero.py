@@ -124,7 +124,7 @@ class Ero(Joint):
         Raises ValueError for more than one, and if fewer experiences than a minibatch are stored.
         """
         if updates != 1:
-            raise ValueError(f"expected one minibatch per draw, because each depends on the previous update, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
         least = self._features.stored.min()
         if least < self._batch:
             raise ValueError(f"cannot draw {self._batch} distinct experiences from the {least} stored")

@@ -23,10 +23,10 @@ class Scale(enum.Enum):
 def importance_weights(
     times_uniform: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, least: float
 ) -> NDArray[np.float32]:
-    """Weigh draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch), n the stored count.
+    """Compute weights of draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch).
 
-    ``least`` is the smallest n P in the memory, for ``GLOBAL_MAX``.  Unlike in eq. 8, before the memory is full the
-    stored count replaces the capacity.
+    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``least`` is the
+    smallest n P in the memory, for ``GLOBAL_MAX``.
     """
     if scale is Scale.BATCH_MAX:
         times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)

@@ -106,8 +106,7 @@ class OneTrial:
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch); raises ValueError for more than one, and for a size other than the
-        configured one.
-        """
+        configured one."""
         draw = self.joint.draw(updates)
         if draw.slots.shape[-1] != batch:
             raise ValueError(f"minibatches have {draw.slots.shape[-1]} experiences, not {batch}")

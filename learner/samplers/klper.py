@@ -91,7 +91,7 @@ class Klper(Sampler):
         experiences are stored.
         """
         if updates != 1:
-            raise ValueError(f"expected one minibatch per draw, because each depends on the policy, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
         candidates = self._within.draw(batch, self._candidates).slots
         return Draw(closest(candidates[:, None], self._view, self._variance), None)
 

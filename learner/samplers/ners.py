@@ -149,7 +149,7 @@ class Ners(Joint):
         Raises ValueError for more than one, and if fewer experiences than a minibatch are stored.
         """
         if updates != 1:
-            raise ValueError(f"expected one minibatch per draw, because each depends on the previous update, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
         draws = [law.draw(self._batch) for law in self._laws]
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))

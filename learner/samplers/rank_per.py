@@ -120,8 +120,7 @@ class RankPer(Sampler):
         beta: Linear | None = None,
     ) -> None:
         """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
-        PCG64.
-        """
+        PCG64."""
         self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
         self._order: Final = self._draws.orders.each[0]
 

@@ -88,10 +88,10 @@ class SumTree:
         np.cumsum(self._root, out=self._running_root)
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return for each target in [0, total) the slot whose share of the running sum it lies in, (k,).
+        """Return for each target in [0, total) the slot whose share of the running sum contains it, (k,).
 
-        A slot of value 0 is never found.  Where rounding puts a target past the end of a node, it belongs to the
-        node's last child that is not 0.  Raises ValueError when the total is 0.
+        A slot of value 0 is never returned.  If rounding puts a target beyond the end of a node, the node's last
+        non-zero child is taken.  Raises ValueError if the total is 0.
         """
         if not self.total > 0.0:
             raise ValueError("nothing to find: all values are 0")
@@ -102,16 +102,16 @@ class SumTree:
         for level in reversed(self._levels):
             first = nodes * FAN
             targets = np.minimum(targets, np.nextafter(level.running_flat.take(first + (FAN - 1)), 0.0))
-            # The first child whose running sum is above the target; the last one's is, by the line before.
+            # The first child whose running sum exceeds the target; the previous line ensures that the last one's does.
             nodes = first + (level.running.take(nodes, 0) > targets[:, None]).argmax(1)
             if level is not self._levels[0]:
                 targets = targets - np.where(nodes > first, level.running_flat.take(nodes - 1), 0.0)
         return nodes
 
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Draw a slot from each of ``batch`` equal shares of the total, by ``uniforms`` (updates * batch,) over [0, 1).
+        """Draw a slot from each of ``batch`` equal shares of the total, with ``uniforms`` (updates * batch,) on [0, 1).
 
-        Returns slots (updates, batch) and their values.  Raises ValueError when the total is 0.
+        Returns slots (updates, batch) and their values.  Raises ValueError if the total is 0.
         """
         batch = len(uniforms) // updates
         shares = (uniforms.reshape(updates, batch) + np.arange(batch)) / batch
@@ -123,7 +123,7 @@ _MOST_LEVELS: Final = 8
 
 
 class _Struct(ctypes.Structure):
-    """``sum_tree`` of ``sum_tree.c``."""
+    """``sum_tree`` in ``sum_tree.c``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("capacity", "levels", "nodes")),
@@ -135,7 +135,7 @@ class _Struct(ctypes.Structure):
 
 @cache
 def _functions() -> ctypes.PyDLL | None:
-    """The library's functions with their types; calls keep the interpreter's lock."""
+    """Return the library's functions with their types; calls keep the interpreter's lock."""
     loaded = library()
     if loaded is None:
         return None
@@ -152,7 +152,7 @@ def _functions() -> ctypes.PyDLL | None:
 
 
 class CompiledSumTree(SumTree):
-    """``SumTree`` in C, but for ``load``."""
+    """``SumTree`` in C, except for ``load``."""
 
     def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
         super().__init__(capacity)
@@ -173,8 +173,10 @@ class CompiledSumTree(SumTree):
         self._stage(16)
 
     def _stage(self, n: int) -> None:
-        """Make room for ``n`` slots, uniform numbers and values to pass through; arrays of a minibatch, whose addresses
-        take longer to get than a copy does."""
+        """Allocate buffers through which ``n`` slots, uniform numbers and values pass.
+
+        Copying a minibatch is faster than determining the addresses of its arrays.
+        """
         self._size = 1 << (n - 1).bit_length()
         self._uniforms, self._targets = np.zeros(self._size), np.zeros(self._size)
         self._slots = np.zeros(self._size, np.int64)
@@ -194,11 +196,11 @@ class CompiledSumTree(SumTree):
             slots_at, values_at = slots.ctypes.data, values.ctypes.data
         self._largest[0] = 0.0
         if len(values) != n or self._put(self._address, slots_at, values_at, n, self._largest_at):
-            raise IndexError(f"a slot lies outside of the {self.capacity}")
+            raise IndexError(f"expected slots below {self.capacity}, got one outside")
         return float(self._largest[0])
 
     def find(self, targets: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the slots that ``targets`` lie in; see ``SumTree.find``."""
+        """Return the slots that contain ``targets``; see ``SumTree.find``."""
         targets = np.ascontiguousarray(targets, np.float64)
         slots = np.empty(len(targets), np.int64)
         if code := self._find(self._address, targets.ctypes.data, len(targets), slots.ctypes.data):
@@ -218,10 +220,10 @@ class CompiledSumTree(SumTree):
 
 
 def _refuse(code: int) -> None:
-    raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or not a number")
+    raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or NaN")
 
 
 def sum_tree(capacity: int) -> SumTree:
-    """Build a tree whose values are 0, in C where the library is loaded."""
+    """Build a tree with all values 0, in C if the library is loaded."""
     functions = _functions()
     return SumTree(capacity) if functions is None else CompiledSumTree(capacity, functions)

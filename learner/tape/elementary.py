@@ -1,4 +1,4 @@
-"""Functions of the arrays of a tape, with their derivatives."""
+"""Functions of tape arrays, with their derivatives."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def relu(a: Array) -> Array:
 
 
 def clip(a: Array, low: float, high: float) -> Array:
-    """a within [low, high]; no gradient passes outside."""
+    """Clip a to [low, high]; no gradient passes outside."""
 
     def rule(g: Gradient, y: Array) -> Gradient:
         return a.tape.elementwise("inside", [a, a.tape.full(g, a.shape)], [], x=low, y=high)
@@ -66,7 +66,7 @@ def clip(a: Array, low: float, high: float) -> Array:
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller of both; where they are equal the gradient passes to the first."""
+    """The smaller of both; on a tie the gradient passes to the first."""
     tape, shape = a.tape, a.tape.common_shape([a, b])
 
     def towards(name: str) -> Callable[[Gradient, Array], Gradient]:
@@ -103,8 +103,11 @@ def log_softmax(a: Array) -> Array:
 
 
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
-    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high]
-    (Bellemare et al. 2017); a constant for gradients.  Mass beyond the atoms is assigned to the outermost ones."""
+    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high].
+
+    The result is a constant for gradients (Bellemare et al. 2017).  Mass beyond the atoms is assigned to the outermost
+    ones.
+    """
     return p.tape.emit("project", p.shape, [p, reward, discount], x=low, y=high)
 
 
@@ -112,7 +115,7 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
     """x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
     (rows, inner), cols, tape = x.shape, weight.shape[1], x.tape
     if weight.shape[0] != inner or bias.shape != (1, cols):
-        raise tape.error(f"a layer of {x.shape}, weights {weight.shape} and biases {bias.shape}")
+        raise tape.error(f"layer shapes do not fit: inputs {x.shape}, weights {weight.shape}, biases {bias.shape}")
     out = tape.emit("product", (rows, cols), [x, weight, bias], inner=inner, post=int(relu))
     out.is_relu = relu
 
@@ -135,18 +138,18 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
 
 
 def _materialised(g: Gradient, y: Array) -> Array:
-    """The gradient by ``y`` as a contiguous array of its shape."""
+    """Return the gradient with respect to ``y`` as a contiguous array of its shape."""
     if isinstance(g, float):
         return y.tape.filled(y.shape, g)
     return g if g.is_contiguous and g.shape == y.shape else y.tape.emit("copy", y.shape, [g])
 
 
 def concatenated(*parts: Array) -> Array:
-    """Columns of all parts, concatenated."""
+    """Concatenate the columns of all parts."""
     tape, rows, starts = parts[0].tape, parts[0].shape[0], [0]
     for part in parts:
         if part.shape[0] != rows:
-            raise tape.error(f"columns of arrays {' and '.join(str(p.shape) for p in parts)}")
+            raise tape.error(f"cannot concatenate columns of arrays {' and '.join(str(p.shape) for p in parts)}")
         starts.append(starts[-1] + part.shape[1])
     out = tape.scratch_array((rows, starts[-1]))
     for part, start in zip(parts, starts, strict=False):

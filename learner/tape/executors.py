@@ -1,4 +1,4 @@
-"""The executor of this process: torch where asked for, else compiled kernels where they are built, else numpy."""
+"""The executor of this process: torch if requested, else compiled kernels if they are built, else numpy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.learner.tape.numpy_executor import NumpyExecutor
 
 
 class NoExecutor(Exception):
-    """The executor that was asked for cannot run here; one line."""
+    """Raised if the requested executor cannot run here; the message is one line."""
 
 
 def executor_for(dtype: DTypeLike) -> Executor:
@@ -35,4 +35,4 @@ def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
         raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot compute there; give cpu or cuda ({reason})") from error
+        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot use this device; choose cpu or cuda ({reason})") from error

@@ -20,11 +20,11 @@ _ARGUMENTS: Final[list[Any]] = [
 ]
 _IS_PRODUCT: Final = np.array([operation.kind is Kind.PRODUCT for operation in OPERATIONS])
 _MOST_LANES: Final = 64
-"""Most elements of a vector register; narrower matrices are transposed where they have more rows."""
+"""Maximum number of elements in a vector register; narrower matrices are transposed if they have more rows."""
 
 
 class NativeExecutor:
-    """Programs bound to a scratch of their own."""
+    """Executor whose programs have their own scratch space."""
 
     def __init__(self, library: ctypes.CDLL, variant: str, dtype: np.dtype[np.floating]) -> None:
         self.name = f"native {variant}"
@@ -52,7 +52,7 @@ class NativeExecutor:
 
 
 def turned_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
-    """Elements of the matrix that each operation turns, at most: products do."""
+    """Maximum number of matrix elements that each operation transposes; only products do so."""
     rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
     turned = np.maximum(inner * cols, rows * np.minimum(cols, _MOST_LANES))
     return np.where(_IS_PRODUCT[operations["code"]], turned, 0)

@@ -1,6 +1,6 @@
 """The tape: records the operations of an update as it is written, and derives gradients from them.
 
-A gradient is the tape walked backwards, which appends the operations that compute it.
+A gradient is derived by traversing the tape backwards, which appends the operations that compute it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onrig.learner.tape.spaces import Field, Group
 
 
 class Tape(Recorder):
-    """One program over the state of a trial and the record of an update.
+    """One program on the state of a trial and the record of an update.
 
     ``state`` and ``record`` name the arrays of these spaces; several programs share a state.
     """
@@ -24,18 +24,18 @@ class Tape(Recorder):
     def output(self, field: Field, value: Array) -> None:
         """Report ``value`` in a field of the record."""
         if field.layout is not self.record:
-            raise self.error(f"{field.name} is no field of the record")
+            raise self.error(f"{field.name} is not a field of the record")
         self.emit("copy", field.shape, [value], out=self.read(field))
 
     def gradient(self, loss: Array, groups: Sequence[Group]) -> list[Array]:
-        """Gradient of ``loss`` (1, 1) by the parameters in each group, (1, size); all else is constant.
+        """Gradient of ``loss`` (1, 1) with respect to the parameters in each group, (1, size); all else is constant.
 
-        Raises TapeError where the loss does not depend on a parameter, or was computed before a step changed one.
+        Raises TapeError if the loss does not depend on a parameter, or was computed before a step changed one.
         """
         return gradients(loss, groups)
 
     def moved(self, group: Group) -> None:
-        """Mark parameters as changed: gradients no longer pass results computed with them."""
+        """Mark parameters as changed: gradients no longer pass through results computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
         for y in self.passing:
             if any(root_of(d.towards)[0] in changed for d in y.derivatives):
@@ -44,7 +44,7 @@ class Tape(Recorder):
 
 
 class Part(NamedTuple):
-    """A gradient by some columns of an array."""
+    """Gradient with respect to some columns of an array."""
 
     g: Gradient
     start: int
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 def root_of(a: Array) -> tuple[Array, int]:
-    """The array that ``a`` is columns of, or itself, and its first column there."""
+    """Return the array that contains ``a`` as columns, or ``a`` itself, and its first column there."""
     start = 0
     while a.part_of is not None:
         a, first = a.part_of
@@ -61,7 +61,7 @@ def root_of(a: Array) -> tuple[Array, int]:
 
 
 def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
-    """Append the gradient of ``loss`` by the parameters in each group: ``Tape.gradient``."""
+    """Append the gradient of ``loss`` with respect to the parameters in each group: ``Tape.gradient``."""
     tape = loss.tape
     leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
     active: set[Array] = set(leaves)
@@ -73,7 +73,7 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
         if y not in active or y not in found:
             continue
         if y in tape.stale:
-            raise tape.error("a gradient through parameters that have changed since they were used")
+            raise tape.error("a gradient cannot pass through parameters that have changed since their use")
         g = _assembled(y, found.pop(y))
         for d in y.derivatives:
             root, start = root_of(d.towards)
@@ -94,7 +94,7 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
 
 
 def _assembled(y: Array, parts: Sequence[Part]) -> Gradient:
-    """Sum of the gradients by ``y`` and by columns of it."""
+    """Sum the gradients with respect to ``y`` and to its columns."""
     if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
         g = parts[0].g
         for p in parts[1:]:
@@ -114,7 +114,7 @@ def _sum(a: Gradient, b: Gradient, y: Array) -> Gradient:
 
 
 def _joined(like: Array, parts: Sequence[Part]) -> Array:
-    """Gradients by columns of an array, combined into one by the array."""
+    """Combine gradients with respect to columns of an array into one."""
     tape, shape = like.tape, like.shape
     out = tape.scratch_array(shape)
     covered = sorted((p.start, p.stop) for p in parts)
@@ -133,8 +133,10 @@ def _joined(like: Array, parts: Sequence[Part]) -> Array:
 
 
 def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
-    """Write the sum of gradients by a parameter; the first by the operation that computed it, unless it is
-    ``shared`` with another."""
+    """Write the sum of gradients with respect to a parameter.
+
+    The operation that computed the first one writes it directly, unless it is ``shared`` with another.
+    """
     tape = into.tape
     first, *rest = (p.g for p in parts)
     if any(p.stop - p.start != into.shape[1] for p in parts):
@@ -148,7 +150,7 @@ def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> Non
 
 
 def _redirected(g: Array, into: Array, kept: Collection[int]) -> bool:
-    """Redirect the only operation that writes ``g``, which nothing else reads, to ``into``.
+    """Redirect the only operation that writes ``g`` to ``into``, if no other operation reads ``g``.
 
     ``kept``: allocations that must not change.
     """
