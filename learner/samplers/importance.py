@@ -25,8 +25,8 @@ def importance_weights(
 ) -> NDArray[np.float32]:
     """Compute weights of draws made ``times_uniform`` = n P times as often as uniformly, (updates, batch).
 
-    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``least`` is the
-    smallest n P in the memory, for ``GLOBAL_MAX``.
+    n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.  ``least`` is
+    the smallest n P in the memory, for ``GLOBAL_MAX``.
     """
     if scale is Scale.BATCH_MAX:
         times_uniform = times_uniform / times_uniform.min(axis=1, keepdims=True)

@@ -35,4 +35,4 @@ def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
         raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot use this device; choose cpu or cuda ({reason})") from error
+        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot use it; choose cpu or cuda ({reason})") from error

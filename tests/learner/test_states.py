@@ -29,7 +29,7 @@ def test_the_last_few_states_are_kept(tmp_path: Path) -> None:
 def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgotten(tmp_path: Path) -> None:
     states = saved(tmp_path, 5, 10, 15)
     a = agent()
-    assert states.restore(a, upto=12)
+    assert states.restore(a, up_to=12)
     assert (a.handled, a.updates) == (10, 6)
     assert states.episodes() == [10, 5]
 
