@@ -18,8 +18,8 @@ from onrig.hw.native import executor
 from onrig.learner.algorithms import (
     Behaviour,
     Exportable,
+    MemoryAccess,
     Minibatches,
-    Stored,
     UsesWholeMemory,
     Window,
     algorithm_for,
@@ -69,7 +69,7 @@ class Agent:
         self._notes: Notes | None = None
         if isinstance(self._algorithm, UsesWholeMemory):
             self._notes = Notes(1, mirror.storage.capacity)
-            self._algorithm.bind_memory(Stored(self._notes, self._gather, mirror.after, mirror.around))
+            self._algorithm.bind_memory(MemoryAccess(self._notes, self._gather, mirror.after, mirror.around))
         size = settings.selected.batch_steps
         self._batches = PolicyBatches(mirror.storage, size) if size else None
         self._sampler = self._fresh_sampler()

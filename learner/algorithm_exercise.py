@@ -12,9 +12,9 @@ from onrig.learner.algorithms import (
     Algorithm,
     Behaviour,
     Exportable,
+    MemoryAccess,
     Minibatches,
     Signals,
-    Stored,
     UsesWholeMemory,
     Window,
     algorithm_for,
@@ -27,7 +27,7 @@ from onrig.runtime.policy.contract import contract_for
 from onrig.runtime.run_config import RunConfig
 
 _STATES: Final = 5
-_CLOSE: Final = 1e-3
+_TOLERANCE: Final = 1e-3
 """Tolerance between a trial alone and among others, relative to the largest value, if the algorithm does not promise
 bit-identical results."""
 
@@ -48,7 +48,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
         if isinstance(algorithm, UsesWholeMemory):
             links = Trajectories(S, B, lambda trial, first, second: first >= 0)
             rows = [minibatches(_rng(seed), (1, B), n, m, settings) for seed in memories]
-            algorithm.bind_memory(Stored(notes, lambda slots: _gathered(rows, slots), links.after, links.around))
+            algorithm.bind_memory(MemoryAccess(notes, lambda slots: _gather(rows, slots), links.after, links.around))
         return algorithm, notes
 
     (both, notes), (alone, _), (other, others) = build((1, 2), (5, 6)), build((2,), (6,)), build((3, 4), (5, 6))
@@ -66,7 +66,7 @@ def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator
     exact = settings.selected.exact_alone
     alone_first = train(alone, settings, n, m, slice(1, 2))
     if not (_equal(first, alone_first, 1, exact) and _same(both.policy(seen)[1:], alone.policy(seen[1:]), exact)):
-        how = "every bit must agree" if exact else f"results differ by more than {_CLOSE:g} of the largest value"
+        how = "every bit must agree" if exact else f"results differ by more than {_TOLERANCE:g} of the largest value"
         yield f"trains a trial differently among others than alone: {how}"
     others.restore(notes.state())
     other.restore({name: np.array(array) for name, array in both.state().items()})
@@ -109,7 +109,7 @@ def _same(a: NDArray[Any], b: NDArray[Any], exact: bool) -> bool:
     """Whether two arrays agree, bit for bit or approximately."""
     if exact:
         return np.array_equal(a, b)
-    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _CLOSE * np.max(np.abs(b), initial=0.0)))
+    return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _TOLERANCE * np.max(np.abs(b), initial=0.0)))
 
 
 def _equal(a: Signals, b: Signals, trial: int | None = None, exact: bool = True) -> bool:
@@ -124,7 +124,7 @@ def _on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: 
     return algorithm.update(batches)
 
 
-def _gathered(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
+def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
     """Return the experiences in slots (S, n), from the rows of each trial."""
 
     def of(name: str, *parts: Minibatches | Behaviour | Window) -> Any:

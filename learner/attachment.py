@@ -58,11 +58,11 @@ class Connection(NamedTuple):
     role: Role = "push"
 
 
-class Unfit(Exception):
+class LearnerMismatchError(Exception):
     """Raised if a learner cannot serve the rig; the message has the reason."""
 
 
-class OtherVersion(Exception):
+class LinkVersionError(Exception):
     """Raised if the two ends use different versions of the link."""
 
 
@@ -108,12 +108,12 @@ class Attachment:
             attached, _ = self._client.ask(Attach(LINK_VERSION, self._session, self._role, self._memory))
         except RequestRejected as refusal:
             if refusal.code == VERSION:
-                raise OtherVersion(str(refusal)) from None
+                raise LinkVersionError(str(refusal)) from None
             raise
         if not isinstance(attached, Attached):
-            raise Unfit(f"the rig sent an unexpected reply to attach: {type(attached).__name__}")
+            raise LearnerMismatchError(f"the rig sent an unexpected reply to attach: {type(attached).__name__}")
         if attached.version != LINK_VERSION:
-            raise OtherVersion(f"link versions differ: {attached.version} on the rig, {LINK_VERSION} in the learner")
+            raise LinkVersionError(f"link versions differ: {attached.version} on the rig, {LINK_VERSION} here")
         if self.mirror is None:
             self._begin(attached)
         elif attached.memory != self._memory:
@@ -124,9 +124,9 @@ class Attachment:
         document = parse_document(attached.config.decode(), "the rig's configuration")
         theirs, inputs = convert(document, ("rig",), Rig), convert(document, ("task",), Task).inputs
         if theirs != self.config.rig:
-            raise Unfit(f"the configuration of the connected rig, '{theirs.name}', differs from this one")
+            raise LearnerMismatchError(f"the connected rig, '{theirs.name}', differs from this configuration")
         if inputs != self.config.task.inputs:
-            raise Unfit("the policies of the connected rig have other inputs (task.inputs)")
+            raise LearnerMismatchError("the policies of the connected rig have other inputs (task.inputs)")
         kept = {name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))}
         self.config = msgspec.structs.replace(self.config, **kept)
         intervened = self.config.selection.intervened
@@ -154,7 +154,7 @@ class Attachment:
         mirror = self._mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, closed, wait_ms, heard=self._heard))
         if not isinstance(rows, Rows) or len(payloads) != 1:
-            raise Unfit("the rig sent an unexpected reply to a pull")
+            raise LearnerMismatchError("the rig sent an unexpected reply to a pull")
         self._returns |= {closed.episode: closed.episode_return for closed in rows.episodes}
         for old in sorted(self._returns)[:-MAX_CLOSED]:
             del self._returns[old]
@@ -165,7 +165,7 @@ class Attachment:
         try:
             return rows, mirror.apply(payloads[0], rows.upto) if payloads[0] else None
         except ValueError as error:
-            raise Unfit(f"the rig sent rows that do not continue the mirror: {error}") from None
+            raise LearnerMismatchError(f"the rig sent rows that do not continue the mirror: {error}") from None
 
     def episode_return(self, episode: int) -> float:
         """Return the undiscounted return of a training episode, as pulled; NaN if unknown or too old."""
@@ -193,7 +193,7 @@ class Attachment:
                 raise LeaseLost(attached.why)
 
 
-class Offering:
+class PolicyOffers:
     """Offers policies over ``link`` and counts the probation results; reports under ``name``."""
 
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -211,7 +211,7 @@ class Offering:
         """
         verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
         if not isinstance(verdict, Verdict):
-            raise Unfit("the rig sent an unexpected reply to an offer")
+            raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
         self._again_s, self._offered_s = None, self._clock_s()
         if verdict.accepted or verdict.stage != RATE:
             agent.offered = agent.updates

@@ -20,9 +20,9 @@ from onrig.runtime.memory.strategy import Strategy, keeper_for
 from onrig.runtime.run_config import RunConfig
 
 _CAPACITY: Final = 24
-_OFFERED: Final = 5 * _CAPACITY
+_N_OFFERS: Final = 5 * _CAPACITY
 _EPISODE: Final = 7
-_LARGE: Final = 4096
+_LARGE_CAPACITY: Final = 4096
 _OVERHEAD_BYTES: Final = 8192
 """Maximum number of bytes that a keeper may use beyond its ``fixed_bytes``, for any capacity."""
 _ROUNDS: Final = 6
@@ -38,7 +38,7 @@ def _rng(seed: int) -> np.random.Generator:
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
     """List a keeper's defects: in its slots, bytes and restored state."""
     keeper, rng = keeper_for(strategy, _CAPACITY, _rng(1)), _rng(2)
-    slots = _decisions(keeper, rng, range(_OFFERED))
+    slots = _decisions(keeper, rng, range(_N_OFFERS))
     stored = 0
     for offer, slot in enumerate(slots):
         if not isinstance(slot, int | np.integer) or not (slot == REJECTED or 0 <= slot <= min(stored, _CAPACITY - 1)):
@@ -49,15 +49,15 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
     placed = [slot for slot in slots if slot != REJECTED]
     if keeper.cyclic and placed != [number % _CAPACITY for number in range(len(placed))]:
         yield "is declared cyclic, but does not fill slots in turn"
-    large = keeper_for(strategy, _LARGE, _rng(1))
-    _decisions(large, rng, range(_LARGE))
-    if large.nbytes > large.bytes_per_slot * _LARGE + _OVERHEAD_BYTES:
-        yield f"uses {large.nbytes} bytes for {_LARGE} slots, but declares {large.bytes_per_slot:g} per slot"
+    large = keeper_for(strategy, _LARGE_CAPACITY, _rng(1))
+    _decisions(large, rng, range(_LARGE_CAPACITY))
+    if large.nbytes > large.bytes_per_slot * _LARGE_CAPACITY + _OVERHEAD_BYTES:
+        yield f"uses {large.nbytes} bytes for {_LARGE_CAPACITY} slots, but declares {large.bytes_per_slot:g} per slot"
     state = {name: array.copy() for name, array in keeper.state().items()}
     given = keeper.state()
     other = keeper_for(strategy, _CAPACITY, _rng(3))
     other.restore({name: array.copy() for name, array in state.items()})
-    later = range(_OFFERED, 2 * _OFFERED)
+    later = range(_N_OFFERS, 2 * _N_OFFERS)
     if _decisions(keeper, _rng(4), later) != _decisions(other, _rng(4), later):
         yield "decides differently after its state is restored"
     if any(not np.array_equal(given[name], array) for name, array in state.items()):

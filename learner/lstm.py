@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, dense, sigmoid, tanh
+from onrig.learner.tape.elementary import concatenate, dense, sigmoid, tanh
 from onrig.learner.tape.spaces import Layout
 
-_KEEP: Final = 1
+_FORGET_GATE: Final = 1
 """Index of the forget gate; with an initial bias of 1, a cell retains its state (Jozefowicz et al. 2015)."""
 Memory = list[tuple[Array, Array]]
 """Output and cell state of each cell, (rows, units) each."""
@@ -41,7 +41,7 @@ class Lstm:
         """Size of the hidden state."""
         return 2 * sum(self.units)
 
-    def remembered(self, hidden: Array) -> Memory:
+    def split_hidden(self, hidden: Array) -> Memory:
         """Split the hidden state, (rows, hidden_width), by cell."""
         ends = list(itertools.accumulate(u for units in self.units for u in (units, units)))
         parts = [hidden.columns(a, b) for a, b in itertools.pairwise((0, *ends))]
@@ -52,7 +52,7 @@ class Lstm:
         memory."""
         after: Memory = []
         for at, (units, (output, state)) in enumerate(zip(self.units, memory, strict=True)):
-            gates = self._layer(at, concatenated(x, output))
+            gates = self._layer(at, concatenate(x, output))
             let_in, keep, candidate, let_out = (gates.columns(k * units, (k + 1) * units) for k in range(4))
             state = sigmoid(keep) * state + sigmoid(let_in) * tanh(candidate)
             x = sigmoid(let_out) * tanh(state)
@@ -70,7 +70,7 @@ class Lstm:
         W) is 1 where the step exists, 0 before the earliest; ``before`` (rows, hidden_width): hidden state before the
         earliest one.
         """
-        start = memory = self.remembered(before)
+        start = memory = self.split_hidden(before)
         x = steps[0]
         for at in reversed(range(len(steps))):
             if at + 1 < len(steps):
@@ -96,7 +96,7 @@ class Lstm:
             bound = 0.1 / inputs**0.5 if last else (6.0 / (inputs + outputs // 4)) ** 0.5
             weight[:], bias[:] = stream.uniform(-bound, bound, inputs * outputs), 0.0
             if not last:
-                bias.reshape(4, -1)[_KEEP] = 1.0
+                bias.reshape(4, -1)[_FORGET_GATE] = 1.0
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
         """Copy weights (in, out) and bias (out,) of each cell and of the output layer out of a trial's state."""

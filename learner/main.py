@@ -18,10 +18,10 @@ from typing import Final
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from onrig.learner.attachment import Connection, MemoryChanged, OtherVersion, Unfit
+from onrig.learner.attachment import Connection, LearnerMismatchError, LinkVersionError, MemoryChanged
 from onrig.learner.process import NAME, LearnerProcess
-from onrig.learner.states import ForeignStates
-from onrig.learner.tape.executors import NoExecutor, executor_for
+from onrig.learner.states import ForeignStatesError
+from onrig.learner.tape.executors import ExecutorError, executor_for
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.control.realtime import die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
@@ -54,16 +54,16 @@ def learn(config: RunConfig, connection: Connection, state: Path | None) -> int:
             process = LearnerProcess(config, connection, folder, stop)
             try:
                 process.run()
-            except (LinkClosed, OtherVersion) as error:
+            except (LinkClosed, LinkVersionError) as error:
                 process.save()
                 if not stop[0]:
                     report(NAME, "error", str(error))
                     return ExitCode.HARDWARE
                 return ExitCode.OK
-            except Unfit as error:
+            except LearnerMismatchError as error:
                 report(NAME, "error", str(error))
                 return ExitCode.CONFIGURATION
-            except ForeignStates as foreign:
+            except ForeignStatesError as foreign:
                 if state is not None:
                     report(NAME, "error", str(foreign))
                     return ExitCode.CONFIGURATION
@@ -95,7 +95,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = load_resolved(args.config)
         executor_for("float32")
-    except (ConfigError, NoExecutor) as error:
+    except (ConfigError, ExecutorError) as error:
         report(NAME, "error", str(error))
         return ExitCode.CONFIGURATION
     if not config.lockstep:

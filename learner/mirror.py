@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import Behaviour, Minibatches, Window
 from onrig.learner.samplers import Draw
-from onrig.learner.trajectories import NOTHING, Chain, Trajectories, keys_of
+from onrig.learner.trajectories import NO_NEIGHBOURS, Chain, Trajectories, keys_of
 from onrig.runtime.memory.layout import Batch, Flag, Layout, Slots
 from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 
@@ -48,7 +48,7 @@ class Mirror:
         links = follows or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._continues) if links else None
 
-    def apply(self, payload: bytes, upto: int) -> Slots:
+    def apply(self, payload: bytes, up_to: int) -> Slots:
         """Apply rows received over the link; returns the slots written, in order.
 
         Raises ValueError if they do not continue the mirror.
@@ -58,8 +58,8 @@ class Mirror:
         if len(words) % width:
             raise ValueError(f"{len(words)} words are not a multiple of the row width {width}")
         slots = self.storage.write_rows(words.reshape(-1, width))
-        if self.storage.inserted != upto:
-            raise ValueError(f"the rows end at write {self.storage.inserted}, but the rig reports {upto}")
+        if self.storage.inserted != up_to:
+            raise ValueError(f"the rows end at write {self.storage.inserted}, but the rig reports {up_to}")
         if self._trajectories is not None:
             measured = self.storage.meta[slots] & np.uint32(Flag.SYNTHETIC) == 0
             keys = keys_of(self.storage.episode[slots], self.storage.step[slots])
@@ -75,7 +75,7 @@ class Mirror:
     @property
     def after(self) -> Slots:
         """(1, capacity): slot of the next experience of the episode, or -1."""
-        return NOTHING if self._trajectories is None else self._trajectories.after
+        return NO_NEIGHBOURS if self._trajectories is None else self._trajectories.after
 
     def around(self, slots: Slots, n: int) -> Chain:
         """Segments of episodes around experiences in slots (1, B), at most n each; only if ``follows`` is set."""
@@ -119,8 +119,7 @@ class Mirror:
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
-        """Importance-sampling weights times the weights of experiences in which the shield intervened; None for all 1.
-        """
+        """Importance-sampling weights times the weights of experiences with interventions; None for all 1."""
         sampling = None if draw.weights is None else draw.weights.reshape(shape)
         if self._intervened_weight == 1.0:
             return sampling

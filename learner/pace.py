@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from onrig.learner.agent import Agent
-from onrig.learner.attachment import Attachment, Offering
+from onrig.learner.attachment import Attachment, PolicyOffers
 from onrig.learner.backlog import Backlog
 from onrig.learner.states import States
 from onrig.runtime.link.messages import Attached, Confirm
@@ -23,7 +23,7 @@ class Pace(Protocol):
     def finished(self, attached: Attached) -> int:
         """Return the last training episode that needs no work when a learner attaches."""
 
-    def restored_upto(self, attached: Attached) -> int | None:
+    def restored_up_to(self, attached: Attached) -> int | None:
         """Return the last episode whose saved state fits the rig's run; None if all do."""
 
     def join(self, agent: Agent) -> bool:
@@ -56,15 +56,15 @@ class RealTime:
 
     uses_clock: bool = True
 
-    def __init__(self, states: States, backlog: Backlog, offering: Offering, most_behind: int) -> None:
-        """``most_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
-        self._states, self._backlog, self._offering, self._most_behind = states, backlog, offering, most_behind
+    def __init__(self, states: States, backlog: Backlog, offering: PolicyOffers, max_behind: int) -> None:
+        """``max_behind``: maximum number of updates in waiting episodes, beyond which more are dropped."""
+        self._states, self._backlog, self._offering, self._max_behind = states, backlog, offering, max_behind
         self._saved_s = time.monotonic()
 
     def finished(self, attached: Attached) -> int:
         return attached.closed
 
-    def restored_upto(self, attached: Attached) -> int | None:
+    def restored_up_to(self, attached: Attached) -> int | None:
         """Return None: every saved state fits."""
         return None
 
@@ -77,7 +77,7 @@ class RealTime:
         """Do nothing: the agent is notified of every write."""
 
     def affordable(self, updates: int, behind: int) -> int:
-        if behind * updates <= self._most_behind:
+        if behind * updates <= self._max_behind:
             return updates
         self._backlog.drop(updates)
         return 0
@@ -113,7 +113,7 @@ class Lockstep:
     def finished(self, attached: Attached) -> int:
         return attached.done
 
-    def restored_upto(self, attached: Attached) -> int | None:
+    def restored_up_to(self, attached: Attached) -> int | None:
         return attached.done
 
     def join(self, agent: Agent) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from onrig.learner.agent import Agent
-from onrig.learner.attachment import Attachment, Connection, LeaseLost, Offering, Unfit
+from onrig.learner.attachment import Attachment, Connection, LearnerMismatchError, LeaseLost, PolicyOffers
 from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Lockstep, Pace, RealTime
 from onrig.learner.settings import learner_settings
@@ -46,7 +46,7 @@ class LearnerProcess:
         self._link = Attachment(
             config, self._client, connection.role, _warn, lambda ruling: self._offering.record(ruling)
         )
-        self._offering = Offering(self._link, NAME)
+        self._offering = PolicyOffers(self._link, NAME)
         self._states = States(state, _warn)
         self._backlog = Backlog(self._settings.updates_per_transition or 0.0, self._settings.backlog, _warn)
         self._work = Work(self._link, self._backlog, self._heartbeat)
@@ -117,15 +117,15 @@ class LearnerProcess:
         """Mirror until this learner may push; returns None if the run ends first."""
         report(NAME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
         closed = attached.closed
-        asked_s = time.monotonic()
+        request_s = time.monotonic()
         while True:
             rows = self._pull(closed=closed, wait_ms=_WAIT_MS)
             closed = rows.closed
             if rows.ending:
                 return None
             now_s = time.monotonic()
-            if self._role == "push" and now_s - asked_s > _TURN_S:
-                asked_s = now_s
+            if self._role == "push" and now_s - request_s > _TURN_S:
+                request_s = now_s
                 attached = self._link.attach()
                 if attached.pushes:
                     return attached
@@ -138,8 +138,8 @@ class LearnerProcess:
             try:
                 agent = self._agent = Agent(self._link.config, self._settings, self._link.mirror)
             except ValueError as error:
-                raise Unfit(str(error)) from None
-            resumes = self._states.restore(agent, self._pace.restored_upto(attached))
+                raise LearnerMismatchError(str(error)) from None
+            resumes = self._states.restore(agent, self._pace.restored_up_to(attached))
         seen = agent.seen
         agent.join(attached.memory, {one.memory: one.writes for one in attached.lineage})
         if agent.sampler_lost:

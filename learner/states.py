@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from onrig.learner.agent import Agent
 
 
-KEPT: Final = 3
+MAX_STATES: Final = 3
 """Number of states on disk: the rig keeps two checkpoints and may be writing a third."""
 _STATE_NAME: Final = re.compile(r"learner-(\d{8,})\.npz")
 
 
-class ForeignStates(Exception):
+class ForeignStatesError(Exception):
     """Raised for a folder with states of another run or executor; the message names it."""
 
 
@@ -92,16 +92,16 @@ class States:
         ours = [header for header in headers.values() if header is not None and header.run == run]
         foreign = [episode for episode, header in headers.items() if header is not None and header.run != run]
         if foreign:
-            raise ForeignStates(
+            raise ForeignStatesError(
                 f"{self.path(foreign[0])} belongs to another run; choose another folder with --state, or move it"
             )
         if headers and not ours:
-            raise ForeignStates(
+            raise ForeignStatesError(
                 f"{self.path(next(iter(headers)))} is damaged and may belong to another run; move it elsewhere"
             )
         for header in ours[:1]:
             if what := difference_here(header.executor):
-                raise ForeignStates(f"{self.path(header.episode)}: {what}; or choose another folder with --state")
+                raise ForeignStatesError(f"{self.path(header.episode)}: {what}; or choose another folder with --state")
         self._run = run
 
     def episodes(self) -> list[int]:
@@ -136,7 +136,7 @@ class States:
         agent.save(self.path(agent.handled), self._run)
         known = self.episodes()
         later = [episode for episode in known if episode > agent.handled]
-        old = [episode for episode in known[len(later) :][KEPT:] if settled is None or episode < settled]
+        old = [episode for episode in known[len(later) :][MAX_STATES:] if settled is None or episode < settled]
         for episode in later + old:
             self.path(episode).unlink(missing_ok=True)
 

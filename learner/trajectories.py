@@ -20,7 +20,7 @@ Continues = Callable[[int, Slots, Slots], Bools]
 """Whether the experiences in the second slots (k,) of a trial start in the final states of those in the first ones: a
 fault may abort an episode and restart it under the same number."""
 
-NOTHING: Final = np.zeros((0, 0), np.int64)
+NO_NEIGHBOURS: Final = np.zeros((0, 0), np.int64)
 """Successors for an algorithm that needs none."""
 _STEP_BITS: Final = 32
 BYTES_PER_SLOT: Final = 200.0
@@ -68,14 +68,14 @@ class Trajectories:
         ``keys`` (k,) come from ``keys_of``, or increase by one within an episode; -1 marks an experience without
         neighbours. If two experiences have the same key, the later one counts.
         """
-        at, slot_at = self._key[trial], self._slots[trial]
+        at, slot_by_key = self._key[trial], self._slots[trial]
         for slot, key in zip(slots.tolist(), keys.tolist(), strict=True):
             old = int(at[slot])
-            if slot_at.get(old) == slot:
-                del slot_at[old]
+            if slot_by_key.get(old) == slot:
+                del slot_by_key[old]
             at[slot] = key
             if key >= 0:
-                slot_at[key] = slot
+                slot_by_key[key] = slot
         fresh = np.unique(slots)
         after, before = self._after[trial], self._before[trial]
         for there, back in ((after, before), (before, after)):
@@ -83,13 +83,13 @@ class Trajectories:
             linked = neighbours >= 0
             back[neighbours[linked]] = -1
             there[fresh] = -1
-        fresh = fresh[self._found(trial, at[fresh]) == fresh]
-        self._link(trial, self._found(trial, at[fresh] - 1), fresh)
-        self._link(trial, fresh, self._found(trial, at[fresh] + 1))
+        fresh = fresh[self._find_slots(trial, at[fresh]) == fresh]
+        self._link(trial, self._find_slots(trial, at[fresh] - 1), fresh)
+        self._link(trial, fresh, self._find_slots(trial, at[fresh] + 1))
 
-    def _found(self, trial: int, keys: NDArray[np.int64]) -> Slots:
-        slot_at = self._slots[trial]
-        return np.array([slot_at.get(key, -1) for key in keys.tolist()], np.int64)
+    def _find_slots(self, trial: int, keys: NDArray[np.int64]) -> Slots:
+        slot_by_key = self._slots[trial]
+        return np.array([slot_by_key.get(key, -1) for key in keys.tolist()], np.int64)
 
     def _link(self, trial: int, first: Slots, second: Slots) -> None:
         both = (first >= 0) & (second >= 0)

@@ -15,7 +15,7 @@ from onrig.learner.pace import Pace
 from onrig.runtime.link.messages import Feedback
 from onrig.runtime.run_state.report import send_heartbeat
 
-_SIGN_S: Final = 1.0
+_HEARTBEAT_S: Final = 1.0
 """Interval between heartbeats to the supervisor, and in real time to the rig."""
 
 
@@ -29,7 +29,7 @@ class Heartbeat:
     def beat(self) -> bool:
         """Send a heartbeat unless one was sent recently; returns whether it was sent."""
         now_s = time.monotonic()
-        due = now_s - self._shown_s > _SIGN_S
+        due = now_s - self._shown_s > _HEARTBEAT_S
         if due:
             self._shown_s = now_s
             send_heartbeat(self._name)

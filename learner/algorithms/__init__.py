@@ -116,8 +116,7 @@ class Signals(NamedTuple):
 
 
 class DiscreteActions(NamedTuple):
-    """One action dimension discretised into levels; exploration is epsilon-greedy unless the policy has its own noise.
-    """
+    """One action dimension discretised into levels; epsilon-greedy unless the policy has its own noise."""
 
     levels: int
     """Uniform on [-1, 1] (``level_values``)."""
@@ -171,7 +170,7 @@ class Stochastic(Algorithm, Protocol):
         ...
 
 
-class Stored(NamedTuple):
+class MemoryAccess(NamedTuple):
     """Access to the memories of S trials."""
 
     notes: Notes
@@ -188,7 +187,7 @@ class Stored(NamedTuple):
 class UsesWholeMemory(Algorithm, Protocol):
     """Algorithm that uses the complete memory and keeps notes per slot."""
 
-    def bind_memory(self, stored: Stored) -> None:
+    def bind_memory(self, stored: MemoryAccess) -> None:
         """Use this memory; called once, before the first update."""
         ...
 

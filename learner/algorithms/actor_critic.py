@@ -22,7 +22,7 @@ from onrig.learner.export import InputFilter, export_gaussian_policy
 from onrig.learner.on_policy_settings import OnPolicyConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import log_density
-from onrig.learner.tape.elementary import clip, concatenated, exp, tanh
+from onrig.learner.tape.elementary import clip, concatenate, exp, tanh
 from onrig.learner.tape.networks import Mlp
 from onrig.learner.tape.optimiser import Adam
 from onrig.learner.tape.spaces import Group, Layout
@@ -114,12 +114,12 @@ class Frozen(NamedTuple):
     """(S, K, R): training target of the value."""
 
 
-def flattened(batch: Frozen) -> Frozen:
+def flatten_actors(batch: Frozen) -> Frozen:
     """Merge the experiences of all actors into one axis: (S, K R, ...)."""
     return Frozen(*(field.reshape(len(field), -1, *field.shape[3:]) for field in batch))
 
 
-def gathered(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
+def gather_minibatches(field: NDArray[Any], slots: NDArray[np.int64]) -> NDArray[Any]:
     """Gather minibatches (k, S, M, ...) of a field (S, R, ...) from slots (k, S, M)."""
     S, size, *rest = field.shape
     rows: NDArray[Any] = np.take(field.reshape(S * size, *rest), slots + size * np.arange(S)[:, None], axis=0)
@@ -164,8 +164,8 @@ class ActorCritic(Traced):
         self._common: Final = config
         self._filter: Final = Filter(len(streams), n)
         self._acts = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
-        self._draws = self.forward(self._drawn, n, m, m)
-        self._statistics = self.forward(self._judged, n, 2, m)
+        self._draws = self.forward(self._trace_sample, n, m, m)
+        self._statistics = self.forward(self._trace_density, n, 2, m)
         """ln pi(a|s) and the value of states, from the actions sampled in them."""
         self._values = self.forward(lambda tape, x, _: self._value(x), n, 1)
 
@@ -173,14 +173,14 @@ class ActorCritic(Traced):
         """Mean (B, m) and standard deviation (1, m)."""
         return self._mean(x), exp(x.tape.read(self._spread.fields[0]))
 
-    def _drawn(self, tape: Tape, x: Array, noise: Array | None) -> Array:
+    def _trace_sample(self, tape: Tape, x: Array, noise: Array | None) -> Array:
         mean, std = self._distribution(x)
         assert noise is not None
         return mean + std * noise
 
-    def _judged(self, tape: Tape, x: Array, drawn: Array | None) -> Array:
+    def _trace_density(self, tape: Tape, x: Array, drawn: Array | None) -> Array:
         assert drawn is not None
-        return concatenated(log_density(drawn, *self._distribution(x)), self._value(x))
+        return concatenate(log_density(drawn, *self._distribution(x)), self._value(x))
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
         """Network inputs for observations (S, R, n)."""

@@ -76,9 +76,9 @@ class Ddpg(Traced):
     def _pairs(self) -> list[tuple[Mlp, Mlp]]:
         return [(self._target_actor, self._actor), (self._target_critic, self._critic)]
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **fields: Array) -> None:
         s, a, r, s_next, discount, weight = (
-            given[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
+            fields[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
         )
         a_next = tanh(self._target_actor(s_next))
         target = r + discount * self._target_critic(s_next, join1=a_next)

@@ -84,11 +84,11 @@ class Dqn(Traced):
         self._update(tape, **self._records.read(tape))
         self._run = self.bind_update(tape)
 
-    def _update(self, tape: Tape, **given: Array) -> None:
-        best = self._target(given["next_observation"]).row_maxima()
-        target = given["reward"] + given["discount"] * best
-        td = target - (self._network(given["observation"]) * given["chosen"]).row_sums()
-        descend(tape, (given["weight"] * square(td)).mean(), [self._adam])
+    def _update(self, tape: Tape, **fields: Array) -> None:
+        best = self._target(fields["next_observation"]).row_maxima()
+        target = fields["reward"] + fields["discount"] * best
+        td = target - (self._network(fields["observation"]) * fields["chosen"]).row_sums()
+        descend(tape, (fields["weight"] * square(td)).mean(), [self._adam])
         with tape.section(_COPY):
             follow(tape, self._target.group, self._network.group, 1.0)
         tape.output(self._records.fields["td"], td)

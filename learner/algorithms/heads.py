@@ -20,8 +20,7 @@ def quadratic_outputs(m: int) -> int:
 
 
 def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
-    """Rows of L up to the diagonal, entries (B, 1), with softplus on the diagonal; ``outputs`` lists them row by row.
-    """
+    """Rows of L up to the diagonal, entries (B, 1), softplus on the diagonal; ``outputs`` lists them row by row."""
 
     def entry(i: int, j: int) -> Array:
         at = quadratic_outputs(i) + j
@@ -34,8 +33,8 @@ def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
 def quadratic(action: Array, mean: Array, outputs: Array) -> Array:
     """f_Q = -(a - m)' L L' (a - m) / 2 (eq. 18)."""
     m = action.shape[1]
-    lower, apart = lower_triangle(outputs, m), action - mean
-    columns = (reduce(add, (apart.columns(i, i + 1) * lower[i][j] for i in range(j, m))) for j in range(m))
+    lower, deviation = lower_triangle(outputs, m), action - mean
+    columns = (reduce(add, (deviation.columns(i, i + 1) * lower[i][j] for i in range(j, m))) for j in range(m))
     return reduce(add, map(square, columns)) * -0.5
 
 
@@ -47,17 +46,15 @@ def expected_quadratic(std: Array, outputs: Array) -> Array:
 
 
 def gaussian_outputs(m: int) -> int:
-    """Return the number of outputs for an asymmetric Gaussian in ``m`` actions: its height, and two widths per action.
-    """
+    """Return the output count of an asymmetric Gaussian in ``m`` actions: its height, and two widths per action."""
     return 1 + 2 * m
 
 
 def gaussian(action: Array, mean: Array, outputs: Array) -> Array:
-    """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); softplus keeps K, L+ and L- positive.
-    """
+    """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); K, L+ and L- > 0 by softplus."""
     height, above, below = _gaussian_parts(outputs, action.shape[1])
-    apart = action - mean
-    exponent = square(clip(apart, 0.0, float("inf"))) / above + square(clip(apart, float("-inf"), 0.0)) / below
+    deviation = action - mean
+    exponent = square(clip(deviation, 0.0, float("inf"))) / above + square(clip(deviation, float("-inf"), 0.0)) / below
     return height * exp(exponent.row_sums() * -0.5)
 
 

@@ -15,20 +15,20 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithm_config import AlgorithmConfig
-from onrig.learner.algorithms import Minibatches, Signals, State, Stored
-from onrig.learner.algorithms.refer import Acted, Apart, Refer, Rules, apart
+from onrig.learner.algorithms import MemoryAccess, Minibatches, Signals, State
+from onrig.learner.algorithms.refer import BehaviourSample, PolicyDistance, Refer, Rules, policy_distance
 from onrig.learner.algorithms.traced import Forward, Records, Traced, Values, check_shapes
 from onrig.learner.export import export_gaussian_policy
 from onrig.learner.refer_settings import ReferSettings
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.spaces import Group, Layout
 from onrig.learner.tape.trace import Tape
 from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 RESCALE_EVERY: Final = 1000
 """Number of updates between two rescalings of rewards."""
-LEAST_STD: Final = 1e-3
+MIN_STD: Final = 1e-3
 """Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded where exploration was
 suppressed, would be infinitely far from any other policy."""
 _AT_ONCE: Final = 1024
@@ -48,7 +48,7 @@ def common_std(state: Layout, m: int, name: str = "std") -> Group:
     return state.group(name, {"output": (1, m)})
 
 
-def behind_softplus(std: float) -> float:
+def inverse_softplus(std: float) -> float:
     """Return the input at which softplus equals ``std``."""
     return math.log(math.expm1(std))
 
@@ -80,7 +80,7 @@ class Host(Traced, ABC):
             self.values, (self._centre_field, self._spread_field, self._scale_field)
         )
         self._spread[:], self._reward_scale[:] = 1.0, config.reward_scale
-        self._stored: Stored | None = None
+        self._stored: MemoryAccess | None = None
         self._refer: Refer | None = None
         self._distribution = self._acting()
 
@@ -110,13 +110,13 @@ class Host(Traced, ABC):
         )
 
     def _joined(self, tape: Tape, mean: Array, std: Array, *more: Array) -> Array:
-        return concatenated(mean, tape.emit("copy", mean.shape, [std]), *more)
+        return concatenate(mean, tape.emit("copy", mean.shape, [std]), *more)
 
     def _inputs(self, observation: Array) -> Array:
         tape = observation.tape
         return (observation - tape.read(self._centre_field)) / tape.read(self._spread_field)
 
-    def bind_memory(self, stored: Stored) -> None:
+    def bind_memory(self, stored: MemoryAccess) -> None:
         self._stored = stored
         self._refer = Refer(self._settings, self._config.batch, stored.notes)
 
@@ -200,7 +200,7 @@ class Host(Traced, ABC):
 _REPORTED: Final = ("td", "target", "rho", "kl")
 
 
-class Judging(Host):
+class ReferHost(Host):
     """Host whose update learns from the drawn experiences, and classifies each of them by ReF-ER."""
 
     def _trace(self, **more: tuple[int, int]) -> None:
@@ -210,28 +210,28 @@ class Judging(Host):
         reported = dict.fromkeys(_REPORTED, (B, 1))
         self._records = Records(B, self._n, m, own | reported | more, in_turn=True)
         tape = Tape(self.layout, self._records.layout)
-        given = self._records.read(tape)
-        given["reward"] = given["reward"] * tape.read(self._scale_field)
-        decided = given.pop("rules")
+        fields = self._records.read(tape)
+        fields["reward"] = fields["reward"] * tape.read(self._scale_field)
+        decided = fields.pop("rules")
         rules = Rules(*(decided.columns(i, i + 1) for i in range(len(Rules._fields))))
-        for name, value in self._update(tape, rules, **given).items():
+        for name, value in self._update(tape, rules, **fields).items():
             tape.output(self._records.fields[name], value)
         self._run = self.bind_update(tape)
 
     @abstractmethod
-    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
+    def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
         """Trace an update on scaled rewards; returns its outputs, (B, 1) each."""
 
-    def _apart(self, mean: Array, std: Array, **given: Array) -> Apart:
-        acted = Acted(given["drawn"], given["acted_mean"], given["acted_std"])
-        return apart(self._settings, acted, mean, std)
+    def _policy_distance(self, mean: Array, std: Array, **fields: Array) -> PolicyDistance:
+        acted = BehaviourSample(fields["drawn"], fields["acted_mean"], fields["acted_std"])
+        return policy_distance(self._settings, acted, mean, std)
 
     def _pack(self, batches: Minibatches) -> None:
         assert batches.behaviour is not None
         self._records.pack(self, batches, self._config.gamma, 1.0)
         self._records.set("drawn", batches.behaviour.drawn)
         self._records.set("acted_mean", batches.behaviour.mean)
-        self._records.set("acted_std", np.maximum(batches.behaviour.std, LEAST_STD))
+        self._records.set("acted_std", np.maximum(batches.behaviour.std, MIN_STD))
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert batches.slots is not None
@@ -240,7 +240,7 @@ class Judging(Host):
         record[:, 0, self._records.fields["rules"].slice] = refer.rules
         self._run(self.rows, record, None)
         td, target, rho, kl = (record[:, 0, self._records.fields[name].slice] for name in _REPORTED)
-        return td, target, refer.judge(batches.slots[k], rho, kl), kl
+        return td, target, refer.classify(batches.slots[k], rho, kl), kl
 
     def _prepare(self, record: Values, batches: Minibatches, k: int) -> None:
         """Write the inputs of the k-th update that come from the notes per slot."""

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import Minibatches
 from onrig.learner.algorithms.heads import quadratic, quadratic_outputs
-from onrig.learner.algorithms.host import Judging, initial
+from onrig.learner.algorithms.host import ReferHost, initial
 from onrig.learner.algorithms.refer import Rules
 from onrig.learner.refer_settings import NafConfig, ReferSettings
 from onrig.learner.tape.array import Array
@@ -24,7 +24,7 @@ from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
 
 
-class Naf(Judging):
+class Naf(ReferHost):
     """Networks of S trials, and their update."""
 
     def __init__(
@@ -57,18 +57,18 @@ class Naf(Judging):
     def _present(self, x: Array) -> tuple[Array, Array]:
         return self._out(x)[1], x.tape.filled((1, self._m), self._settings.std)
 
-    def _update(self, tape: Tape, rules: Rules, **given: Array) -> dict[str, Array]:
-        value, mean, lower = self._out(self._inputs(given["observation"]))
-        of_policy = self._apart(mean, tape.filled((1, self._m), self._settings.std), **given)
-        after = self._target(self._inputs(given["next_observation"])).columns(0, 1)
-        target = given["reward"] + given["discount"] * after
+    def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
+        value, mean, lower = self._out(self._inputs(fields["observation"]))
+        of_policy = self._policy_distance(mean, tape.filled((1, self._m), self._settings.std), **fields)
+        after = self._target(self._inputs(fields["next_observation"])).columns(0, 1)
+        target = fields["reward"] + fields["discount"] * after
         beta = rules.beta
         if self._naf.beta_on == "mean":
             # This expression has the value of the mean, and beta times its gradient.
             mean = mean.detached() + beta * (mean - mean.detached())
             beta = tape.filled((1, 1), 1.0)
-        td = target - value - quadratic(given["action"], mean, lower)
-        loss = beta * rules.near(of_policy.rho) * given["weight"] * square(td) * 0.5
+        td = target - value - quadratic(fields["action"], mean, lower)
+        loss = beta * rules.near(of_policy.rho) * fields["weight"] * square(td) * 0.5
         loss = (loss + (1.0 - rules.beta) * of_policy.kl).mean()
         descend(tape, loss, [self._adam], factor=rules.annealing)
         follow(tape, self._target.group, self._network.group, self._naf.tau)

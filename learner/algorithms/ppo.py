@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from onrig.learner.algorithms import State
-from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
+from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flatten_actors, gather_minibatches
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import PpoConfig
@@ -106,14 +106,14 @@ class Ppo(ActorCritic):
 
     def _memory(self) -> Experiences:
         """Return all experiences of the replay memory, actor by actor: fields (S, K R, ...)."""
-        flat = flattened(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
+        flat = flatten_actors(Frozen(*(np.concatenate(column, axis=2) for column in zip(*self._replayed, strict=True))))
         fields = self._inputs(flat.observation), *flat[1:]
         return Experiences(*(field.astype(self.executor.dtype, copy=False) for field in fields))
 
     def _minibatches(self, memory: Experiences) -> Experiences:
         size = memory.log_pi.shape[1]
         slots = np.stack([self._slots(stream, size) for stream in self._streams], axis=1)
-        drawn = Experiences(*(gathered(field, slots) for field in memory))
+        drawn = Experiences(*(gather_minibatches(field, slots) for field in memory))
         if self.config.standardise == "minibatch":
             a = drawn.advantage
             a = (a - a.mean(axis=2, keepdims=True)) / (a.std(axis=2, ddof=1, keepdims=True) + 1e-8)

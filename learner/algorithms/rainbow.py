@@ -135,39 +135,39 @@ class Rainbow(Traced):
             outputs.append(out)
         return outputs[0], outputs[1]
 
-    def _chances(self, logits: Array) -> Array:
+    def _distributions(self, logits: Array) -> Array:
         """Return the distributions of all levels, (B * levels, atoms)."""
         return softmax(logits.reshaped(logits.shape[0] * self.config.levels, self.config.atoms))
 
     def _means(self, logits: Array) -> Array:
         """Return the values of the levels, (B, levels)."""
         z = logits.tape.read(self._z)
-        return (self._chances(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
+        return (self._distributions(logits) * z).row_sums().reshaped(logits.shape[0], self.config.levels)
 
-    def _picked(self, of_levels: Array, chosen: Array) -> Array:
+    def _pick_level(self, of_levels: Array, chosen: Array) -> Array:
         """Select one level per row, marked by 1 in ``chosen`` (B, levels): (B, levels * atoms) to (B, atoms)."""
         (B, _), levels, atoms = of_levels.shape, self.config.levels, self.config.atoms
         masked = of_levels.reshaped(B * levels, atoms) * chosen.reshaped(B * levels, 1)
         return masked.reshaped(B, levels * atoms).folded(atoms)
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **inputs: Array) -> None:
         config, fields = self.config, self._records.fields
-        s, s_next, r, discount = (given[name] for name in ("observation", "next_observation", "reward", "discount"))
+        s, s_next, r, discount = (inputs[name] for name in ("observation", "next_observation", "reward", "discount"))
         z, (low, high), B = tape.read(self._z), config.returns, config.batch
-        best = self._means(self._logits(self._network, s_next, given["factors"])).row_argmaxima()
-        chances = self._chances(self._logits(self._target, s_next, given["target_factors"]))
-        p = self._picked(chances.reshaped(B, config.levels * config.atoms), equal(tape.read(self._numbers), best))
-        wanted = project(p, r, discount, low, high)
+        best = self._means(self._logits(self._network, s_next, inputs["factors"])).row_argmaxima()
+        chances = self._distributions(self._logits(self._target, s_next, inputs["target_factors"]))
+        p = self._pick_level(chances.reshaped(B, config.levels * config.atoms), equal(tape.read(self._numbers), best))
+        chosen_level = project(p, r, discount, low, high)
         target = (p * clip(r + discount * z, low, high)).row_sums()
 
-        value, advantages = self._dueling(self._network, s, given["factors"])
-        picked = value + self._picked(advantages, given["chosen"]) - self._mean_of_levels(advantages)
+        value, advantages = self._dueling(self._network, s, inputs["factors"])
+        picked = value + self._pick_level(advantages, inputs["chosen"]) - self._mean_of_levels(advantages)
         log_p = log_softmax(picked)
-        loss = -(wanted * log_p).row_sums()
+        loss = -(chosen_level * log_p).row_sums()
         tape.output(fields["loss"], loss)
         tape.output(fields["td"], target - (exp(log_p) * z).row_sums())
         tape.output(fields["target"], target)
-        descend(tape, (given["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
+        descend(tape, (inputs["weight"] * loss).mean(), [self._adam], max_norm=config.max_norm)
         with tape.section(_COPY):
             follow(tape, self._target, self._network, 1.0)
 

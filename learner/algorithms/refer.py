@@ -25,7 +25,7 @@ from onrig.learner.tape.elementary import greater
 
 RECLASSIFY_EVERY: Final = 1000
 """Number of updates after which all stored experiences are re-evaluated, because c shrinks."""
-_GREATEST: Final = 1e3
+_MAX_UNMASKED_RATIO: Final = 1e3
 """Maximum ratio if rule 1 does not bound it (§5.3)."""
 
 
@@ -33,7 +33,7 @@ Index = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Trials and slots of some experiences."""
 
 
-class Acted(NamedTuple):
+class BehaviourSample(NamedTuple):
     """Behaviour policies and the actions sampled from them: (B, m) each."""
 
     drawn: Array
@@ -41,7 +41,7 @@ class Acted(NamedTuple):
     std: Array
 
 
-class Apart(NamedTuple):
+class PolicyDistance(NamedTuple):
     """Distance of the present policy from the behaviour policy, (B, 1) each, with gradients."""
 
     rho: Array
@@ -49,30 +49,30 @@ class Apart(NamedTuple):
     kl: Array
 
 
-def apart(settings: ReferSettings, acted: Acted, mean: Array, std: Array) -> Apart:
+def policy_distance(settings: ReferSettings, acted: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
     """Compare the behaviour policies with the present one."""
-    greatest = math.inf if settings.masks else _GREATEST
+    max_ratio = math.inf if settings.masks else _MAX_UNMASKED_RATIO
     ratio = log_density(acted.drawn, mean, std), log_density(acted.drawn, acted.mean, acted.std)
     behaviour, present = (acted.mean, acted.std), (mean, std)
     first, second = (behaviour, present) if settings.kl == "mu_pi" else (present, behaviour)
-    return Apart(importance_ratio(*ratio, greatest), kl_divergence(*first, *second))
+    return PolicyDistance(importance_ratio(*ratio, max_ratio), kl_divergence(*first, *second))
 
 
 class Rules(NamedTuple):
     """Parameters of ReF-ER that are constant within an update (``Refer.rules``), (1, 1) each."""
 
     beta: Array
-    least: Array
-    """Lower bound of near ratios; ``greatest`` is the upper one.  The upper bound is infinite without rule 1."""
-    greatest: Array
+    min_ratio: Array
+    """Lower bound of near ratios; ``max_ratio`` is the upper one.  The upper bound is infinite without rule 1."""
+    max_ratio: Array
     annealing: Array
     """Factor applied to the step size."""
 
     def near(self, rho: Array) -> Array:
         """Factor of an algorithm's own loss: 0 where rule 1 excludes an experience, else 1."""
-        return greater(rho, self.least) * greater(self.greatest, rho)
+        return greater(rho, self.min_ratio) * greater(self.max_ratio, rho)
 
-    def mixed(self, loss: Array, of: Apart) -> Array:
+    def mixed(self, loss: Array, of: PolicyDistance) -> Array:
         """Mix a loss and the KL divergence, (B, 1) each: eq. 10."""
         return self.beta * self.near(of.rho) * loss + (1.0 - self.beta) * of.kl
 
@@ -110,7 +110,9 @@ class Refer:
         rules[:, 1:3] = (1.0 / self.cut, self.cut) if self.settings.masks else (-math.inf, math.inf)
         return rules
 
-    def judge(self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
+    def classify(
+        self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]
+    ) -> NDArray[np.bool_]:
         """Classify replayed experiences (S, B), adapt beta to the previous share of far ones, and count the update.
 
         Returns which experiences are far.
@@ -122,10 +124,10 @@ class Refer:
         self.count()
         return far
 
-    def note(self, at: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
+    def note(self, index: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
         """Record ratios and divergences of replayed experiences; returns which are far."""
         far = self._is_far(rho)
-        self.rho[at], self.far[at], self.kl[at] = rho, far, kl
+        self.rho[index], self.far[index], self.kl[index] = rho, far, kl
         return far
 
     def count(self) -> None:
@@ -135,8 +137,8 @@ class Refer:
             self.far[:] = self._is_far(self.rho)
 
     def _is_far(self, rho: NDArray[np.floating]) -> NDArray[np.bool_]:
-        least, greatest = (rho.dtype.type(bound) for bound in (1.0 / self.cut, self.cut))  # rounded as in an update
-        near: NDArray[np.bool_] = (least < rho) & (rho < greatest)
+        min_ratio, max_ratio = (rho.dtype.type(bound) for bound in (1.0 / self.cut, self.cut))
+        near: NDArray[np.bool_] = (min_ratio < rho) & (rho < max_ratio)
         return ~near
 
     @property

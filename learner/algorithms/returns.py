@@ -36,7 +36,7 @@ def retrace(
     )
     native = _native()
     if native is None:
-        return _retraced(reward, value, trace, known, end_value, after, gamma)
+        return _retrace_numpy(reward, value, trace, known, end_value, after, gamma)
     n, after = len(value), np.ascontiguousarray(after, np.int64)
     q, before = np.empty(n), np.empty(n, np.int64)
     columns = (reward, value, trace, known, end_value, after)
@@ -44,7 +44,7 @@ def retrace(
     return q
 
 
-def _retraced(
+def _retrace_numpy(
     reward: Column,
     value: Column,
     trace: Column,

@@ -14,7 +14,7 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import Spread, export_policy
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import clip, concatenated, exp, log, minimum, square, tanh
+from onrig.learner.tape.elementary import clip, concatenate, exp, log, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
@@ -59,7 +59,7 @@ class Sac(Traced):
 
         self.config, self._m, self.noises = config, m, m
         self._means = self.forward(lambda tape, s, _: tanh(self._actor(s).columns(0, m)), n, m)
-        self._draws = self.forward(lambda tape, s, noise: self._act(s, _given(noise))[0], n, m, m)
+        self._draws = self.forward(lambda tape, s, noise: self._act(s, _require_noise(noise))[0], n, m, m)
         B = config.batch
         noises, outputs = (
             dict.fromkeys(("noise", "next_noise"), (B, m)),
@@ -78,22 +78,22 @@ class Sac(Traced):
         log_pi = square(noise) * -0.5 - log_std - _HALF_LOG_2PI - log(1.0 - action * action + 1e-6)
         return action, log_pi.row_sums()
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **fields: Array) -> None:
         s, a, r, s_next, discount, weight = (
-            given[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
+            fields[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
         )
         log_alpha = tape.read(self._temperature.fields[0])
         alpha = exp(log_alpha)
 
-        a_next, log_pi_next = self._act(s_next, given["next_noise"])
-        pair = concatenated(s_next, a_next)
+        a_next, log_pi_next = self._act(s_next, fields["next_noise"])
+        pair = concatenate(s_next, a_next)
         target = r + discount * (minimum(*(q(pair) for q in self._targets)) - alpha * log_pi_next)
-        pair = concatenated(s, a)
+        pair = concatenate(s, a)
         td = [target - q(pair) for q in self._critics]
         descend(tape, (weight * (square(td[0]) + square(td[1]))).mean(), self._adams[:2])
 
-        pi, log_pi = self._act(s, given["noise"])
-        pair = concatenated(s, pi)
+        pi, log_pi = self._act(s, fields["noise"])
+        pair = concatenate(s, pi)
         descend(tape, (alpha * log_pi - minimum(*(q(pair) for q in self._critics))).mean(), self._adams[2:3])
         # The target entropy is -m.
         descend(tape, -(log_alpha * (log_pi - float(self._m))).mean(), self._adams[3:])
@@ -135,6 +135,6 @@ class Sac(Traced):
         return export_policy(self.actor_layers(trial), contract, self.actor_spread(trial))
 
 
-def _given(noise: Array | None) -> Array:
+def _require_noise(noise: Array | None) -> Array:
     assert noise is not None
     return noise

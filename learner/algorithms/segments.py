@@ -44,7 +44,7 @@ class Steps(NamedTuple):
         return q.reshape(S, N)
 
 
-def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
+def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_once: int) -> Steps:
     """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``at_once``."""
     S = len(slots)
     lengths = segments.present.sum(axis=-1)
@@ -60,7 +60,7 @@ def laid_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], at_onc
     return Steps(placed, present, share, first + lengths - 1, first + within)
 
 
-class Pieces:
+class ChunkRecords:
     """Records of chunks of R steps each, shared by several programs; columns by name."""
 
     def __init__(self, at_once: int, columns: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from onrig.learner.algorithms import Minibatches, Signals
 from onrig.learner.algorithms.traced import Records, Traced
 from onrig.learner.export import export_policy
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import clip, concatenated, minimum, square, tanh
+from onrig.learner.tape.elementary import clip, concatenate, minimum, square, tanh
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend, follow
 from onrig.learner.tape.spaces import Layout
@@ -68,22 +68,22 @@ class Td3(Traced):
         networks = zip(self._target_critics, self._critics, strict=True)
         return [(self._target_actor, self._actor), *networks]
 
-    def _update(self, tape: Tape, **given: Array) -> None:
+    def _update(self, tape: Tape, **fields: Array) -> None:
         config = self.config
         s, a, r, s_next, discount, weight = (
-            given[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
+            fields[name] for name in ("observation", "action", "reward", "next_observation", "discount", "weight")
         )
-        a_next = clip(tanh(self._target_actor(s_next)) + given["noise"], -1.0, 1.0)
-        pair = concatenated(s_next, a_next)
+        a_next = clip(tanh(self._target_actor(s_next)) + fields["noise"], -1.0, 1.0)
+        pair = concatenate(s_next, a_next)
         target = r + discount * minimum(*(q(pair) for q in self._target_critics))
-        pair = concatenated(s, a)
+        pair = concatenate(s, a)
         td = [target - q(pair) for q in self._critics]
         descend(tape, (weight * (square(td[0]) + square(td[1]))).mean(), self._adams[:2])
         for name, value in (("td1", td[0]), ("td2", td[1]), ("target", target)):
             tape.output(self._records.fields[name], value)
 
         with tape.section(_DELAYED):
-            pair = concatenated(s, tanh(self._actor(s)))
+            pair = concatenate(s, tanh(self._actor(s)))
             descend(tape, -self._critics[0](pair).mean(), self._adams[2:])
         with tape.section(_DELAYED if config.targets == "delayed" else 0):
             for target_net, net in self._pairs:

@@ -25,8 +25,7 @@ Values = NDArray[Any]
 
 
 class Nets:
-    """Networks of S trials with the state of their updates, and programs bound to them; a subclass defines the layout.
-    """
+    """Networks of S trials with their update state, and programs bound to them; a subclass defines the layout."""
 
     def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
         """Allocate the state; ``state`` must be complete."""
@@ -102,8 +101,7 @@ class Traced(Nets):
         return np.where(numbers % every == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
     def state(self) -> State:
-        """Return a copy of everything needed to resume training: fields (S, rows, cols) by name, streams, update count.
-        """
+        """Return a copy of everything needed to resume training: fields (S, rows, cols), streams, update count."""
         own = {"updates": np.array(self.updates, dtype=np.int64), "streams": words_of_streams(self._streams)}
         return super().state() | own
 
@@ -223,7 +221,7 @@ class Records(Fields):
 
 def check_shapes(batches: Minibatches, S: int, B: int, n: int, m: int) -> None:
     """Check that K minibatches hold B experiences of S trials each; raises ValueError if not."""
-    wanted = (len(batches.reward), S, B)
-    if batches.observation.shape != (*wanted, n) or batches.action.shape != (*wanted, m):
+    expected = (len(batches.reward), S, B)
+    if batches.observation.shape != (*expected, n) or batches.action.shape != (*expected, m):
         got = f"{batches.observation.shape} and {batches.action.shape}"
-        raise ValueError(f"expected observations and actions of shape {(*wanted, n)} and {(*wanted, m)}, got {got}")
+        raise ValueError(f"expected observations and actions of shape {(*expected, n)} and {(*expected, m)}, got {got}")

@@ -11,20 +11,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flattened, gathered
+from onrig.learner.algorithms.actor_critic import ActorCritic, Frozen, flatten_actors, gather_minibatches
 from onrig.learner.algorithms.on_policy import Beat, PolicyBatch, no_beat
 from onrig.learner.algorithms.traced import Fields
 from onrig.learner.on_policy_settings import TrpoConfig
 from onrig.learner.tape.array import Array
 from onrig.learner.tape.densities import kl_divergence, likelihood_ratio, log_density
-from onrig.learner.tape.elementary import concatenated, dense, exp, square
+from onrig.learner.tape.elementary import concatenate, dense, exp, square
 from onrig.learner.tape.executor import Run
 from onrig.learner.tape.optimiser import descend
 from onrig.learner.tape.trace import Tape
 
 Vectors = NDArray[np.float64]
 """(S, P)"""
-_NEGLIGIBLE: Final = 1e-10
+_CG_TOLERANCE: Final = 1e-10
 """Squared residual at which conjugate gradients stop (OpenAI's baselines)."""
 KL_SLACK: Final = 1.5
 """Factor by which the divergence of an accepted step may exceed ``max_kl``."""
@@ -35,7 +35,7 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
     x, residual, direction = np.zeros_like(b), b.copy(), b.copy()
     square = np.square(residual).sum(axis=1, keepdims=True)
     for _ in range(steps):
-        going = square > _NEGLIGIBLE
+        going = square > _CG_TOLERANCE
         along = product(direction)
         curvature = (direction * along).sum(axis=1, keepdims=True)
         step = np.where(going, square / np.where(going, curvature, 1.0), 0.0)
@@ -76,7 +76,7 @@ class Trpo(ActorCritic):
         present = {"mean": (N, m), "log_std": (1, m), "gradient": (1, size + m)}
         self._batch = Fields(batch | present | {"gain": (N, 1), "divergence": (N, 1)})
         self._differentiate = self._program(self._batch, self._gradient)
-        self._judge = self._program(self._batch, self._judgement)
+        self._evaluate_step = self._program(self._batch, self._trace_evaluation)
         self._few = Fields({"observation": (F, n), "along": (1, size), "product": (1, size)})
         self._multiply = self._program(self._few, self._product)
         self._minibatches = Fields({"observation": (config.batch, n), "target": (config.batch, 1)})
@@ -96,12 +96,12 @@ class Trpo(ActorCritic):
         """Report the gradient of the mean gain, and the present policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
-        gradient = concatenated(*tape.gradient(gains.mean(), self._policy))
+        gradient = concatenate(*tape.gradient(gains.mean(), self._policy))
         found = {"mean": mean, "log_std": tape.read(self._spread.fields[0]), "gain": gains, "gradient": gradient}
         for name, value in found.items():
             tape.output(self._batch.fields[name], value)
 
-    def _judgement(self, tape: Tape) -> None:
+    def _trace_evaluation(self, tape: Tape) -> None:
         """Report gains, and divergences from the policy before the step."""
         at = self._batch.read(tape)
         mean, std = self._distribution(at["observation"])
@@ -120,11 +120,11 @@ class Trpo(ActorCritic):
         along = [at["along"].columns(f.at - start, f.slice.stop - start).reshaped(*f.shape) for f in net.group.fields]
         change = None
         for layer, weight in enumerate(net.weights):
-            moved = dense(x, *along[2 * layer : 2 * layer + 2])
+            mark_changed = dense(x, *along[2 * layer : 2 * layer + 2])
             if change is not None:
-                moved = moved + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
+                mark_changed = mark_changed + dense(change, tape.read(weight), tape.filled((1, weight.shape[1]), 0.0))
             x = net.layer(layer, x, last=layer == last)
-            change = moved if layer == last else moved * (1.0 - square(x))  # tanh' = 1 - tanh^2
+            change = mark_changed if layer == last else mark_changed * (1.0 - square(x))  # tanh' = 1 - tanh^2
         assert change is not None
         weighted = (change / square(exp(tape.read(self._spread.fields[0])))).detached()
         (product,) = tape.gradient((x * weighted).row_sums().mean(), [net.group])
@@ -136,19 +136,18 @@ class Trpo(ActorCritic):
 
     def learn(self, batch: PolicyBatch, left: float, beat: Beat = no_beat) -> None:
         """Take one policy step, then the value epochs; ``left`` is ignored."""
-        frozen = flattened(self._freeze(batch))
+        frozen = flatten_actors(self._freeze(batch))
         x = self._inputs(frozen.observation).astype(self.executor.dtype)
         self._step_policies(x, frozen)
         self._fit_values(x, frozen.target, beat)
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: Frozen) -> None:
-        """Step along the natural gradient, within the bound on the divergence and without a decrease of the objective.
-        """
+        """Step along the natural gradient, within the divergence bound and without a decrease of the objective."""
         config, S, at = self.config, len(x), self._batch
         rows = at.of(self, 1)
-        given = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
-        for name, field in given.items():
+        fields = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
+        for name, field in fields.items():
             at.set(name, field[None])
         self._differentiate(self.rows, rows, None)
         gradient = at.get("gradient")[0, :, 0].astype(np.float64)
@@ -162,7 +161,7 @@ class Trpo(ActorCritic):
         for halving in range(config.halvings):
             tried = start + 0.5**halving * full
             self._write(tried)
-            self._judge(self.rows, rows, None)
+            self._evaluate_step(self.rows, rows, None)
             gain, divergence = (at.get(name)[0].mean(axis=1, dtype=np.float64) for name in ("gain", "divergence"))
             accepted = waiting & (gain >= before) & (divergence <= KL_SLACK * config.max_kl)
             taken[accepted] = tried[accepted]
@@ -201,7 +200,7 @@ class Trpo(ActorCritic):
         rows = self._minibatches.of(self, N // config.batch)
         for _ in range(config.value_epochs):
             slots = np.stack([s.permutation(N).reshape(-1, config.batch) for s in self._streams], axis=1)
-            self._minibatches.set("observation", gathered(x, slots))
-            self._minibatches.set("target", gathered(target, slots))
+            self._minibatches.set("observation", gather_minibatches(x, slots))
+            self._minibatches.set("target", gather_minibatches(target, slots))
             self._fit(self.rows, rows, None)
             beat()

@@ -129,8 +129,7 @@ class Sampler(Protocol):
         return
 
     def episode_closed(self, episode_return: float) -> None:
-        """Notify of a training episode's undiscounted return, raw units, before the subsequent updates; NaN if unknown.
-        """
+        """Notify of a training episode's undiscounted return, raw units, before the updates; NaN if unknown."""
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:

@@ -32,7 +32,7 @@ from onrig.runtime.memory.order.uniforms import restore_streams, words_of_stream
 _FEATURES: Final = 3
 _TD: Final = 2
 """Index of the TD error among the features."""
-_AT_FIRST: Final = 0.5
+_INITIAL_PROBABILITY: Final = 0.5
 """Inclusion probability of an experience that was never replayed."""
 
 
@@ -112,7 +112,7 @@ class Ero(Joint):
         """Draw the inclusion of new experiences, by slot, so that the grouping of writes has no effect."""
         for trial, new in enumerate(self._new):
             own = np.flatnonzero(new)
-            self._toss(trial, own, np.full(len(own), _AT_FIRST))
+            self._toss(trial, own, np.full(len(own), _INITIAL_PROBABILITY))
         self._new[:] = self._any_new = False
 
     def _toss(self, trial: int, slots: NDArray[np.int64], chances: NDArray[np.float64]) -> None:
@@ -143,30 +143,30 @@ class Ero(Joint):
         """Draw the inclusion of the experiences in an update again."""
         (drawn,) = slots
         self._features.updated(drawn, signals)
-        chances = self._nets.chances(self._seen(drawn))[..., 0].astype(np.float64)
+        chances = self._nets.chances(self._inputs(drawn))[..., 0].astype(np.float64)
         for trial, own in enumerate(drawn):
             self._toss(trial, own, chances[trial])
 
-    def _seen(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _inputs(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the network inputs for slots (S, n): (S, n, 3)."""
         features = self._features.few(slots)
         features[..., _TD] = np.abs(features[..., _TD])
         return features
 
-    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
+    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
         inside = np.zeros((self._trials, size), np.bool_)
         stored = self._features.stored
-        for trial in np.flatnonzero(who & (stored > 0)).tolist():
+        for trial in np.flatnonzero(eligible & (stored > 0)).tolist():
             n = min(size, int(stored[trial]))
             slots[trial, :n] = own = self._samples[trial].below(int(stored[trial]), n)
             valid[trial, :n] = ~self._new[trial, own]  # whose inclusion has been drawn
             inside[trial, :n] = self._members[trial].values[own] > 0.0
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._seen(slots), inside, np.where(valid, gain[:, None], 0.0), trials)
+            self._nets.step(self._inputs(slots), inside, np.where(valid, gain[:, None], 0.0), trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._features.standardise(ended)

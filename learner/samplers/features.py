@@ -50,17 +50,17 @@ class Features:
             self.td[trial, own] = self.target[trial, own] = 1.0
             self.stored[trial] = max(self.stored[trial], int(own.max(initial=-1)) + 1)
 
-    def standardise(self, which: NDArray[np.bool_]) -> None:
-        """Set the mean and standard deviation to those of the memories, for the trials in ``which`` (S,)."""
-        which = which & (self.stored > 0)
+    def standardise(self, mask: NDArray[np.bool_]) -> None:
+        """Set the mean and standard deviation to those of the memories, for the trials in ``mask`` (S,)."""
+        mask = mask & (self.stored > 0)
         last = np.maximum(self.stored - 1, 0)[:, None]
         stored = self._view.gather((np.linspace(0.0, 1.0, _SAMPLE) * last).astype(np.int64))
         seen = np.concatenate((stored.observation, stored.reward[..., None]), axis=-1, dtype=np.float64)
-        for trial in np.flatnonzero(which).tolist():
+        for trial in np.flatnonzero(mask).tolist():
             mean, std = seen[trial].mean(axis=0), seen[trial].std(axis=0)
             self._mean[trial] = mean
             self._std[trial] = np.where(std > 1e-6 * (1.0 + np.abs(mean)), std, 1.0)
-        self._known[which] = True
+        self._known[mask] = True
 
     def updated(self, slots: NDArray[np.int64], signals: Signals) -> None:
         """Store finite TD errors and targets, if provided, for slots (S, n)."""
@@ -70,8 +70,7 @@ class Features:
                 column[at] = np.where(np.isfinite(values[0]), values[0], column[at])
 
     def of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return observation, action, reward, next observation, age, TD error, target in slots (S, n): (S, n, width).
-        """
+        """Return s, a, reward, s', age, TD error, target in slots (S, n): (S, n, width)."""
         mean, std = self._moments()
         stored, n = self._view.gather(slots), self._view.observations
         parts = (

@@ -60,12 +60,12 @@ class Joint:
         """Learn from the returns (S,) of the trials whose training episode ended (S,)."""
         gain = np.where(ended, returns - self._previous, np.nan)
         self._previous = np.where(ended, returns, self._previous)
-        who = np.isfinite(gain) & (gain != 0.0)
-        self._learn(np.where(who, gain, 0.0), who)
+        eligible = np.isfinite(gain) & (gain != 0.0)
+        self._learn(np.where(eligible, gain, 0.0), eligible)
         self._begin(ended)
 
-    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
-        """Take a learning step for the trials in ``who`` (S,), from the ``gain`` in return (S,)."""
+    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
+        """Take a learning step for the trials in ``eligible`` (S,), from the ``gain`` in return (S,)."""
         raise NotImplementedError
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:

@@ -45,8 +45,8 @@ def kl_scores(departures: NDArray[np.floating], variance: float) -> NDArray[np.f
 def departures(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
     """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
     stored = view.gather(slots)
-    apart: NDArray[np.floating] = view.policy(stored.observation) - stored.action
-    return apart
+    deviation: NDArray[np.floating] = view.policy(stored.observation) - stored.action
+    return deviation
 
 
 def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
@@ -55,8 +55,8 @@ def closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDAr
     by_trial: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
         return np.array(slots[0])
-    apart = departures(view, by_trial.reshape(trials, n * batch))
-    best = kl_scores(apart.reshape(trials, n, batch, -1), variance).argmin(axis=1)
+    deviation = departures(view, by_trial.reshape(trials, n * batch))
+    best = kl_scores(deviation.reshape(trials, n, batch, -1), variance).argmin(axis=1)
     chosen: NDArray[np.int64] = by_trial[np.arange(trials), best]
     return chosen
 

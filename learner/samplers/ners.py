@@ -23,7 +23,7 @@ from onrig.learner.samplers.importance import Scale
 from onrig.learner.samplers.joint import Joint
 from onrig.learner.samplers.proportional_per import ProportionalPer
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, log, sigmoid
+from onrig.learner.tape.elementary import concatenate, log, sigmoid
 from onrig.learner.tape.networks import Mlp, by_inputs
 from onrig.learner.tape.optimiser import Adam, descend
 from onrig.learner.tape.spaces import Layout
@@ -31,7 +31,7 @@ from onrig.learner.tape.trace import Tape
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.uniforms import restore_streams, words_of_streams
 
-LEAST: Final = 1e-6
+MIN_SCORE: Final = 1e-6
 """Value added to a score before its logarithm (eq. 7), and smallest score, so that every experience can be drawn."""
 
 
@@ -63,17 +63,16 @@ class ScoreNets(Nets):
         self._records = Fields({"features": (size, width), "share": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         given = self._records.read(tape)
-        loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + LEAST)
+        loss = given["weight"] * log(self._scores(tape, given["features"], given["share"]) + MIN_SCORE)
         descend(tape, loss.sum(), adams)
         self._run = self.bind(tape)
 
     def _scores(self, tape: Tape, x: Array, share: Array | None) -> Array:
-        """Scores (B, 1) of features (B, width); ``share`` (B, 1), which sums to 1, weights the mean over the minibatch.
-        """
+        """Scores (B, 1) of features (B, width); ``share`` (B, 1), sum 1, weights the mean over the minibatch."""
         assert share is not None
         others = (share * self._global(x)).column_sums()
         for_each = tape.filled((x.shape[0], 1), 1.0) * others
-        return sigmoid(self._score(concatenated(self._local(x), for_each)))
+        return sigmoid(self._score(concatenate(self._local(x), for_each)))
 
     def _shares(self, valid: NDArray[np.bool_]) -> NDArray[np.floating]:
         """Weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
@@ -160,25 +159,25 @@ class Ners(Joint):
             raise ValueError("NERS needs targets, which the algorithm does not provide")
         (drawn,) = slots
         self._features.updated(drawn, signals)
-        scores = self._nets.scores(self._of(drawn))
+        scores = self._nets.scores(self._features_of(drawn))
         for law, replayed, own, found in zip(self._laws, self._replayed, drawn, scores, strict=True):
-            law.prioritise(own, np.maximum(found, LEAST))
+            law.prioritise(own, np.maximum(found, MIN_SCORE))
             replayed[own] = True
 
-    def _of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _features_of(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._features.few(slots) if self._few else self._features.of(slots)
 
-    def _learn(self, gain: NDArray[np.float64], who: NDArray[np.bool_]) -> None:
+    def _learn(self, gain: NDArray[np.float64], eligible: NDArray[np.bool_]) -> None:
         size = self._settings.sample
         slots = np.zeros((self._trials, size), np.int64)
         valid = np.zeros((self._trials, size), np.bool_)
-        for trial in np.flatnonzero(who).tolist():
+        for trial in np.flatnonzero(eligible).tolist():
             chosen = self._choices[trial].permutation(np.flatnonzero(self._replayed[trial]))[:size]
             slots[trial, : len(chosen)] = chosen
             valid[trial, : len(chosen)] = True
         trials = np.flatnonzero(valid.any(axis=1))
         if len(trials):
-            self._nets.step(self._of(slots), valid, gain, trials)
+            self._nets.step(self._features_of(slots), valid, gain, trials)
 
     def _begin(self, ended: NDArray[np.bool_]) -> None:
         self._replayed[ended] = False

@@ -84,8 +84,7 @@ class ProportionalPer(Sampler):
         epsilon: float = 1e-6,
         scale: Scale = Scale.NONE,
     ) -> ProportionalPer:
-        """Build a sampler whose importance-sampling exponent grows from ``beta`` to 1 over the run (None: no weights).
-        """
+        """Build a sampler whose importance exponent grows from ``beta`` to 1 over the run (None: no weights)."""
         each = setting.updates // setting.episodes if over_updates else 0
         course = None if beta is None else Linear(beta, 1.0, setting.updates if each else setting.episodes)
         return cls(

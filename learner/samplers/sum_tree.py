@@ -119,7 +119,7 @@ class SumTree:
         return slots, self.values.take(slots)
 
 
-_MOST_LEVELS: Final = 8
+_MAX_LEVELS: Final = 8
 
 
 class _Struct(ctypes.Structure):
@@ -128,7 +128,7 @@ class _Struct(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("capacity", "levels", "nodes")),
         *((name, ctypes.c_void_p) for name in ("root", "running_root")),
-        *((name, ctypes.c_void_p * _MOST_LEVELS) for name in ("values", "running")),
+        *((name, ctypes.c_void_p * _MAX_LEVELS) for name in ("values", "running")),
         *((name, ctypes.c_void_p) for name in ("uniform", "target", "slot")),
     )
 
@@ -157,7 +157,7 @@ class CompiledSumTree(SumTree):
     def __init__(self, capacity: int, functions: ctypes.PyDLL) -> None:
         super().__init__(capacity)
         self._put, self._find, self._draw = (getattr(functions, f"onrig_sums_{f}") for f in ("put", "find", "draw"))
-        pointers = ctypes.c_void_p * _MOST_LEVELS
+        pointers = ctypes.c_void_p * _MAX_LEVELS
         self._struct: Final = _Struct(
             capacity,
             len(self._levels),
@@ -204,7 +204,7 @@ class CompiledSumTree(SumTree):
         targets = np.ascontiguousarray(targets, np.float64)
         slots = np.empty(len(targets), np.int64)
         if code := self._find(self._address, targets.ctypes.data, len(targets), slots.ctypes.data):
-            _refuse(code)
+            _raise_for(code)
         return slots
 
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -215,11 +215,11 @@ class CompiledSumTree(SumTree):
         self._uniforms[:n] = uniforms
         batch = n // updates
         if code := self._draw(self._address, updates, batch):
-            _refuse(code)
+            _raise_for(code)
         return self._slots[:n].reshape(updates, batch).copy(), self._targets[:n].reshape(updates, batch).copy()
 
 
-def _refuse(code: int) -> None:
+def _raise_for(code: int) -> None:
     raise ValueError("nothing to find: all values are 0" if code == -2 else "a target is negative or NaN")
 
 

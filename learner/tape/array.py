@@ -73,8 +73,8 @@ class Array:
         if rows * cols != self.size or not self.is_contiguous:
             raise self.tape.error(f"an array {self.shape} cannot become {(rows, cols)}")
         view, old = Array(self.tape, self.space, self.at, (rows, cols)), self.shape
-        return self.tape.produced(
-            view, [Derivative(self, lambda g: g if isinstance(g, float) else self.tape.whole(g).reshaped(*old))]
+        return self.tape.register_output(
+            view, [Derivative(self, lambda g: g if isinstance(g, float) else self.tape.contiguous(g).reshaped(*old))]
         )
 
     def __add__(self, other: Array | float) -> Array:
@@ -96,7 +96,9 @@ class Array:
         if not isinstance(other, Array):
             return self.affine(1.0 / float(other), 0.0)
         return self.tape.elementwise(
-            "divide", [self, other], [lambda g, y: divided(g, other), lambda g, y: -divided(g * y, other)]
+            "divide",
+            [self, other],
+            [lambda g, y: divide_gradient(g, other), lambda g, y: -divide_gradient(g * y, other)],
         )
 
     def __rsub__(self, other: float) -> Array:
@@ -115,7 +117,7 @@ class Array:
 
     def sum(self) -> Array:
         """Sum of all elements, (1, 1)."""
-        return self.tape.reduced("sum", self, (1, 1))
+        return self.tape.add_reduction("sum", self, (1, 1))
 
     def mean(self) -> Array:
         """Mean of all elements, (1, 1)."""
@@ -123,19 +125,21 @@ class Array:
 
     def row_sums(self) -> Array:
         """Sum of each row, (rows, 1)."""
-        return self if self.shape[1] == 1 else self.tape.reduced("row_sum", self, (self.shape[0], 1))
+        return self if self.shape[1] == 1 else self.tape.add_reduction("row_sum", self, (self.shape[0], 1))
 
     def column_sums(self) -> Array:
         """Sum of each column, (1, cols)."""
-        return self if self.shape[0] == 1 else self.tape.reduced("column_sum", self, (1, self.shape[1]))
+        return self if self.shape[0] == 1 else self.tape.add_reduction("column_sum", self, (1, self.shape[1]))
 
     def row_maxima(self) -> Array:
         """Largest element of each row, (rows, 1); a constant for gradients."""
-        return self if self.shape[1] == 1 else self.tape.reduced("row_max", self, (self.shape[0], 1), passes=False)
+        return (
+            self if self.shape[1] == 1 else self.tape.add_reduction("row_max", self, (self.shape[0], 1), passes=False)
+        )
 
     def row_argmaxima(self) -> Array:
         """Column of the largest element of each row, the first on a tie, (rows, 1); a constant for gradients."""
-        return self.tape.reduced("row_argmax", self, (self.shape[0], 1), passes=False)
+        return self.tape.add_reduction("row_argmax", self, (self.shape[0], 1), passes=False)
 
     def folded(self, width: int) -> Array:
         """Sum of blocks of ``width`` columns, (rows, width)."""
@@ -143,22 +147,22 @@ class Array:
         if cols % width or not self.is_contiguous:
             raise tape.error(f"cannot split an array of shape {self.shape} into blocks of {width} columns")
         out = tape.emit("fold", (rows, width), [self], of=self.shape, inner=width)
-        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.whole(g).tiled(cols // width))
-        return tape.produced(out, [rule])
+        rule = Derivative(self, lambda g: g if isinstance(g, float) else tape.contiguous(g).tiled(cols // width))
+        return tape.register_output(out, [rule])
 
     def tiled(self, times: int) -> Array:
         """``times`` copies side by side, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
-        out = tape.emit("tile", (rows, times * cols), [tape.whole(self)], inner=cols)
-        rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.whole(g).folded(cols))
-        return tape.produced(out, [rule])
+        out = tape.emit("tile", (rows, times * cols), [tape.contiguous(self)], inner=cols)
+        rule = Derivative(self, lambda g: g * float(times) if isinstance(g, float) else tape.contiguous(g).folded(cols))
+        return tape.register_output(out, [rule])
 
     def detached(self) -> Array:
         """Return the same array as a constant for gradients."""
         return Array(self.tape, self.space, self.at, self.shape, self.strides)
 
 
-def divided(g: Gradient, by: Array) -> Gradient:
+def divide_gradient(g: Gradient, by: Array) -> Gradient:
     """Divide a gradient by an array, within a rule: the division itself has no gradient."""
     if isinstance(g, float):
         return by.tape.elementwise("divide", [by.tape.filled(by.shape, g), by], [])
@@ -224,11 +228,11 @@ class Recorder:
         """Return an array filled with one number."""
         return self.emit("fill", shape, [], x=value)
 
-    def full(self, g: Gradient, shape: tuple[int, int]) -> Array:
+    def expand(self, g: Gradient, shape: tuple[int, int]) -> Array:
         """Return a gradient as an array, with a single element if all are equal."""
         return self.filled((1, 1), g) if isinstance(g, float) else g
 
-    def whole(self, a: Array) -> Array:
+    def contiguous(self, a: Array) -> Array:
         """Return ``a`` if contiguous, else a contiguous copy."""
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
@@ -282,17 +286,19 @@ class Recorder:
         out = self.emit(name, shape, inputs, x=x, y=y)
 
         def fitted(a: Array, rule: Rule) -> Callable[[Gradient], Gradient]:
-            return lambda g: self._fitted(a, rule(g, out), shape)
+            return lambda g: self._sum_to_shape(a, rule(g, out), shape)
 
-        return self.produced(out, [Derivative(a, fitted(a, rule)) for a, rule in zip(inputs, rules, strict=False)])
+        return self.register_output(
+            out, [Derivative(a, fitted(a, rule)) for a, rule in zip(inputs, rules, strict=False)]
+        )
 
-    def produced(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
+    def register_output(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
         """Register the derivatives of ``out``, and return it."""
         out.derivatives = derivatives
         self.passing.append(out)
         return out
 
-    def _fitted(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
+    def _sum_to_shape(self, a: Array, g: Gradient, shape: tuple[int, int]) -> Gradient:
         """Sum a gradient over the repeated dimensions of ``a``."""
         if isinstance(g, float):
             return g * (shape[0] * shape[1] / a.size)
@@ -304,15 +310,15 @@ class Recorder:
             return g.sum()
         return g.column_sums() if a.shape[0] == 1 else g.row_sums()
 
-    def reduced(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
+    def add_reduction(self, name: str, a: Array, shape: tuple[int, int], *, passes: bool = True) -> Array:
         """Append a reduction; the gradient of a sum is the same for all its terms."""
         # Kernels read rows of adjacent elements; a repeated element must be copied first.
         source = a if 0 not in a.strides else self.emit("copy", a.shape, [a])
         out = self.emit(name, shape, [source], of=a.shape)
-        rule = Derivative(a, lambda g: g if isinstance(g, float) else self._repeated(g, a.shape))
-        return self.produced(out, [rule] if passes else [])
+        rule = Derivative(a, lambda g: g if isinstance(g, float) else self._broadcast(g, a.shape))
+        return self.register_output(out, [rule] if passes else [])
 
-    def _repeated(self, g: Array, shape: tuple[int, int]) -> Array:
+    def _broadcast(self, g: Array, shape: tuple[int, int]) -> Array:
         (rows, cols), (by_row, by_col) = g.shape, g.strides
         strides = (0 if rows < shape[0] else by_row, 0 if cols < shape[1] else by_col)
         return Array(self, g.space, g.at, shape, strides)

@@ -20,12 +20,12 @@ from onrig.learner.tape.operations import (
     OPERATIONS,
     Kind,
     Space,
-    shapes_of,
+    operand_shapes,
 )
 
 Sizes = NDArray[np.int64]
 """Number of elements of the three spaces, in the order of ``Space``."""
-MOST: Final = 1 << 30
+MAX_SIZE: Final = 1 << 30
 """Maximum number of elements in a space: offsets are 32-bit numbers."""
 
 _SHAPES: Final = np.zeros((len(OPERATIONS), OPERANDS, 2), np.intp)
@@ -103,7 +103,9 @@ def operands_of(operations: NDArray[np.void]) -> Operands:
     code = operations["code"].astype(np.intp)
     known = (code >= 0) & (code < len(OPERATIONS))
     code[~known] = 0
-    rows, cols, inner = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("rows", "cols", "inner"))
+    rows, cols, inner = (
+        np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("rows", "cols", "inner")
+    )
     dimensions = np.stack((np.ones_like(rows), rows, cols, inner, 2 * cols + 1), axis=1)
     shapes = dimensions[np.arange(len(code))[:, None, None], _SHAPES[code]]
     present = _PRESENT[code]
@@ -112,23 +114,23 @@ def operands_of(operations: NDArray[np.void]) -> Operands:
 
 
 def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
-    """Return the first ``Fault`` of each of n operations; ``described`` puts it in words.
+    """Return the first ``Fault`` of each of n operations; ``describe`` puts it in words.
 
     ``sizes``: (3,), or (n, 3) if each operation has its own spaces.
     """
     code, known, rows, cols, inner, height, width, present = operands_of(operations)
     section, post, x, y = (operations[key] for key in ("section", "post", "x", "y"))
     space, at = operations["space"].astype(np.intp), operations["at"].astype(np.int64)
-    row, col = (np.clip(operations[key].astype(np.int64), -1, MOST + 1) for key in ("by_row", "by_col"))
+    row, col = (np.clip(operations[key].astype(np.int64), -1, MAX_SIZE + 1) for key in ("by_row", "by_col"))
     extent = (width - 1) * col + 1
     last = at + (height - 1) * row + extent - 1
     located = (space >= 0) & (space < len(Space) - 1)
     size = np.take_along_axis(np.broadcast_to(sizes, (len(code), 3)), np.where(located, space, 0), axis=1)
-    outside = (at < 0) | (row < 0) | (col < 0) | (row > MOST) | (col > MOST) | (last >= size)
+    outside = (at < 0) | (row < 0) | (col < 0) | (row > MAX_SIZE) | (col > MAX_SIZE) | (last >= size)
     in_rows = ((width == 1) | (col == 1)) & ((height == 1) | (row >= width)) | _ANY_LAYOUT[code]
     elementwise = _ELEMENTWISE[code]
     in_rows[:, 1:] |= elementwise[:, None]
-    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MOST) & (inner >= _HAS_INNER[code]) & (inner <= MOST)
+    ranged = (rows >= 1) & (cols >= 1) & (rows * cols <= MAX_SIZE) & (inner >= _HAS_INNER[code]) & (inner <= MAX_SIZE)
     broken = {
         Fault.CODE: ~known,
         Fault.EXTENT: ~(ranged & (section >= 0) & (section < 32)),
@@ -174,17 +176,17 @@ def _overwrites(code: NDArray[np.intp], present: NDArray[np.bool_], spans: _Span
         in_place = _ELEMENTWISE[code] & (to.at == of.at) & (to.row == of.row) & (to.col == of.col)
         # Separate columns of the same rows may interleave.
         offset = (of.at - to.at) % np.maximum(to.row, 1)
-        apart = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
-        found |= shared & ~in_place & ~apart & ((written == 0) | (code == _ADAM))
+        separated = (to.row == of.row) & (offset >= to.extent) & (offset + of.extent <= to.row)
+        found |= shared & ~in_place & ~separated & ((written == 0) | (code == _ADAM))
     return found
 
 
-def described(op: np.void, fault: int, sizes: Sizes) -> str:
+def describe(op: np.void, fault: int, sizes: Sizes) -> str:
     """Describe an operation's defect."""
     code = int(op["code"])
     if fault == Fault.CODE:
         return _TEXTS[Fault.CODE].format(code=code)
-    shapes, reach = shapes_of(op), []
+    shapes, reach = operand_shapes(op), []
     for i, (rows, cols) in enumerate(shapes):
         space, at, row, col = (int(op[key][i]) for key in ("space", "at", "by_row", "by_col"))
         size = int(sizes[space]) if 0 <= space < len(sizes) else 0

@@ -26,17 +26,17 @@ def log_density(action: Array, mean: Array, std: Array) -> Array:
 
 def score(action: Array, mean: Array, std: Array) -> tuple[Array, Array]:
     """Gradient of ln pi(a|s) with respect to mean and standard deviation, (B, m) each."""
-    apart = (action - mean) / std
-    return apart / std, (square(apart) - 1.0) / std
+    deviation = (action - mean) / std
+    return deviation / std, (square(deviation) - 1.0) / std
 
 
-def importance_ratio(log_pi: Array, log_mu: Array, greatest: float = math.inf) -> Array:
-    """rho = pi(a|s) / mu(a|s), between e^-7 and e^7, at most ``greatest``.
+def importance_ratio(log_pi: Array, log_mu: Array, max_ratio: float = math.inf) -> Array:
+    """rho = pi(a|s) / mu(a|s), between e^-7 and e^7, at most ``max_ratio``.
 
     Its gradient is rho grad ln pi with the bounded rho: the bound limits the step and does not mask the experience.
     """
     constant = log_pi.detached()
-    rho = clip(exp(clip(constant - log_mu, -_LOG_RATIO, _LOG_RATIO)), 0.0, greatest)
+    rho = clip(exp(clip(constant - log_mu, -_LOG_RATIO, _LOG_RATIO)), 0.0, max_ratio)
     return rho * (log_pi - constant + 1.0)
 
 
@@ -47,5 +47,5 @@ def likelihood_ratio(log_pi: Array, log_mu: Array) -> Array:
 
 def kl_divergence(mean_p: Array, std_p: Array, mean_q: Array, std_q: Array) -> Array:
     """KL(p || q) of N(mean_p, std_p^2) from N(mean_q, std_q^2)."""
-    apart = square(std_p) + square(mean_p - mean_q)
-    return (log(std_q / std_p) + apart / (square(std_q) * 2.0) - 0.5).row_sums()
+    deviation = square(std_p) + square(mean_p - mean_q)
+    return (log(std_q / std_p) + deviation / (square(std_q) * 2.0) - 0.5).row_sums()

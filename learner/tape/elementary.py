@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onrig.learner.tape.array import Array, Derivative, Gradient, divided
+from onrig.learner.tape.array import Array, Derivative, Gradient, divide_gradient
 
 
 def _slope(name: str, g: Gradient, y: Array) -> Array:
-    return y.tape.elementwise(name, [y, y.tape.full(g, y.shape)], [])
+    return y.tape.elementwise(name, [y, y.tape.expand(g, y.shape)], [])
 
 
 def exp(a: Array) -> Array:
@@ -18,12 +18,12 @@ def exp(a: Array) -> Array:
 
 def log(a: Array) -> Array:
     """Natural logarithm."""
-    return a.tape.elementwise("log", [a], [lambda g, y: divided(g, a)])
+    return a.tape.elementwise("log", [a], [lambda g, y: divide_gradient(g, a)])
 
 
 def sqrt(a: Array) -> Array:
     """Square root."""
-    return a.tape.elementwise("sqrt", [a], [lambda g, y: divided(g * 0.5, y)])
+    return a.tape.elementwise("sqrt", [a], [lambda g, y: divide_gradient(g * 0.5, y)])
 
 
 def square(a: Array) -> Array:
@@ -60,7 +60,7 @@ def clip(a: Array, low: float, high: float) -> Array:
     """Clip a to [low, high]; no gradient passes outside."""
 
     def rule(g: Gradient, y: Array) -> Gradient:
-        return a.tape.elementwise("inside", [a, a.tape.full(g, a.shape)], [], x=low, y=high)
+        return a.tape.elementwise("inside", [a, a.tape.expand(g, a.shape)], [], x=low, y=high)
 
     return a.tape.elementwise("clamp", [a], [rule], x=low, y=high)
 
@@ -70,7 +70,7 @@ def minimum(a: Array, b: Array) -> Array:
     tape, shape = a.tape, a.tape.common_shape([a, b])
 
     def towards(name: str) -> Callable[[Gradient, Array], Gradient]:
-        return lambda g, y: tape.elementwise(name, [a, b, tape.full(g, shape)], [])
+        return lambda g, y: tape.elementwise(name, [a, b, tape.expand(g, shape)], [])
 
     return tape.elementwise("minimum", [a, b], [towards("where_less"), towards("where_more")])
 
@@ -120,31 +120,31 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
     out.is_relu = relu
 
     def towards_x(g: Gradient) -> Array:
-        g = _materialised(g, out)
+        g = _materialise(g, out)
         mask = [x] if x.is_relu else []
         back = tape.emit("product_nt", x.shape, [g, weight, *mask], inner=cols, post=2 if mask else 0)
         back.masked_by = x if mask else None
         return back
 
     def towards_weight(g: Gradient) -> Array:
-        return tape.emit("product_tn", weight.shape, [x, _materialised(g, out)], inner=rows)
+        return tape.emit("product_tn", weight.shape, [x, _materialise(g, out)], inner=rows)
 
     def towards_bias(g: Gradient) -> Array:
-        return _materialised(g, out).column_sums()
+        return _materialise(g, out).column_sums()
 
-    return tape.produced(
+    return tape.register_output(
         out, [Derivative(x, towards_x), Derivative(weight, towards_weight), Derivative(bias, towards_bias)]
     )
 
 
-def _materialised(g: Gradient, y: Array) -> Array:
+def _materialise(g: Gradient, y: Array) -> Array:
     """Return the gradient with respect to ``y`` as a contiguous array of its shape."""
     if isinstance(g, float):
         return y.tape.filled(y.shape, g)
     return g if g.is_contiguous and g.shape == y.shape else y.tape.emit("copy", y.shape, [g])
 
 
-def concatenated(*parts: Array) -> Array:
+def concatenate(*parts: Array) -> Array:
     """Concatenate the columns of all parts."""
     tape, rows, starts = parts[0].tape, parts[0].shape[0], [0]
     for part in parts:
@@ -158,4 +158,6 @@ def concatenated(*parts: Array) -> Array:
     def cut(start: int, stop: int) -> Callable[[Gradient], Gradient]:
         return lambda g: g if isinstance(g, float) else g.columns(start, stop).detached()
 
-    return tape.produced(out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)])
+    return tape.register_output(
+        out, [Derivative(p, cut(a, a + p.shape[1])) for p, a in zip(parts, starts, strict=False)]
+    )

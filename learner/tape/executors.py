@@ -13,7 +13,7 @@ from onrig.learner.tape.native_executor import NativeExecutor
 from onrig.learner.tape.numpy_executor import NumpyExecutor
 
 
-class NoExecutor(Exception):
+class ExecutorError(Exception):
     """Raised if the requested executor cannot run here; the message is one line."""
 
 
@@ -32,7 +32,9 @@ def _torch_on(device: str, real: np.dtype[Any]) -> Executor:
 
         return TorchExecutor(device, real)
     except ImportError as error:
-        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]") from error
+        raise ExecutorError(
+            f"ONRIG_TORCH={device}: torch cannot be imported ({error}); install onrig[learner]"
+        ) from error
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise NoExecutor(f"ONRIG_TORCH={device}: torch cannot use it; choose cpu or cuda ({reason})") from error
+        raise ExecutorError(f"ONRIG_TORCH={device}: torch cannot use it; choose cpu or cuda ({reason})") from error

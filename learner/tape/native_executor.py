@@ -19,7 +19,7 @@ _ARGUMENTS: Final[list[Any]] = [
     *[ctypes.c_void_p] * 3,
 ]
 _IS_PRODUCT: Final = np.array([operation.kind is Kind.PRODUCT for operation in OPERATIONS])
-_MOST_LANES: Final = 64
+_MAX_LANES: Final = 64
 """Maximum number of elements in a vector register; narrower matrices are transposed if they have more rows."""
 
 
@@ -35,7 +35,7 @@ class NativeExecutor:
     def bind(self, program: Program) -> Run:
         operations, native, count = program.operations.copy(), self._run, len(program.operations)
         scratch = np.zeros(program.scratch, self.dtype)
-        spare = np.zeros(turned_elements(operations).max(initial=0), self.dtype)
+        spare = np.zeros(transposed_elements(operations).max(initial=0), self.dtype)
         at = [a.ctypes.data for a in (operations, scratch, spare)]
         kept, dtype = (operations, scratch, spare), self.dtype
 
@@ -51,8 +51,8 @@ class NativeExecutor:
         return run
 
 
-def turned_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
+def transposed_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
     """Maximum number of matrix elements that each operation transposes; only products do so."""
     rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
-    turned = np.maximum(inner * cols, rows * np.minimum(cols, _MOST_LANES))
+    turned = np.maximum(inner * cols, rows * np.minimum(cols, _MAX_LANES))
     return np.where(_IS_PRODUCT[operations["code"]], turned, 0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated, dense, relu
+from onrig.learner.tape.elementary import concatenate, dense, relu
 from onrig.learner.tape.spaces import Field, Group, Layout
 
 _OUTPUT_INIT: Final = 3e-3
@@ -76,7 +76,7 @@ class Mlp:
         last = len(self.sizes) - 1
         for number in range(at, last + 1):
             more = joining.get(f"join{number}")
-            x = self.layer(number, x if more is None else concatenated(x, more), last=number == last)
+            x = self.layer(number, x if more is None else concatenate(x, more), last=number == last)
         return x
 
     def layer(self, at: int, x: Array, *, last: bool = False) -> Array:

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import OPERATIONS, Space, shapes_of
+from onrig.learner.tape.operations import OPERATIONS, Space, operand_shapes
 from onrig.learner.tape.program import Program
 
 Values = NDArray[Any]
@@ -55,7 +55,7 @@ class NumpyExecutor:
 
 def _bound(op: np.void, spaces: dict[int, Values]) -> Kernel:
     name = OPERATIONS[int(op["code"])].name
-    out, *inputs = (_view(op, i, shape, spaces) for i, shape in enumerate(shapes_of(op)))
+    out, *inputs = (_view(op, i, shape, spaces) for i, shape in enumerate(operand_shapes(op)))
     x, y = (out.dtype.type(op[key]) for key in ("x", "y"))
     unary, binary = _UNARY.get(name), _BINARY.get(name)
     if unary is not None:

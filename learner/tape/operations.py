@@ -141,7 +141,7 @@ RECORD: Final = np.dtype(
 """Operation in the list that executors run; the first operand is its output."""
 
 
-def shapes_of(op: np.void) -> list[tuple[int, int]]:
+def operand_shapes(op: np.void) -> list[tuple[int, int]]:
     """Return the shapes of the output and the inputs of an operation in a list."""
     operation = OPERATIONS[int(op["code"])]
     rows, cols, inner = (int(op[key]) for key in ("rows", "cols", "inner"))

@@ -54,7 +54,7 @@ class Adam:
         factor = tape.filled((1, 1), 1.0) if factor is None else factor
         inputs = [gradient, tape.read(self.moments), factor]
         tape.emit("adam", parameters.shape, inputs, out=parameters, x=self._lr, y=self._eps, more=self._betas)
-        tape.moved(self.group)
+        tape.mark_changed(self.group)
 
 
 def descend(
@@ -69,19 +69,19 @@ def descend(
     them."""
     gradients = tape.gradient(loss, [each.group for each in optimisers])
     if max_norm is not None:
-        cut_norm(tape, gradients, max_norm)
+        clip_norm(tape, gradients, max_norm)
     for optimiser, gradient in zip(optimisers, gradients, strict=True):
         optimiser.step(tape, gradient, factor)
 
 
-def cut_norm(tape: Tape, gradients: Sequence[Array], most: float) -> None:
-    """Scale gradients in place so that their common norm is at most ``most``; NaN is preserved."""
+def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
+    """Scale gradients in place so that their common norm is at most ``max_norm``; NaN is preserved."""
     squares = [tape.emit("sum_of_squares", (1, 1), [g], of=g.shape) for g in gradients]
     total = squares[0]
     for more in squares[1:]:
         total = total + more
     norm = tape.emit("sqrt", (1, 1), [total])
-    factor = most / tape.emit("clamp", (1, 1), [norm], x=most, y=math.inf)
+    factor = max_norm / tape.emit("clamp", (1, 1), [norm], x=max_norm, y=math.inf)
     for g in gradients:
         tape.emit("multiply", g.shape, [g, factor], out=g)
 
@@ -93,4 +93,4 @@ def follow(tape: Tape, target: Group, online: Group, step: float) -> None:
         tape.emit("copy", to.shape, [source], out=to)
     else:
         tape.emit("follow", to.shape, [source], out=to, x=step)
-    tape.moved(target)
+    tape.mark_changed(target)

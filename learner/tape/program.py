@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array, Emitted
-from onrig.learner.tape.checks import MOST, Sizes, described, faults, first_unwritten_read
+from onrig.learner.tape.checks import MAX_SIZE, Sizes, describe, faults, first_unwritten_read
 from onrig.learner.tape.operations import CODES, OPERANDS, OPERATIONS, RECORD, Kind, Space, TapeError
 from onrig.learner.tape.spaces import Layout
 from onrig.learner.tape.trace import Tape
@@ -36,17 +36,16 @@ class Program:
 
 def program_of(tape: Tape) -> Program:
     """Finish a tape; raises TapeError, with the source line of the operation, if one is invalid."""
-    places, size = _packed(tape)
+    places, size = _pack(tape)
     starts = sorted(places)
-    operations = np.array([_encoded(e, places, starts) for e in tape.emitted], RECORD)
+    operations = np.array([_encode(e, places, starts) for e in tape.emitted], RECORD)
     program = Program(operations, tape.state, tape.record, size, tuple(e.line for e in tape.emitted))
     check(program)
     return program
 
 
-def _packed(tape: Tape) -> tuple[dict[int, int], int]:
-    """Map old offsets of the scratch arrays to new ones, and return the size; arrays not in use at once share memory.
-    """
+def _pack(tape: Tape) -> tuple[dict[int, int], int]:
+    """Map old scratch offsets to new ones, and return the size; arrays not in use at once share memory."""
     starts = [start for start, _ in tape.scratch]
     lifetimes: dict[int, tuple[int, int]] = {}
     for i, e in enumerate(tape.emitted):
@@ -75,9 +74,9 @@ def _packed(tape: Tape) -> tuple[dict[int, int], int]:
     return {tape.scratch[which][0]: place for which, place in new.items()}, top
 
 
-def _encoded(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
+def _encode(e: Emitted, places: dict[int, int], starts: list[int]) -> tuple[object, ...]:
     spaces, ats, by_row, by_col = [], [], [], []
-    flat = _flattened(e)
+    flat = _has_one_row(e)
     for a in (e.out, *e.inputs):
         at = a.at
         if a.space is Space.SCRATCH:
@@ -115,7 +114,7 @@ def _strides(e: Emitted, a: Array) -> tuple[int, int]:
     return row, col
 
 
-def _flattened(e: Emitted) -> bool:
+def _has_one_row(e: Emitted) -> bool:
     """Whether an elementwise operation has a single row: all operands are contiguous, or have one element."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return False
@@ -131,12 +130,12 @@ def check(program: Program) -> None:
     Raises TapeError for the first invalid operation.
     """
     operations, sizes = program.operations, program.sizes
-    if sizes.max() > MOST:
-        raise TapeError(f"expected spaces of at most {MOST} elements, got {', '.join(map(str, sizes))}")
+    if sizes.max() > MAX_SIZE:
+        raise TapeError(f"expected spaces of at most {MAX_SIZE} elements, got {', '.join(map(str, sizes))}")
     found = faults(operations, sizes)
     if found.any():
         number = int(np.flatnonzero(found)[0])
-        raise _error(program, number, described(operations[number], int(found[number]), sizes))
+        raise _error(program, number, describe(operations[number], int(found[number]), sizes))
     early = first_unwritten_read(operations, program.scratch)
     if early is not None:
         name = OPERATIONS[int(operations[early]["code"])].name

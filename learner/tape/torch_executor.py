@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onrig.learner.tape.executor import Run, check_arrays
-from onrig.learner.tape.operations import MASKED, OPERATIONS, shapes_of
+from onrig.learner.tape.operations import MASKED, OPERATIONS, operand_shapes
 from onrig.learner.tape.program import Program
 
 Kernel = Callable[[], object]
@@ -58,7 +58,7 @@ class TorchExecutor:
 
 def _bound(op: np.void, spaces: Sequence[Tensor]) -> Kernel:
     views = []
-    for i, shape in enumerate(shapes_of(op)):
+    for i, shape in enumerate(operand_shapes(op)):
         place, strides = int(op["at"][i]), (int(op["by_row"][i]), int(op["by_col"][i]))
         views.append(spaces[int(op["space"][i])].as_strided(shape, strides, place))
     out, *inputs = views

@@ -34,7 +34,7 @@ class Tape(Recorder):
         """
         return gradients(loss, groups)
 
-    def moved(self, group: Group) -> None:
+    def mark_changed(self, group: Group) -> None:
         """Mark parameters as changed: gradients no longer pass through results computed with them."""
         changed: set[Array] = {self.read(f) for f in group.fields}
         for y in self.passing:
@@ -74,7 +74,7 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
             continue
         if y in tape.stale:
             raise tape.error("a gradient cannot pass through parameters that have changed since their use")
-        g = _assembled(y, found.pop(y))
+        g = _assemble(y, found.pop(y))
         for d in y.derivatives:
             root, start = root_of(d.towards)
             if root in active:
@@ -89,31 +89,31 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
             parts = found.get(tape.read(f))
             if not parts:
                 raise tape.error(f"the loss does not depend on {f.name}")
-            _written(Array(tape, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
+            _write(Array(tape, Space.SCRATCH, flat.at + f.at - group.flat.at, f.shape), parts, shared)
     return flats
 
 
-def _assembled(y: Array, parts: Sequence[Part]) -> Gradient:
+def _assemble(y: Array, parts: Sequence[Part]) -> Gradient:
     """Sum the gradients with respect to ``y`` and to its columns."""
     if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
         g = parts[0].g
         for p in parts[1:]:
             g = _sum(g, p.g, y)
     else:
-        g = _joined(y, parts)
+        g = _join(y, parts)
     masked = all(isinstance(p.g, Array) and p.g.masked_by is y for p in parts)
     if not y.is_relu or masked:
         return g
-    return y.tape.elementwise("where_positive", [y, y.tape.full(g, y.shape)], [])
+    return y.tape.elementwise("where_positive", [y, y.tape.expand(g, y.shape)], [])
 
 
 def _sum(a: Gradient, b: Gradient, y: Array) -> Gradient:
     if isinstance(a, float) and isinstance(b, float):
         return a + b
-    return y.tape.elementwise("add", [y.tape.full(a, y.shape), y.tape.full(b, y.shape)], [])
+    return y.tape.elementwise("add", [y.tape.expand(a, y.shape), y.tape.expand(b, y.shape)], [])
 
 
-def _joined(like: Array, parts: Sequence[Part]) -> Array:
+def _join(like: Array, parts: Sequence[Part]) -> Array:
     """Combine gradients with respect to columns of an array into one."""
     tape, shape = like.tape, like.shape
     out = tape.scratch_array(shape)
@@ -124,7 +124,7 @@ def _joined(like: Array, parts: Sequence[Part]) -> Array:
         tape.emit("fill", shape, [], out=out, x=0.0)
     for p in parts:
         into = out.columns(p.start, p.stop)
-        g = tape.full(p.g, into.shape)
+        g = tape.expand(p.g, into.shape)
         if exact:
             tape.emit("copy", into.shape, [g], out=into)
         else:
@@ -132,7 +132,7 @@ def _joined(like: Array, parts: Sequence[Part]) -> Array:
     return out
 
 
-def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
+def _write(into: Array, parts: Sequence[Part], shared: Collection[int]) -> None:
     """Write the sum of gradients with respect to a parameter.
 
     The operation that computed the first one writes it directly, unless it is ``shared`` with another.
@@ -140,16 +140,16 @@ def _written(into: Array, parts: Sequence[Part], shared: Collection[int]) -> Non
     tape = into.tape
     first, *rest = (p.g for p in parts)
     if any(p.stop - p.start != into.shape[1] for p in parts):
-        first, rest = _joined(into, parts), []
+        first, rest = _join(into, parts), []
     if isinstance(first, float):
         tape.emit("fill", into.shape, [], out=into, x=first)
-    elif not _redirected(first, into, shared):
+    elif not _redirect(first, into, shared):
         tape.emit("copy", into.shape, [first], out=into)
     for g in rest:
-        tape.emit("add_scaled", into.shape, [tape.full(g, into.shape)], out=into, x=1.0)
+        tape.emit("add_scaled", into.shape, [tape.expand(g, into.shape)], out=into, x=1.0)
 
 
-def _redirected(g: Array, into: Array, kept: Collection[int]) -> bool:
+def _redirect(g: Array, into: Array, kept: Collection[int]) -> bool:
     """Redirect the only operation that writes ``g`` to ``into``, if no other operation reads ``g``.
 
     ``kept``: allocations that must not change.

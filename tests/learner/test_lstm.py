@@ -100,8 +100,8 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
     for trial in range(2):
         cells, weight, bias = _torch_lstm(nets.lstm.layers(nets.rows[trial].astype(np.float64)))
         x = torch.tensor(window[trial, :, ::-1].copy())
-        remembered = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
-        for lstm, output, state in zip(cells, remembered[::2], remembered[1::2], strict=True):
+        split_hidden = torch.tensor(before[trial][None]).tensor_split((8, 16, 28), dim=-1)
+        for lstm, output, state in zip(cells, split_hidden[::2], split_hidden[1::2], strict=True):
             x, _ = lstm(x, (output.contiguous(), state.contiguous()))
         wanted = x[:, -1] @ weight + bias
         np.testing.assert_allclose(outputs[trial], wanted.detach(), rtol=1e-12)

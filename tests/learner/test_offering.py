@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onrig.learner import attachment as offering
-from onrig.learner.attachment import Offering, Unfit
+from onrig.learner.attachment import LearnerMismatchError, PolicyOffers
 from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Ruling, Verdict
 
 
@@ -35,7 +35,7 @@ def made(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
     link: Any = Link(*answers)
     clock = SimpleNamespace(now_s=0.0)
     agent: Any = SimpleNamespace(policies=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
-    return Offering(link, "learner", lambda: clock.now_s), agent, clock
+    return PolicyOffers(link, "learner", lambda: clock.now_s), agent, clock
 
 
 def test_the_rig_says_under_which_id_it_took_a_policy(said: list[str]) -> None:
@@ -73,7 +73,7 @@ def test_in_lockstep_no_clock_makes_it_offer_again() -> None:
 
 def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
     offers, agent, _ = made(Accepted())
-    with pytest.raises(Unfit):
+    with pytest.raises(LearnerMismatchError):
         offers.offer(agent, "run", retries=False)
 
 

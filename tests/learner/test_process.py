@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from onrig.learner import backlog
-from onrig.learner.attachment import Connection, LeaseLost, Unfit
+from onrig.learner.attachment import Connection, LearnerMismatchError, LeaseLost
 from onrig.learner.backlog import Backlog
 from onrig.learner.mirror import Mirror
 from onrig.learner.process import LearnerProcess
-from onrig.learner.states import ForeignStates, States
+from onrig.learner.states import ForeignStatesError, States
 from onrig.learner.work import Heartbeat
 from onrig.runtime.explore.settings import OwnNoise
 from onrig.runtime.link.client import RequestRejected
@@ -186,7 +186,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
     rig = Rig([EACH, EACH], lockstep=lockstep)
     rig.run_identity = "second"
     process = learner(rig, "FIFO[Uniform]", tmp_path)
-    with pytest.raises(ForeignStates, match="a state of another run"):
+    with pytest.raises(ForeignStatesError, match="a state of another run"):
         process.run()
     process.close()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
@@ -310,7 +310,7 @@ def on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
     rig.config = config
     try:
         process.run()
-    except Unfit:
+    except LearnerMismatchError:
         process.close()
         raise
     return process
@@ -369,7 +369,7 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
 def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
     rig = PolicyRig([30])
     rig.mirror = Mirror(PolicyRig.CAPACITY, Layout(2, 1, behaviour=True), cyclic=False)
-    with pytest.raises(Unfit, match="does not hold 24 in their order"):
+    with pytest.raises(LearnerMismatchError, match="does not hold 24 in their order"):
         on_policy(rig, tmp_path)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from onrig.hw.native import executor, executor_of
-from onrig.learner.states import KEPT, ForeignStates, States, state_fault
+from onrig.learner.states import MAX_STATES, ForeignStatesError, States, state_fault
 from tests.learner.test_agent import agent, learned
 
 
@@ -22,8 +22,8 @@ def saved(folder: Path, *episodes: int) -> States:
 
 def test_the_last_few_states_are_kept(tmp_path: Path) -> None:
     states = saved(tmp_path, 0, 5, 10, 15, 20)
-    assert states.episodes() == [20, 15, 10][:KEPT]
-    assert len(list(tmp_path.iterdir())) == KEPT
+    assert states.episodes() == [20, 15, 10][:MAX_STATES]
+    assert len(list(tmp_path.iterdir())) == MAX_STATES
 
 
 def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgotten(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, their
     before.claim(theirs)
     before.save(agent())
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(ForeignStates, match=r"learner-00000000\.npz: a state of another run; give another folder"):
+    with pytest.raises(ForeignStatesError, match=r"learner-00000000\.npz: a state of another run; give another folder"):
         States(tmp_path, pytest.fail).claim("mine")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
 
@@ -110,7 +110,7 @@ def test_a_folder_whose_states_are_all_damaged_may_be_another_run_s(tmp_path: Pa
     states.save(agent())
     States(tmp_path, pytest.fail).claim("mine")
     states.path(0).write_bytes(b"PK")
-    with pytest.raises(ForeignStates, match="a damaged state"):
+    with pytest.raises(ForeignStatesError, match="a damaged state"):
         States(tmp_path, pytest.fail).claim("mine")
     assert states.path(0).exists()
 
@@ -148,7 +148,7 @@ def test_states_that_something_else_computed_are_left_alone(tmp_path: Path, monk
         states = saved(tmp_path, 5)
     before = states.path(5).read_bytes()
     said = r"learner-00000005.npz: computed by the C library \(riscv64\); here .*; or give another folder with --state"
-    with pytest.raises(ForeignStates, match=said):
+    with pytest.raises(ForeignStatesError, match=said):
         states.claim("")
     assert states.path(5).read_bytes() == before
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onrig.learner.algorithms import Recurrent
 from onrig.learner.algorithms.recurrent_vracer import RecurrentVracer
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.elementary import concatenated
+from onrig.learner.tape.elementary import concatenate
 from onrig.learner.tape.trace import Tape
 from onrig.learner.trials.exploring import Remembering
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
@@ -38,7 +38,7 @@ def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
     def stepped(tape: Tape, x: Array, _: Array | None) -> Array:
         output, memory = vracer._step_of(x)
         parts = (part for cell in memory for part in cell)
-        return concatenated(vracer._named(vracer._cells.outputs(output)).value, *parts)
+        return concatenate(vracer._named(vracer._cells.outputs(output)).value, *parts)
 
     step, reached = vracer.forward(stepped, 3 + h, 1 + h), np.zeros((1, 1, 1 + h))
     for state in states:

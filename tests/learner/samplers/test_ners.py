@@ -184,10 +184,10 @@ def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
         assert draw.weights is not None
         share = before / before.sum()
         times_uniform = CAPACITY * share[draw.slots[0, 0]]
-        apart = np.abs(np.log(times_uniform)) > 1e-3
-        if apart.any():
+        policy_distance = np.abs(np.log(times_uniform)) > 1e-3
+        if policy_distance.any():
             found = -np.log(draw.weights[0, 0]) / np.log(times_uniform)
-            betas.append((k, float(np.median(found[apart]))))
+            betas.append((k, float(np.median(found[policy_distance]))))
         scores = np.exp(RNG(k).standard_normal(CAPACITY))
         ners._laws[0].prioritise(np.arange(CAPACITY), scores / scores.max())
         if k == 199:  # at beta = 1 the expected weight is 1

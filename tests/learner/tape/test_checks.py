@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from onrig.learner.tape.array import Array
-from onrig.learner.tape.checks import described, faults, first_unwritten_read
+from onrig.learner.tape.checks import describe, faults, first_unwritten_read
 from onrig.learner.tape.operations import CODES, OPERATIONS, RECORD, Space, TapeError
 from onrig.learner.tape.program import program_of
 from onrig.learner.tape.spaces import Layout
@@ -42,7 +42,7 @@ def _operation(name: str, **changes: float) -> np.void:
 
 def _problem(op: np.void) -> str:
     (fault,) = faults(np.array([op]), SIZES)
-    return described(op, int(fault), SIZES) if fault else ""
+    return describe(op, int(fault), SIZES) if fault else ""
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap(
 def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
     ops = np.array([_operation("multiply"), _operation("multiply", rows=0), _operation("multiply")])
     sizes = np.array([[0, 0, 104], [0, 0, 104], [0, 0, 103]])
-    assert [described(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
+    assert [describe(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
         "",
         "multiply o",
         "multiply r",
