@@ -101,7 +101,7 @@ class Attachment:
     def attach(self) -> Attached:
         """Introduce this learner, initially or again, and request its turn to push.
 
-        Raises Unfit if the rig is not the configured one, OtherVersion, and MemoryChanged if a mirror already exists
+        Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a mirror exists
         and the rig now has another memory.
         """
         try:
@@ -222,7 +222,7 @@ class PolicyOffers:
             if retries:
                 self._again_s = self._offered_s + _RETRY_S
         else:
-            message = f"the policy after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
+            message = f"after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {message}")
 
     @property

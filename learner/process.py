@@ -64,7 +64,7 @@ class LearnerProcess:
     def run(self) -> None:
         """Attach, then learn until the run ends; while another learner pushes, only mirror.
 
-        Raises ForeignStates if the state folder belongs to another run.
+        Raises ForeignStatesError if the state folder belongs to another run.
         """
         attached = self._link.attach()
         self._run_id = attached.run_id

@@ -85,7 +85,7 @@ class States:
     def claim(self, run: str) -> None:
         """Claim the folder for a run.
 
-        Raises ForeignStates, and changes nothing, if its states belong to another run, or were computed by an executor
+        Raises ForeignStatesError, and changes nothing, if its states belong to another run, or were computed by an executor
         other than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}

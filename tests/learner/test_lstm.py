@@ -198,5 +198,5 @@ def test_what_does_not_fit_is_refused() -> None:
     config = load_run("pendulum")
     contract = contract_for(config.rig, 50.0, policy_id=1, parent_run="", training_step=0)
     nets = Nets([0], 3, 1, (8,))
-    with pytest.raises(ValueError, match="no cells between observations and actions"):
+    with pytest.raises(ValueError, match="do not fit observations, cells and actions"):
         export_recurrent_policy(nets.lstm.layers(nets.rows[0]), np.ones(1), contract)

@@ -67,7 +67,7 @@ def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
 def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="lead to write 5, the rig says 6"):
+    with pytest.raises(ValueError, match="end at write 5, but the rig reports 6"):
         mirror.apply(payload(rig, 0)[0], 6)
 
 

@@ -49,7 +49,7 @@ def test_one_that_was_refused_changes_no_number_and_is_told_of(said: list[str]) 
     offers, agent, _ = made(Verdict(0, accepted=False, stage="bounds", reason="too much"))
     offers.offer(agent, "run", retries=True)
     assert (agent.policies, offers.due) == (4, False)
-    assert said == ["policy after 600 updates refused at bounds: too much"]
+    assert said == ["policy after 600 updates was refused at bounds: too much"]
 
 
 def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(said: list[str]) -> None:

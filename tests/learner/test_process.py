@@ -43,7 +43,7 @@ EPISODES = 2
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do all updates in a row, however long they take."""
     monkeypatch.setattr(backlog, "LEARN_S", 1e6)
-    monkeypatch.setattr(backlog, "_UNTIMED", 1_000_000)
+    monkeypatch.setattr(backlog, "_INITIAL_PORTION", 1_000_000)
 
 
 class Rig:
@@ -228,7 +228,7 @@ def test_sixty_four_updates_per_experience_are_all_done_although_they_come_in_a_
 def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "_UNTIMED", 8)
+    monkeypatch.setattr(backlog, "_INITIAL_PORTION", 8)
     monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     asked: list[int] = []
@@ -249,7 +249,7 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
 
 
 def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "_UNTIMED", 8)
+    monkeypatch.setattr(backlog, "_INITIAL_PORTION", 8)
     monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, took_s: None)
     rig = Rig([EACH * EPISODES], lockstep=False)
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_episode=20).close()

@@ -174,7 +174,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     return agent
 
 
-class LearnerMismatchError(ValueError):
+class Unfit(ValueError):
     """A policy that the rig would refuse."""
 
 
@@ -193,7 +193,7 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
         if row.score > best:
             verdict = judge(model, config)
             if isinstance(verdict, Refused):
-                raise LearnerMismatchError(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
+                raise Unfit(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
             replace_file(path, model)
             best = row.score
         elapsed_s = time.monotonic() - started_s
@@ -243,7 +243,7 @@ def main(arguments: list[str]) -> int:
     )
     try:
         train(agent, args.steps, contract, config, args.file)
-    except LearnerMismatchError as error:
+    except Unfit as error:
         return complain("export_sb3", str(error))
     except LinkError as error:
         return complain("export_sb3", str(error), ExitCode.HARDWARE)

@@ -147,7 +147,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
         session.hidden[:] = session.hidden_out
         mean, std = (part[0, 0] for part in acting(normalised[None, None]))
         np.testing.assert_allclose(np.array(ports), np.array((mean, std, mean + 0.5 * std)), atol=2e-5)
-    with pytest.raises(ValueError, match="the contract's behaviour is 'deterministic'"):
+    with pytest.raises(ValueError, match="the contract's behaviour, 'deterministic'"):
         vracer.policy_graph(0, contract_for(BENCH, 50.0, policy_id=1, parent_run="", training_step=0))
 
 

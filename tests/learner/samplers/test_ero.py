@@ -91,7 +91,7 @@ def test_a_gain_makes_the_present_choice_likelier() -> None:
     inside = members(ero)[None]
 
     def likelihood() -> float:
-        p = ero._nets.chances(ero._seen(slots))[..., 0]
+        p = ero._nets.chances(ero._inputs(slots))[..., 0]
         return float(np.where(inside, np.log(p), np.log(1.0 - p)).sum())
 
     for total, sign in ((0.0, 0), (3.0, 1), (3.0, 0), (1.0, -1)):

@@ -206,7 +206,7 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     assert (now[others] == 1.0).all()
     assert (now[drawn[0]] < 1.0).all()
     # The TD errors and targets of this very update are among the features.
-    scores = ners._nets.scores(ners._of(drawn))[0]
+    scores = ners._nets.scores(ners._features_of(drawn))[0]
     np.testing.assert_allclose(now[drawn[0]], scores**SMALL.alpha, rtol=1e-6)
     features = ners._features
     assert set(np.flatnonzero(features.td[0] != 1.0).tolist()) == set(drawn[0].tolist())
@@ -253,7 +253,7 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
     ners.episode_closed(np.zeros(1), np.ones(1, np.bool_))
     slots = np.unique(replayed(ners, 1, 2))[None]
     assert BATCH < slots.size < SMALL.sample < CAPACITY
-    features = ners._of(slots)
+    features = ners._features_of(slots)
     alone.restore(within(ners.state(), "nets/"))
     before = np.log(ners._nets.scores(features)).mean()
     ners.episode_closed(np.array([gain]), np.ones(1, np.bool_))
