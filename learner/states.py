@@ -85,8 +85,8 @@ class States:
     def claim(self, run: str) -> None:
         """Claim the folder for a run.
 
-        Raises ForeignStatesError, and changes nothing, if its states belong to another run, or were computed by an executor
-        other than this process's.
+        Raises ForeignStatesError, and changes nothing, if its states belong to another run, or were computed by another
+        executor than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
         ours = [header for header in headers.values() if header is not None and header.run == run]

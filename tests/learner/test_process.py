@@ -186,7 +186,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
     rig = Rig([EACH, EACH], lockstep=lockstep)
     rig.run_identity = "second"
     process = learner(rig, "FIFO[Uniform]", tmp_path)
-    with pytest.raises(ForeignStatesError, match="a state of another run"):
+    with pytest.raises(ForeignStatesError, match="belongs to another run"):
         process.run()
     process.close()
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
@@ -215,7 +215,7 @@ def test_updates_of_experiences_beyond_the_backlog_are_dropped_and_counted(
     learned(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5, backlog=14).close()
     assert rig.offers[-1].updates == 7
     said = [line for line in capfd.readouterr().out.splitlines() if "keep up" in line]
-    assert "it does not keep up: updates beyond learner.backlog are dropped" in said[0]
+    assert "the learner cannot keep up: updates beyond learner.backlog are dropped" in said[0]
     assert f"it did not keep up: {EACH * EPISODES // 2 - 7} updates beyond learner.backlog were dropped" in said[1]
 
 
@@ -369,7 +369,7 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
 def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
     rig = PolicyRig([30])
     rig.mirror = Mirror(PolicyRig.CAPACITY, Layout(2, 1, behaviour=True), cyclic=False)
-    with pytest.raises(LearnerMismatchError, match="does not hold 24 in their order"):
+    with pytest.raises(LearnerMismatchError, match="cannot hold 24 in insertion order"):
         on_policy(rig, tmp_path)
 
 

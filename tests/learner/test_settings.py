@@ -55,7 +55,7 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     assert message.startswith("dqn supports one actuator, but this rig has 4: use acer, ddpg, naf,")
     monkeypatch.setattr(DqnConfig, "on_rig", False)
     ((at, message),) = rig_problems(dqn, 1)
-    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn; it is for `onrig experiment`")
+    assert (at, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")
 
 
 def test_a_rig_explores_as_its_policies_do() -> None:

@@ -58,7 +58,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     a, told = agent(), list[str]()
     assert States(tmp_path, told.append).restore(a, up_to=10)
     assert a.handled == 5
-    assert told == [f"{states.path(10)} is damaged; it is passed over"]
+    assert told == [f"{states.path(10)} is damaged; it is skipped"]
 
 
 def test_every_bit_of_a_state_counts(tmp_path: Path) -> None:
