@@ -101,8 +101,8 @@ class Attachment:
     def attach(self) -> Attached:
         """Introduce this learner, initially or again, and request its turn to push.
 
-        Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a mirror
-        exists and the rig now has another memory.
+        Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a
+        mirror exists and the rig now has another memory.
         """
         try:
             attached, _ = self._client.ask(Attach(LINK_VERSION, self._session, self._role, self._memory))

@@ -68,8 +68,8 @@ def test_a_rig_explores_as_its_policies_do() -> None:
         (sac, Gaussian(), "the policies of sac sample their actions: expected 'own', got 'gaussian'"),
         (sac, NoExploration(), "expected 'own', got 'none'"),
         (SOUND, OwnNoise(), "the policies of ddpg have no noise of their own: expected 'ou'"),
-        (SOUND, EpsilonGreedy(), "the policies of ddpg have no levels: expected 'ou'"),
-        (dqn, Gaussian(), "the actions of dqn are levels: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
+        (SOUND, EpsilonGreedy(), "the policies of ddpg have no discrete actions: expected 'ou'"),
+        (dqn, Gaussian(), "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
         (dqn, EpsilonGreedy(levels=9), "dqn acts on 15 levels: expected 15, got 9"),
     ):
         assert told in (process_problem(settings, exploration) or ("", ""))[1]

@@ -112,7 +112,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDArray[np.float64]:
-    """Return the slopes between all pairs of samples at different times, units per minute, from at most MOST samples."""
+    """Return the slopes between all pairs of samples at different times, units per minute, at most MOST samples."""
     t, v = np.asarray(times_s, np.float64), np.asarray(values, np.float64)
     if len(t) > MOST:
         at = np.linspace(0, len(t) - 1, MOST).astype(np.int64)

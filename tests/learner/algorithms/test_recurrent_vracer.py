@@ -158,6 +158,6 @@ def test_its_cells_keep_what_they_have_from_the_start_and_experiences_must_come_
     for bias in biases:
         assert bias.reshape(4, -1).mean(axis=1).tolist() == [0.0, 1.0, 0.0, 0.0]
     memory.window = 0
-    with pytest.raises(ValueError, match="with the steps before them"):
+    with pytest.raises(ValueError, match="with the preceding steps of their episodes"):
         vracer.update(memory.draws(1, 8))
     assert np.array_equal(vracer.rows, _vracer(Memory(1)).rows)

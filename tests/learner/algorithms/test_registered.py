@@ -38,7 +38,7 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
     with pytest.raises(ValueError, match="one random stream per trial"):
         algorithm_for(settings, 2, 1, [])
     if settings.selected.single_action:
-        with pytest.raises(ValueError, match=f"{name} takes one action dimension, got 4"):
+        with pytest.raises(ValueError, match=f"{name} supports one action dimension, got 4"):
             algorithm_for(settings, 2, 4, [np.random.default_rng(0)])
 
 

@@ -331,12 +331,12 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
 
 
 def test_what_it_needs_is_told() -> None:
-    with pytest.raises(ValueError, match="NERS needs experiences and a policy to look at"):
+    with pytest.raises(ValueError, match="NERS needs access to experiences and a policy"):
         Ners(Setting(CAPACITY, BATCH, 10), [RNG(0)])
     ners = sampler()
     ners.written([np.arange(CAPACITY)])
     slots = ners.draw(1).slots
-    with pytest.raises(ValueError, match="provides no targets"):
+    with pytest.raises(ValueError, match="needs targets, which the algorithm does not provide"):
         ners.updated(slots, Signals(np.ones((1, 1, BATCH))))
     with pytest.raises(ValueError, match="cannot be one of 2"):
         ners.draw(2)
